@@ -1,0 +1,86 @@
+//! The version row as JSON.
+
+use serde::Deserialize;
+
+use super::LAYOUT;
+use crate::{MAX_SAFE_INTEGER, VersionRow};
+
+/// Why a stored version row cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum VersionRowError {
+    /// Not written by this library.
+    #[error("the table is not one of ours: {0}; use another table, prefix or file")]
+    Foreign(String),
+    /// Written by a newer build that this one must not touch.
+    #[error("the table has layout {layout} and needs at least layout {min_layout}; this build knows {LAYOUT}: update it")]
+    NewerLayout {
+        /// The layout of the last writer.
+        layout: u32,
+        /// The smallest layout that may read it.
+        min_layout: u32,
+    },
+    /// Ours, but damaged.
+    #[error("the version row is damaged: {0}; run `membership doctor`")]
+    Damaged(String),
+}
+
+#[derive(Deserialize)]
+struct Layout {
+    layout: u32,
+    min_layout: u32,
+}
+
+/// The stored text of a version row.
+#[must_use]
+pub fn encode_version_row(row: &VersionRow) -> String {
+    // Plain data with string keys; cannot fail. An empty text reads as foreign and is refused.
+    serde_json::to_string(row).unwrap_or_default()
+}
+
+/// The version row that a stored text means.
+///
+/// # Errors
+/// [`VersionRowError`], by what the operator should do.
+pub fn decode_version_row(text: &str) -> Result<VersionRow, VersionRowError> {
+    let layout: Layout =
+        serde_json::from_str(text).map_err(|e| VersionRowError::Foreign(format!("its version row has no layout mark ({e})")))?;
+    if layout.min_layout > LAYOUT {
+        return Err(VersionRowError::NewerLayout { layout: layout.layout, min_layout: layout.min_layout });
+    }
+    let row: VersionRow = serde_json::from_str(text).map_err(|e| VersionRowError::Damaged(e.to_string()))?;
+    let newest = row.recent.last().map_or(0, |r| r.version);
+    if row.version > MAX_SAFE_INTEGER {
+        return Err(VersionRowError::Damaged("its version is above 2^53".to_owned()));
+    }
+    if newest != row.version || row.recent.windows(2).any(|w| w[0].version + 1 != w[1].version) {
+        return Err(VersionRowError::Damaged("its recent commits do not lead to its version".to_owned()));
+    }
+    Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SharedSettings, TableId};
+
+    #[test]
+    fn reads_what_it_writes_and_keeps_what_it_does_not_know() {
+        let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
+        let text = encode_version_row(&row);
+        assert_eq!(decode_version_row(&text), Ok(row));
+        let newer = text.replacen('{', "{\"moon\":1,", 1);
+        assert!(encode_version_row(&decode_version_row(&newer).unwrap()).contains("\"moon\":1"));
+    }
+
+    #[test]
+    fn tells_foreign_newer_and_damaged_apart() {
+        let text = encode_version_row(&VersionRow::initial(TableId::new(7), SharedSettings::default()));
+        assert!(matches!(decode_version_row("{\"Version\":3}"), Err(VersionRowError::Foreign(_))));
+        assert!(matches!(
+            decode_version_row(&text.replace("\"min_layout\":1", "\"min_layout\":9")),
+            Err(VersionRowError::NewerLayout { .. })
+        ));
+        assert!(matches!(decode_version_row(&text.replace("\"version\":0", "\"version\":5")), Err(VersionRowError::Damaged(_))));
+    }
+}

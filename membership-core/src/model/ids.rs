@@ -1,0 +1,93 @@
+//! Random 128-bit names. They are handed in by whoever owns a source of randomness; the core only compares them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A text that is not 32 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an identifier of 32 hexadecimal digits")]
+pub struct ParseIdError(String);
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u128);
+
+        impl $name {
+            /// From a number; use one that nobody else will choose.
+            #[must_use]
+            pub const fn new(value: u128) -> Self {
+                Self(value)
+            }
+
+            /// The number.
+            #[must_use]
+            pub const fn get(self) -> u128 {
+                self.0
+            }
+        }
+
+        /// 32 lower-case hexadecimal digits.
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:032x})"), self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                if text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    if let Ok(value) = u128::from_str_radix(text, 16) {
+                        return Ok(Self(value));
+                    }
+                }
+                Err(ParseIdError(text.chars().take(40).collect()))
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                if s.is_human_readable() { s.collect_str(self) } else { s.serialize_u128(self.0) }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                if d.is_human_readable() {
+                    std::borrow::Cow::<'de, str>::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+                } else {
+                    u128::deserialize(d).map(Self)
+                }
+            }
+        }
+    };
+}
+
+id! {
+    /// Names one life of a membership table: made when the version row is created, gone when it is deleted.
+    /// A table that was wiped and made again has another one (clause T16).
+    TableId
+}
+id! {
+    /// Names one commit; chosen by the committer, so that a commit whose answer was lost can be recognised (clause T5).
+    CommitId
+}
+id! {
+    /// Names one process: random, made when the process starts. It is what tells "I dialled myself" from
+    /// "somebody else answers at my address".
+    InstanceId
+}
+id! {
+    /// Names one intent, so that its answer finds the one who asked.
+    IntentId
+}

@@ -1,0 +1,12 @@
+//! The nouns: silos, entries, heartbeats, the version row, rows and snapshots. Plain data; nothing here decides anything.
+
+pub mod address;
+pub mod cluster;
+pub mod entry;
+pub mod ids;
+pub mod rows;
+pub mod settings;
+pub mod snapshot;
+pub mod status;
+pub mod time;
+pub mod version;

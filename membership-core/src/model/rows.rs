@@ -1,0 +1,270 @@
+//! Rows and the set of them: immutable, shared between versions, with a digest kept up to date by the changes alone.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use rpds::RedBlackTreeMapSync;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::address::{MAX_SAFE_INTEGER, SiloAddress};
+use super::entry::MembershipEntry;
+use crate::encoding;
+
+/// One silo row as it is stored: its key, its bytes, and what they mean. Cheap to clone.
+#[derive(Clone)]
+pub struct Row(Arc<Inner>);
+
+struct Inner {
+    key: String,
+    body: String,
+    hash: u128,
+    content: Result<MembershipEntry, String>,
+}
+
+impl Row {
+    /// The row for an entry.
+    #[must_use]
+    pub fn encode(entry: MembershipEntry) -> Self {
+        let key = entry.address.row_key();
+        let body = encoding::encode_entry(&entry);
+        Self::assemble(key, body, Ok(entry))
+    }
+
+    /// The row that a store holds under `key`. Never fails: what cannot be decoded is an undecodable row (clause T12).
+    #[must_use]
+    pub fn decode(key: impl Into<String>, body: impl Into<String>) -> Self {
+        let (key, body) = (key.into(), body.into());
+        let content = encoding::decode_entry(&key, &body);
+        Self::assemble(key, body, content)
+    }
+
+    fn assemble(key: String, body: String, content: Result<MembershipEntry, String>) -> Self {
+        let mut bytes = Vec::with_capacity(key.len() + 1 + body.len());
+        bytes.extend_from_slice(key.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(body.as_bytes());
+        let hash = xxh3_128(&bytes);
+        Self(Arc::new(Inner { key, body, hash, content }))
+    }
+
+    /// The key: `ip:port@epoch`, or whatever stands in the store for an undecodable row.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.0.key
+    }
+
+    /// The stored text.
+    #[must_use]
+    pub fn body(&self) -> &str {
+        &self.0.body
+    }
+
+    /// The fixed hash of key and stored text; see [`Rows::digest`].
+    #[must_use]
+    pub fn hash(&self) -> u128 {
+        self.0.hash
+    }
+
+    /// What it says; none when it cannot be decoded.
+    #[must_use]
+    pub fn entry(&self) -> Option<&MembershipEntry> {
+        self.0.content.as_ref().ok()
+    }
+
+    /// Why it cannot be decoded, if it cannot.
+    #[must_use]
+    pub fn undecodable(&self) -> Option<&str> {
+        self.0.content.as_ref().err().map(String::as_str)
+    }
+
+    /// Bytes of key and text together; what the limits count.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.0.key.len() + self.0.body.len()
+    }
+
+    /// Whether both are the same object in memory: equal without a look.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same(other) || (self.0.hash == other.0.hash && self.0.key == other.0.key && self.0.body == other.0.body)
+    }
+}
+impl Eq for Row {}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.content {
+            Ok(entry) => entry.fmt(f),
+            Err(why) => write!(f, "undecodable row {:?}: {why}", self.0.key),
+        }
+    }
+}
+
+/// All silo rows of one version. Cloning costs nothing, a change costs the logarithm: versions share what they have in common.
+#[derive(Clone, Default)]
+pub struct Rows {
+    silos: RedBlackTreeMapSync<SiloAddress, Row>,
+    undecodable: RedBlackTreeMapSync<String, Row>,
+    digest: u128,
+}
+
+impl Rows {
+    /// None.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many, undecodable ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.silos.size() + self.undecodable.size()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The sum modulo 2^128 of the rows' hashes: equal sets have equal digests, and one change costs one addition.
+    #[must_use]
+    pub const fn digest(&self) -> u128 {
+        self.digest
+    }
+
+    /// Puts a row in, in place of the one with its key.
+    pub fn insert(&mut self, row: Row) {
+        self.remove(row.key());
+        self.digest = self.digest.wrapping_add(row.hash());
+        match row.entry().map(|e| e.address) {
+            Some(silo) => self.silos.insert_mut(silo, row),
+            None => self.undecodable.insert_mut(row.key().to_owned(), row),
+        };
+    }
+
+    /// Takes the row with this key out; says whether there was one.
+    pub fn remove(&mut self, key: &str) -> bool {
+        let Some(hash) = self.by_key(key).map(Row::hash) else { return false };
+        self.digest = self.digest.wrapping_sub(hash);
+        if !self.undecodable.remove_mut(key) {
+            if let Ok(silo) = key.parse() {
+                self.silos.remove_mut(&silo);
+            }
+        }
+        true
+    }
+
+    /// The row with this key, decodable or not.
+    #[must_use]
+    pub fn by_key(&self, key: &str) -> Option<&Row> {
+        self.undecodable.get(key).or_else(|| self.silos.get(&key.parse().ok()?))
+    }
+
+    /// The row of a silo, if it is there and can be decoded.
+    #[must_use]
+    pub fn row(&self, silo: &SiloAddress) -> Option<&Row> {
+        self.silos.get(silo)
+    }
+
+    /// What the table says of a silo.
+    #[must_use]
+    pub fn get(&self, silo: &SiloAddress) -> Option<&MembershipEntry> {
+        self.silos.get(silo).and_then(Row::entry)
+    }
+
+    /// Every entry, by address.
+    pub fn entries(&self) -> impl Iterator<Item = &MembershipEntry> {
+        self.silos.values().filter_map(Row::entry)
+    }
+
+    /// Every row, undecodable ones last.
+    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.silos.values().chain(self.undecodable.values())
+    }
+
+    /// The rows that cannot be decoded.
+    pub fn undecodable(&self) -> impl Iterator<Item = &Row> {
+        self.undecodable.values()
+    }
+
+    /// Every incarnation at one endpoint, oldest first.
+    pub fn at_endpoint(&self, endpoint: SocketAddr) -> impl DoubleEndedIterator<Item = &MembershipEntry> {
+        self.silos.range(incarnations(endpoint.ip(), endpoint.port())).filter_map(|(_, row)| row.entry())
+    }
+}
+
+fn incarnations(ip: IpAddr, port: u16) -> RangeInclusive<SiloAddress> {
+    SiloAddress::new(ip, port, 0)..=SiloAddress::new(ip, port, MAX_SAFE_INTEGER)
+}
+
+impl FromIterator<Row> for Rows {
+    fn from_iter<I: IntoIterator<Item = Row>>(rows: I) -> Self {
+        let mut all = Self::new();
+        for row in rows {
+            all.insert(row);
+        }
+        all
+    }
+}
+
+impl PartialEq for Rows {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.len() == other.len() && self.iter().zip(other.iter()).all(|(a, b)| a == b)
+    }
+}
+impl Eq for Rows {}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{InstanceId, WallTime};
+
+    fn row(port: u16, epoch: u64, version: u64) -> Row {
+        let mut e = MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), port, epoch), InstanceId::new(1), WallTime::from_millis(5));
+        e.written_at = version;
+        Row::encode(e)
+    }
+
+    #[test]
+    fn digest_depends_on_content_and_not_on_order() {
+        let (a, b, c) = (row(1, 1, 1), row(2, 1, 1), Row::decode("junk", "{"));
+        let x: Rows = [a.clone(), b.clone(), c.clone()].into_iter().collect();
+        let mut y: Rows = [c, row(1, 1, 9), b].into_iter().collect();
+        assert_ne!(x.digest(), y.digest());
+        y.insert(a);
+        assert_eq!(x, y);
+        assert!(y.remove("junk") && y.remove("10.0.0.1:1@1") && y.remove("10.0.0.1:2@1") && !y.remove("junk"));
+        assert_eq!((y.digest(), y.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_row_may_turn_undecodable_and_back() {
+        let mut rows: Rows = [row(1, 1, 1)].into_iter().collect();
+        rows.insert(Row::decode("10.0.0.1:1@1", "nonsense"));
+        assert_eq!((rows.len(), rows.entries().count(), rows.undecodable().count()), (1, 0, 1));
+        rows.insert(row(1, 1, 2));
+        assert_eq!((rows.len(), rows.entries().count()), (1, 1));
+    }
+
+    #[test]
+    fn incarnations_stand_together() {
+        let rows: Rows = [row(1, 3, 1), row(2, 1, 1), row(1, 7, 1)].into_iter().collect();
+        let at: Vec<u64> = rows.at_endpoint("10.0.0.1:1".parse().unwrap()).map(|e| e.address.epoch()).collect();
+        assert_eq!(at, [3, 7]);
+    }
+}

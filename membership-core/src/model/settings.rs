@@ -1,0 +1,54 @@
+//! What all silos of a cluster must agree on; kept in the version row.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::Extra;
+
+/// The settings that the whole cluster shares. They are kept in the version row: the first `initialize` writes them,
+/// later ones change nothing; `membership settings` changes them by a commit; a silo configured otherwise warns and follows the table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedSettings {
+    /// How often each silo writes its heartbeat. Default 10 s.
+    #[serde(with = "humantime_serde")]
+    pub i_am_alive_period: Duration,
+    /// How many periods a heartbeat may stand still before the row is stale. Default 3.
+    pub num_missed_i_am_alive_limit: u32,
+    /// Configured probe timeout times missed-probes limit. Default 15 s.
+    #[serde(with = "humantime_serde")]
+    pub failure_window: Duration,
+    /// How many votes declare a silo dead (fewer in a cluster of one or two). Default 2.
+    pub num_votes_for_death_declaration: u32,
+    /// How long a vote counts. Default 2 min.
+    #[serde(with = "humantime_serde")]
+    pub death_vote_expiration: Duration,
+    /// How long a silo may stay Joining. Default 5 min.
+    #[serde(with = "humantime_serde")]
+    pub max_join_attempt_time: Duration,
+    /// Fields of newer builds, kept as they are.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Default for SharedSettings {
+    fn default() -> Self {
+        Self {
+            i_am_alive_period: Duration::from_secs(10),
+            num_missed_i_am_alive_limit: 3,
+            failure_window: Duration::from_secs(15),
+            num_votes_for_death_declaration: 2,
+            death_vote_expiration: Duration::from_secs(120),
+            max_join_attempt_time: Duration::from_secs(300),
+            extra: Extra::default(),
+        }
+    }
+}
+
+impl SharedSettings {
+    /// How long a heartbeat may stand still before the row is stale: period × limit.
+    #[must_use]
+    pub fn staleness(&self) -> Duration {
+        self.i_am_alive_period.saturating_mul(self.num_missed_i_am_alive_limit)
+    }
+}

@@ -1,0 +1,138 @@
+//! Where a silo is in its life, and how it ended.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::address::SiloAddress;
+use super::time::WallTime;
+
+/// Where a silo is in its life. It only moves forward; a restarted process is a new silo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum SiloStatus {
+    /// In memory only: nothing is in the table yet.
+    Created,
+    /// Its row is in the table; it checks that it reaches everybody and that everybody reaches it.
+    Joining,
+    /// A member that does its share of the work.
+    Active,
+    /// Leaving: it drains and takes no new work.
+    ShuttingDown,
+    /// Leaving at once, without draining.
+    Stopping,
+    /// The end. No address returns from here.
+    Dead,
+}
+
+impl SiloStatus {
+    /// Every status in the order of life.
+    pub const ALL: [Self; 6] = [Self::Created, Self::Joining, Self::Active, Self::ShuttingDown, Self::Stopping, Self::Dead];
+
+    /// The word used in the table, logs, metrics and the program.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "Created",
+            Self::Joining => "Joining",
+            Self::Active => "Active",
+            Self::ShuttingDown => "ShuttingDown",
+            Self::Stopping => "Stopping",
+            Self::Dead => "Dead",
+        }
+    }
+
+    /// ShuttingDown, Stopping or Dead.
+    #[must_use]
+    pub const fn is_terminating(self) -> bool {
+        matches!(self, Self::ShuttingDown | Self::Stopping | Self::Dead)
+    }
+
+    /// Whether a silo may go from here to `next`: only forward. (ShuttingDown may become Stopping.)
+    #[must_use]
+    pub fn may_become(self, next: Self) -> bool {
+        next > self
+    }
+}
+
+impl fmt::Display for SiloStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A word that is no status.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a silo status")]
+pub struct ParseStatusError(String);
+
+impl FromStr for SiloStatus {
+    type Err = ParseStatusError;
+    fn from_str(text: &str) -> Result<Self, ParseStatusError> {
+        Self::ALL.into_iter().find(|s| s.as_str() == text).ok_or_else(|| ParseStatusError(text.chars().take(40).collect()))
+    }
+}
+
+/// How a Dead silo ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CauseOfDeath {
+    /// It left by itself, or its join failed.
+    Left,
+    /// Enough Active silos voted it out: it did not answer.
+    Voted,
+    /// A newer process took its address.
+    Superseded,
+    /// A person or a program ended it without a vote.
+    Evicted {
+        /// Who asked for it: a silo address or the name of an operator.
+        by: String,
+        /// Why, in the words of whoever asked.
+        reason: String,
+    },
+    /// It stayed Joining for too long and was voted out.
+    Stuck,
+}
+
+impl CauseOfDeath {
+    /// The word used in the table, logs, metrics and the program: `left`, `voted`, `superseded`, `evicted` or `stuck`.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Left => "left",
+            Self::Voted => "voted",
+            Self::Superseded => "superseded",
+            Self::Evicted { .. } => "evicted",
+            Self::Stuck => "stuck",
+        }
+    }
+}
+
+impl fmt::Display for CauseOfDeath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Evicted { by, reason } => write!(f, "evicted by {by}: {reason}"),
+            other => f.pad(other.as_str()),
+        }
+    }
+}
+
+/// The end of a silo as its row tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Death {
+    /// How it ended.
+    pub cause: CauseOfDeath,
+    /// When, by the clock of whoever wrote it.
+    pub at: WallTime,
+    /// The silo that wrote it, if a silo did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<SiloAddress>,
+    /// The version of the commit that wrote it.
+    #[serde(default)]
+    pub version: u64,
+    /// Fields of newer builds, kept as they are.
+    #[serde(flatten)]
+    pub extra: super::entry::Extra,
+}

@@ -1,0 +1,214 @@
+//! The version row: the one cell whose compare-and-swap orders everything.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::address::SiloAddress;
+use super::entry::Extra;
+use super::ids::{CommitId, TableId};
+use super::settings::SharedSettings;
+
+/// How many commits the version row remembers.
+pub const RECENT_COMMITS: usize = 16;
+/// A commit that changed more keys than this is remembered by their number only.
+pub const MAX_RECORDED_KEYS: usize = 64;
+/// The core's own cell in the version row, in bytes.
+pub const MAX_CORE_BYTES: usize = 1024;
+/// The cluster's own cell beside the heartbeats, in bytes.
+pub const MAX_CLUSTER_CELL_BYTES: usize = 4096;
+
+/// Which rows a commit changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangedKeys {
+    /// These rows.
+    Keys(Vec<String>),
+    /// That many rows, too many to list: readers read in full.
+    Count(u64),
+}
+
+/// One of the last commits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitRecord {
+    /// The version it made.
+    pub version: u64,
+    /// The name its committer gave it.
+    pub id: CommitId,
+    /// The silo that made it; none when a person or another program did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committer: Option<SiloAddress>,
+    /// What it changed.
+    pub changed: ChangedKeys,
+}
+
+/// The version row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionRow {
+    /// Which life of the table.
+    pub table_id: TableId,
+    /// How many commits it has had: 0 to 2^53.
+    pub version: u64,
+    /// The last commits, oldest first, at most [`RECENT_COMMITS`].
+    pub recent: Vec<CommitRecord>,
+    /// How many silo rows there are.
+    pub row_count: u64,
+    /// The layout of whoever wrote this row.
+    pub layout: u32,
+    /// The smallest layout that may read and write this table.
+    pub min_layout: u32,
+    /// What all silos share.
+    pub settings: SharedSettings,
+    /// Up to 1 KiB of text that belongs to the core.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub core: String,
+    /// `delete` has begun: nothing works any more except `delete` itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleting: bool,
+    /// Fields of newer builds, kept as they are.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl VersionRow {
+    /// The version row of a new table.
+    #[must_use]
+    pub fn initial(table_id: TableId, settings: SharedSettings) -> Self {
+        Self {
+            table_id,
+            version: 0,
+            recent: Vec::new(),
+            row_count: 0,
+            layout: crate::encoding::LAYOUT,
+            min_layout: crate::encoding::MIN_LAYOUT,
+            settings,
+            core: String::new(),
+            deleting: false,
+            extra: Extra::default(),
+        }
+    }
+
+    /// The id of the commit that made this version; zero for version 0.
+    #[must_use]
+    pub fn last_commit(&self) -> CommitId {
+        self.recent.last().map_or(CommitId::new(0), |r| r.id)
+    }
+
+    /// The record of the commit that made `version`, if it is still remembered.
+    #[must_use]
+    pub fn record(&self, version: u64) -> Option<&CommitRecord> {
+        self.recent.iter().find(|r| r.version == version)
+    }
+
+    /// The token of this version. `store` is what the store needs besides, at most 64 bytes (for example a revision).
+    #[must_use]
+    pub fn token(&self, store: &[u8]) -> VersionToken {
+        VersionToken::new(self.table_id, self.version, self.last_commit(), store)
+    }
+}
+
+/// Names one version of one table for a compare-and-swap: opaque, at most 128 bytes, unique to one commit also across wipe and
+/// rollback, because the commit id is in it. Serializable; it travels with snapshots, views and messages, so that whoever holds a view
+/// can commit without reading first.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "TokenRepr", into = "TokenRepr")]
+pub struct VersionToken {
+    table_id: TableId,
+    version: u64,
+    commit: CommitId,
+    store: Arc<[u8]>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TokenRepr(TableId, u64, CommitId, Vec<u8>);
+
+/// How many bytes of its own a store may put into a token.
+pub const MAX_STORE_TOKEN_BYTES: usize = 64;
+
+impl From<VersionToken> for TokenRepr {
+    fn from(t: VersionToken) -> Self {
+        Self(t.table_id, t.version, t.commit, t.store.to_vec())
+    }
+}
+
+impl TryFrom<TokenRepr> for VersionToken {
+    type Error = &'static str;
+    fn try_from(t: TokenRepr) -> Result<Self, Self::Error> {
+        if t.3.len() > MAX_STORE_TOKEN_BYTES {
+            return Err("the store's part of a version token has more than 64 bytes");
+        }
+        Ok(Self { table_id: t.0, version: t.1, commit: t.2, store: t.3.into() })
+    }
+}
+
+impl VersionToken {
+    /// The token of `version`, made by `commit` (zero for version 0). Bytes of `store` beyond 64 are cut off.
+    #[must_use]
+    pub fn new(table_id: TableId, version: u64, commit: CommitId, store: &[u8]) -> Self {
+        Self { table_id, version, commit, store: store[..store.len().min(MAX_STORE_TOKEN_BYTES)].into() }
+    }
+
+    /// The life of the table it belongs to.
+    #[must_use]
+    pub const fn table_id(&self) -> TableId {
+        self.table_id
+    }
+
+    /// The version it names.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The commit that made that version; zero for version 0.
+    #[must_use]
+    pub const fn commit(&self) -> CommitId {
+        self.commit
+    }
+
+    /// What the store put into it.
+    #[must_use]
+    pub fn store(&self) -> &[u8] {
+        &self.store
+    }
+
+    /// Whether both name the same commit of the same table, whatever the store added.
+    #[must_use]
+    pub fn same_commit(&self, other: &Self) -> bool {
+        self.table_id == other.table_id && self.version == other.version && self.commit == other.commit
+    }
+
+    /// The token as at most 128 bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(40 + self.store.len());
+        out.extend_from_slice(&self.table_id.get().to_be_bytes());
+        out.extend_from_slice(&self.version.to_be_bytes());
+        out.extend_from_slice(&self.commit.get().to_be_bytes());
+        out.extend_from_slice(&self.store);
+        out
+    }
+
+    /// From what [`to_bytes`](Self::to_bytes) gave; none when it is no such thing.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (table, rest) = bytes.split_first_chunk::<16>()?;
+        let (version, rest) = rest.split_first_chunk::<8>()?;
+        let (commit, store) = rest.split_first_chunk::<16>()?;
+        (store.len() <= MAX_STORE_TOKEN_BYTES).then(|| {
+            Self::new(
+                TableId::new(u128::from_be_bytes(*table)),
+                u64::from_be_bytes(*version),
+                CommitId::new(u128::from_be_bytes(*commit)),
+                store,
+            )
+        })
+    }
+}
+
+impl fmt::Debug for VersionToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VersionToken({} v{} by {})", self.table_id, self.version, self.commit)
+    }
+}

@@ -1,0 +1,353 @@
+//! One atomic change of the table, and the one judgement of it that every provider shares.
+
+use std::collections::BTreeSet;
+
+use super::error::{Operation, TableError, TableErrorKind};
+use super::limits::TableLimits;
+use crate::model::version::{ChangedKeys, MAX_CORE_BYTES, MAX_RECORDED_KEYS, RECENT_COMMITS};
+use crate::{
+    CommitId, CommitRecord, MAX_SAFE_INTEGER, MembershipEntry, Row, SharedSettings, SiloAddress, Snapshot, VersionRow, VersionToken,
+};
+
+/// A change of one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowChange {
+    /// A row that must not exist yet.
+    Insert(Row),
+    /// A row that must exist; replaced as a whole.
+    Update(Row),
+    /// The key of a row that must exist, decodable or not.
+    Remove(String),
+}
+
+impl RowChange {
+    /// The key of the row it changes.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Insert(row) | Self::Update(row) => row.key(),
+            Self::Remove(key) => key,
+        }
+    }
+}
+
+/// Whether a commit is sent for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// It is.
+    First,
+    /// It was sent before and its outcome is unknown: the same bytes again.
+    Again,
+}
+
+/// A commit: a token, a name, and what changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitRequest {
+    /// The version it is based on.
+    pub expected: VersionToken,
+    /// Its name, chosen by the caller and used once.
+    pub id: CommitId,
+    /// First or again.
+    pub attempt: Attempt,
+    /// The silo that commits, if it is one.
+    pub committer: Option<SiloAddress>,
+    /// The row changes.
+    pub changes: Vec<RowChange>,
+    /// New shared settings, if they change.
+    pub settings: Option<SharedSettings>,
+    /// New content of the core's cell in the version row, if it changes; at most 1 KiB.
+    pub core: Option<String>,
+}
+
+impl CommitRequest {
+    /// A commit of entries to insert and to update and of keys to remove. Stamps `written_at` of every entry with the version that this
+    /// commit will make, which is why a re-send is byte-identical.
+    #[must_use]
+    pub fn new(
+        expected: VersionToken,
+        id: CommitId,
+        committer: Option<SiloAddress>,
+        inserts: impl IntoIterator<Item = MembershipEntry>,
+        updates: impl IntoIterator<Item = MembershipEntry>,
+        removes: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let version = expected.version().saturating_add(1);
+        let stamp = |mut entry: MembershipEntry| {
+            entry.written_at = version;
+            Row::encode(entry)
+        };
+        let changes = inserts
+            .into_iter()
+            .map(|e| RowChange::Insert(stamp(e)))
+            .chain(updates.into_iter().map(|e| RowChange::Update(stamp(e))))
+            .chain(removes.into_iter().map(RowChange::Remove))
+            .collect();
+        Self { expected, id, attempt: Attempt::First, committer, changes, settings: None, core: None }
+    }
+
+    /// The same bytes, sent again after an unknown outcome.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { attempt: Attempt::Again, ..self.clone() }
+    }
+
+    /// The version it makes.
+    #[must_use]
+    pub fn makes(&self) -> u64 {
+        self.expected.version().saturating_add(1)
+    }
+
+    /// Refuses what must not be sent: an empty commit, one row twice, undecodable rows, more than `limits`. Every provider calls it first.
+    ///
+    /// # Errors
+    /// `InvalidRequest` or `LimitExceeded`; nothing was sent.
+    pub fn validate(&self, limits: &TableLimits, store: &'static str) -> Result<(), TableError> {
+        let fail = |kind, message: String| Err(TableError::new(kind, Operation::Commit, store, message));
+        if self.changes.is_empty() && self.settings.is_none() && self.core.is_none() {
+            return fail(TableErrorKind::InvalidRequest, "the commit changes nothing".to_owned());
+        }
+        if self.makes() > MAX_SAFE_INTEGER {
+            return fail(TableErrorKind::LimitExceeded, "versions end at 2^53".to_owned());
+        }
+        let mut keys = BTreeSet::new();
+        let mut bytes = 0;
+        for change in &self.changes {
+            if !keys.insert(change.key()) {
+                return fail(TableErrorKind::InvalidRequest, format!("row {} is changed twice", change.key()));
+            }
+            if let RowChange::Insert(row) | RowChange::Update(row) = change {
+                match row.entry() {
+                    None => {
+                        return fail(
+                            TableErrorKind::InvalidRequest,
+                            format!("row {} cannot be decoded, and must not be written", row.key()),
+                        );
+                    }
+                    Some(e) if e.written_at != self.makes() => {
+                        return fail(
+                            TableErrorKind::InvalidRequest,
+                            format!(
+                                "row {} says it is written at version {}, but this commit makes {}",
+                                row.key(),
+                                e.written_at,
+                                self.makes()
+                            ),
+                        );
+                    }
+                    Some(_) => {}
+                }
+                if row.size() > limits.bytes_per_row {
+                    return fail(
+                        TableErrorKind::LimitExceeded,
+                        format!("row {} has {} bytes, the store takes {}", row.key(), row.size(), limits.bytes_per_row),
+                    );
+                }
+                bytes += row.size();
+            }
+        }
+        if self.changes.len() > limits.rows_per_commit {
+            return fail(
+                TableErrorKind::LimitExceeded,
+                format!("the commit changes {} rows, the store takes {} at once", self.changes.len(), limits.rows_per_commit),
+            );
+        }
+        if bytes > limits.bytes_per_commit {
+            return fail(
+                TableErrorKind::LimitExceeded,
+                format!("the commit has {bytes} bytes, the store takes {} at once", limits.bytes_per_commit),
+            );
+        }
+        if self.core.as_ref().is_some_and(|c| c.len() > MAX_CORE_BYTES) {
+            return fail(TableErrorKind::LimitExceeded, format!("the core's cell has more than {MAX_CORE_BYTES} bytes"));
+        }
+        Ok(())
+    }
+
+    /// What the current version row says of this commit, before any row is looked at. Clauses T3, T5 and T16.
+    #[must_use]
+    pub fn judge(&self, current: &VersionRow) -> Judgement {
+        let expected = &self.expected;
+        if current.table_id != expected.table_id() {
+            return Judgement::Refused(TableErrorKind::TableReplaced);
+        }
+        if current.deleting {
+            return Judgement::Refused(TableErrorKind::BeingDeleted);
+        }
+        if current.recent.iter().any(|r| r.id == self.id && r.version == self.makes()) {
+            return Judgement::AlreadyCommitted;
+        }
+        if current.version < expected.version() {
+            return Judgement::Refused(TableErrorKind::TableRolledBack);
+        }
+        let base = if current.version == expected.version() {
+            Some(current.last_commit())
+        } else {
+            current.record(expected.version()).map(|r| r.id)
+        };
+        if base.is_some_and(|id| id != expected.commit()) {
+            return Judgement::Refused(TableErrorKind::TableRolledBack);
+        }
+        if current.version == expected.version() {
+            return Judgement::Apply;
+        }
+        let gap = current.version - expected.version();
+        match self.attempt {
+            Attempt::Again if gap > RECENT_COMMITS as u64 => Judgement::OutcomeUnknown,
+            _ => Judgement::Conflict,
+        }
+    }
+
+    /// The version row that this commit makes out of `current`.
+    #[must_use]
+    pub fn next_version_row(&self, current: &VersionRow) -> VersionRow {
+        let mut next = current.clone();
+        next.version += 1;
+        next.layout = next.layout.max(crate::encoding::LAYOUT);
+        let changed = if self.changes.len() > MAX_RECORDED_KEYS {
+            ChangedKeys::Count(self.changes.len() as u64)
+        } else {
+            ChangedKeys::Keys(self.changes.iter().map(|c| c.key().to_owned()).collect())
+        };
+        next.recent.push(CommitRecord { version: next.version, id: self.id, committer: self.committer, changed });
+        if next.recent.len() > RECENT_COMMITS {
+            next.recent.drain(..next.recent.len() - RECENT_COMMITS);
+        }
+        for change in &self.changes {
+            match change {
+                RowChange::Insert(_) => next.row_count += 1,
+                RowChange::Remove(_) => next.row_count = next.row_count.saturating_sub(1),
+                RowChange::Update(_) => {}
+            }
+        }
+        if let Some(settings) = &self.settings {
+            next.settings = settings.clone();
+        }
+        if let Some(core) = &self.core {
+            next.core.clone_from(core);
+        }
+        next
+    }
+
+    /// The token of the version this commit makes; `store` as in [`VersionRow::token`].
+    #[must_use]
+    pub fn next_token(&self, store: &[u8]) -> VersionToken {
+        VersionToken::new(self.expected.table_id(), self.makes(), self.id, store)
+    }
+
+    /// The snapshot this commit makes out of the one it was based on; `token` is the one the table answered with.
+    #[must_use]
+    pub fn apply_to(&self, base: &Snapshot, token: VersionToken) -> Snapshot {
+        let mut rows = base.rows.clone();
+        for change in &self.changes {
+            match change {
+                RowChange::Insert(row) | RowChange::Update(row) => rows.insert(row.clone()),
+                RowChange::Remove(key) => {
+                    rows.remove(key);
+                }
+            }
+        }
+        Snapshot { version_row: std::sync::Arc::new(self.next_version_row(&base.version_row)), token, rows }
+    }
+}
+
+/// What a version row says of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It is next: check the rows and apply.
+    Apply,
+    /// It happened already.
+    AlreadyCommitted,
+    /// Somebody else was first.
+    Conflict,
+    /// It was sent again, and the table has moved too far to tell: an error of kind `OutcomeUnknown`.
+    OutcomeUnknown,
+    /// The table is not the one the token is from, or it is being deleted: an error of this kind.
+    Refused(TableErrorKind),
+}
+
+/// Somebody else was first, or a row is not there (or is there already). Nothing was changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflict {
+    /// The newest commit of the table as it is now.
+    pub newest: Option<CommitRecord>,
+    /// The table as it is now, where the store gives it in the same round trip.
+    pub snapshot: Option<Snapshot>,
+}
+
+/// The answer to a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommitOutcome {
+    /// It happened; this is the token of the new version.
+    Committed(VersionToken),
+    /// It did not, and never will.
+    Conflict(Conflict),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{InstanceId, TableId, WallTime};
+
+    fn entry(port: u16) -> MembershipEntry {
+        MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+    }
+
+    fn commit(row: &VersionRow, id: u128, port: u16) -> CommitRequest {
+        CommitRequest::new(row.token(&[]), CommitId::new(id), None, [entry(port)], [], [])
+    }
+
+    const LIMITS: TableLimits = TableLimits { rows_per_commit: 2, bytes_per_row: 1000, bytes_per_commit: 1500, rows: 10 };
+
+    #[test]
+    fn judgement_tells_again_from_first_and_finds_ones_own_success() {
+        let start = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        let mine = commit(&start, 1000, 1);
+        assert_eq!(mine.judge(&start), Judgement::Apply);
+        let mut row = mine.next_version_row(&start);
+        assert_eq!(mine.judge(&row), Judgement::AlreadyCommitted);
+        let lost = commit(&start, 2000, 2);
+        for id in 2..=17 {
+            assert_eq!(mine.again().judge(&row), Judgement::AlreadyCommitted, "version {}", row.version);
+            assert_eq!(lost.again().judge(&row), Judgement::Conflict, "version {}", row.version);
+            row = commit(&row, id, 1).next_version_row(&row);
+        }
+        assert_eq!((row.version, row.recent.len()), (17, 16));
+        assert_eq!(mine.again().judge(&row), Judgement::OutcomeUnknown);
+        assert_eq!(lost.again().judge(&row), Judgement::OutcomeUnknown);
+        assert_eq!(lost.judge(&row), Judgement::Conflict);
+    }
+
+    #[test]
+    fn judgement_sees_another_table_and_another_past() {
+        let start = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        let one = commit(&start, 1, 1).next_version_row(&start);
+        let two = commit(&one, 2, 2);
+        let other_one = commit(&start, 9, 1).next_version_row(&start);
+        let other_two = commit(&other_one, 10, 1).next_version_row(&other_one);
+        assert_eq!(two.judge(&start), Judgement::Refused(TableErrorKind::TableRolledBack));
+        assert_eq!(two.judge(&other_one), Judgement::Refused(TableErrorKind::TableRolledBack));
+        assert_eq!(two.judge(&other_two), Judgement::Refused(TableErrorKind::TableRolledBack));
+        assert_eq!(
+            two.judge(&VersionRow::initial(TableId::new(2), SharedSettings::default())),
+            Judgement::Refused(TableErrorKind::TableReplaced)
+        );
+    }
+
+    #[test]
+    fn what_must_not_be_sent_is_refused() {
+        let start = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        let token = start.token(&[]);
+        let id = CommitId::new(1);
+        let make = |ins: Vec<MembershipEntry>, rem: Vec<String>| {
+            CommitRequest::new(token.clone(), id, None, ins, [], rem).validate(&LIMITS, "test").map_err(|e| e.kind())
+        };
+        assert_eq!(make(vec![], vec![]), Err(TableErrorKind::InvalidRequest));
+        assert_eq!(make(vec![entry(1), entry(1)], vec![]), Err(TableErrorKind::InvalidRequest));
+        assert_eq!(make(vec![entry(1)], vec![entry(1).address.row_key()]), Err(TableErrorKind::InvalidRequest));
+        assert_eq!(make(vec![entry(1), entry(2), entry(3)], vec![]), Err(TableErrorKind::LimitExceeded));
+        let mut big = entry(1);
+        big.silo_name = "x".repeat(1000);
+        assert_eq!(make(vec![big], vec![]), Err(TableErrorKind::LimitExceeded));
+        assert_eq!(make(vec![entry(1), entry(2)], vec![]), Ok(()));
+    }
+}

@@ -1,0 +1,108 @@
+//! Is this still the table I knew? Clause T16.
+
+use super::error::TableErrorKind;
+use crate::{Snapshot, VersionRow, VersionToken};
+
+/// How a table can stop being the one that was known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Discontinuity {
+    /// Wiped, or made anew.
+    Replaced,
+    /// It went back in time, and perhaps forward again on another path.
+    RolledBack,
+}
+
+impl From<Discontinuity> for TableErrorKind {
+    fn from(d: Discontinuity) -> Self {
+        match d {
+            Discontinuity::Replaced => Self::TableReplaced,
+            Discontinuity::RolledBack => Self::TableRolledBack,
+        }
+    }
+}
+
+/// Whether a version row can have come from the version that `known` names. What later commits hide cannot be seen: a table that was
+/// rolled back and has since moved more than 16 versions past the known one is told only by its rows, see [`check_snapshot`].
+///
+/// # Errors
+/// The [`Discontinuity`].
+pub fn check_token(known: &VersionToken, now: &VersionRow) -> Result<(), Discontinuity> {
+    if now.table_id != known.table_id() {
+        return Err(Discontinuity::Replaced);
+    }
+    if now.version < known.version() {
+        return Err(Discontinuity::RolledBack);
+    }
+    let commit = if now.version == known.version() { Some(now.last_commit()) } else { now.record(known.version()).map(|r| r.id) };
+    match commit {
+        Some(id) if id != known.commit() => Err(Discontinuity::RolledBack),
+        _ => Ok(()),
+    }
+}
+
+/// The same with everything known: besides the token, no row that was not written since may have changed, and none may have been written
+/// in the known past without being known.
+///
+/// # Errors
+/// The [`Discontinuity`].
+pub fn check_snapshot(known: &Snapshot, now: &Snapshot) -> Result<(), Discontinuity> {
+    check_token(&known.token, &now.version_row)?;
+    if known.version() == now.version() {
+        return if known.rows.digest() == now.rows.digest() { Ok(()) } else { Err(Discontinuity::RolledBack) };
+    }
+    for row in now.rows.iter() {
+        let Some(entry) = row.entry() else { continue };
+        if entry.written_at <= known.version() {
+            match known.rows.by_key(row.key()) {
+                Some(old) if old.is_same(row) || old.hash() == row.hash() => {}
+                // A row that was damaged by hand and repaired the same way has no version of its own.
+                Some(old) if old.entry().is_none() => {}
+                _ => return Err(Discontinuity::RolledBack),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CommitId, CommitRequest, InstanceId, MembershipEntry, Rows, SharedSettings, SiloAddress, TableId, WallTime};
+    use std::sync::Arc;
+
+    fn empty(table: u128) -> Snapshot {
+        let version_row = VersionRow::initial(TableId::new(table), SharedSettings::default());
+        Snapshot { token: version_row.token(&[]), version_row: Arc::new(version_row), rows: Rows::new() }
+    }
+
+    fn then(base: &Snapshot, id: u128, port: u16) -> Snapshot {
+        let e = MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(id), WallTime::default());
+        let commit = CommitRequest::new(base.token.clone(), CommitId::new(id), None, [e], [], []);
+        commit.apply_to(base, commit.next_token(&[]))
+    }
+
+    #[test]
+    fn a_table_that_moved_on_is_the_same_table() {
+        let a = then(&empty(1), 1, 1);
+        let b = then(&then(&a, 2, 2), 3, 3);
+        assert_eq!(check_snapshot(&a, &b), Ok(()));
+        assert_eq!(check_snapshot(&b, &b), Ok(()));
+    }
+
+    #[test]
+    fn wiped_rolled_back_and_forked_tables_are_told() {
+        let a = then(&empty(1), 1, 1);
+        let b = then(&a, 2, 2);
+        assert_eq!(check_snapshot(&a, &then(&empty(2), 1, 1)), Err(Discontinuity::Replaced));
+        assert_eq!(check_snapshot(&b, &a), Err(Discontinuity::RolledBack));
+        let fork = then(&then(&a, 7, 7), 8, 8);
+        assert_eq!(check_snapshot(&b, &fork), Err(Discontinuity::RolledBack));
+        // A fork that has moved more than 16 versions on is told by its rows.
+        let mut far = then(&a, 7, 7);
+        for i in 0..20 {
+            far = then(&far, 100 + i, 100 + u16::try_from(i).unwrap());
+        }
+        assert_eq!(check_token(&b.token, &far.version_row), Ok(()));
+        assert_eq!(check_snapshot(&b, &far), Err(Discontinuity::RolledBack));
+    }
+}

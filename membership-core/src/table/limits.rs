@@ -1,0 +1,45 @@
+//! What a store can hold and what its answers are worth, as values.
+
+use serde::{Deserialize, Serialize};
+
+/// How much fits; exceeding one is refused before anything is sent (clause T11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableLimits {
+    /// Row changes in one commit, at least 2.
+    pub rows_per_commit: usize,
+    /// Bytes of key and text of one row.
+    pub bytes_per_row: usize,
+    /// Bytes of all rows of one commit together.
+    pub bytes_per_commit: usize,
+    /// Rows in the table.
+    pub rows: usize,
+}
+
+/// How recent a read without a barrier is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recency {
+    /// As recent as every commit acknowledged to anybody before it began.
+    Linearizable,
+    /// Never older than what this client has read or written before.
+    MonotonicPerClient,
+}
+
+/// Whether an acknowledged commit survives a failover of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// It does.
+    Kept,
+    /// It may be lost, and then shows as `TableRolledBack`.
+    MayBeLost,
+}
+
+/// What a store's answers are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guarantees {
+    /// How recent reads are.
+    pub reads: Recency,
+    /// Whether acknowledged commits are kept.
+    pub durability: Durability,
+}
