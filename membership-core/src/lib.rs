@@ -9,9 +9,15 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod config;
 pub mod encoding;
+pub mod intent;
 mod model;
+pub mod protocol;
 mod table;
+mod view;
+
+pub use config::{Config, ConfigError, Preset};
 
 pub use model::address::{MAX_SAFE_INTEGER, ParseSiloError, SiloAddress};
 pub use model::cluster::{ClusterName, DEFAULT_SERVICE, ParseClusterError};
@@ -31,3 +37,4 @@ pub use table::{
     Judgement, MembershipTable, NextStep, Operation, ReadAnswer, ReadRequest, Recency, RowChange, RowRead, TableError, TableErrorKind,
     TableLimits, check_snapshot, check_token,
 };
+pub use view::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};

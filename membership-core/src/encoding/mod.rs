@@ -3,6 +3,7 @@
 
 mod row;
 mod version_row;
+pub(crate) mod wire;
 
 pub use row::{decode_entry, encode_entry};
 pub use version_row::{VersionRowError, decode_version_row, encode_version_row};

@@ -1,0 +1,214 @@
+//! Every knob, with its default, range, effect and a rule of thumb.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::SharedSettings;
+
+/// Defaults for a kind of network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// One machine, tests, demos: a crash is seen within a few seconds.
+    Local,
+    /// One data centre or region. The default. Above 200 silos set `i_am_alive_period` to 30 s.
+    #[default]
+    Lan,
+    /// Several regions.
+    Wan,
+}
+
+/// How a silo behaves. Start from a [`Preset`] and change what you must.
+///
+/// ```
+/// use membership_core::{Config, Preset};
+/// use std::time::Duration;
+/// let mut config = Config::preset(Preset::Lan);
+/// config.i_am_alive_period = Duration::from_secs(30);
+/// config.validate()?;
+/// config.num_votes_for_death_declaration = 0;
+/// assert!(config.validate().unwrap_err().to_string().contains("num_votes_for_death_declaration"));
+/// # Ok::<(), membership_core::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// How long to wait for the answer to a probe, and how often to probe, before anything was measured. Default 5 s; 100 ms to 60 s.
+    /// Longer is calmer, shorter is faster: a crash is noticed after about this × `num_missed_probes_limit`.
+    #[serde(with = "humantime_serde")]
+    pub probe_timeout: Duration,
+    /// The shortest timeout that measured round trips may lead to. Default 2.5 s; 50 ms to `probe_timeout`.
+    #[serde(with = "humantime_serde")]
+    pub min_probe_timeout: Duration,
+    /// The longest timeout that measured round trips or poor health may lead to. Default 20 s; `probe_timeout` to 120 s.
+    #[serde(with = "humantime_serde")]
+    pub max_probe_timeout: Duration,
+    /// How many probes in a row must fail before a vote. Default 3; 2 to 20. The last one is made through another silo.
+    pub num_missed_probes_limit: u32,
+    /// How many silos this one probes (one on each of so many hash rings). Default 10; 1 to 50. More finds crashes a little faster at the
+    /// cost of messages.
+    pub num_probed_silos: u32,
+    /// How many votes declare a silo dead. Default 2; 1 to 10, at most `num_probed_silos`. Shared by the cluster.
+    pub num_votes_for_death_declaration: u32,
+    /// How long a vote counts. Default 2 min; 2 failure windows to 1 h. Shared by the cluster.
+    #[serde(with = "humantime_serde")]
+    pub death_vote_expiration: Duration,
+    /// How often the table is read when nothing else asks for it. Default 60 s; 500 ms to 1 h. The fall-back for lost messages.
+    #[serde(with = "humantime_serde")]
+    pub table_refresh_period: Duration,
+    /// How often the heartbeat is written. Default 10 s; 500 ms to 10 min. A cluster that lost everybody at once waits three of them.
+    /// Shared by the cluster.
+    #[serde(with = "humantime_serde")]
+    pub i_am_alive_period: Duration,
+    /// After how many missed heartbeats a row is stale. Default 3; 3 to 20. Shared by the cluster.
+    pub num_missed_i_am_alive_limit: u32,
+    /// How long joining may take. Default 5 min; 1 s to 1 h. Shared by the cluster: others vote out who is Joining for longer.
+    #[serde(with = "humantime_serde")]
+    pub max_join_attempt_time: Duration,
+    /// How long the row of a silo that left or was superseded is kept. Default 10 min; 2 min to 30 days.
+    #[serde(with = "humantime_serde")]
+    pub left_silo_expiration: Duration,
+    /// How long the row of any other Dead silo is kept. Default 7 days; 2 min to 365 days.
+    #[serde(with = "humantime_serde")]
+    pub defunct_silo_expiration: Duration,
+    /// At most so many of those are kept, the newest. Default 25; 0 to 10,000.
+    pub max_defunct_silo_entries: u32,
+    /// How long one call to the table may take. Default 10 s; 100 ms to 5 min.
+    #[serde(with = "humantime_serde")]
+    pub table_call_timeout: Duration,
+    /// How long leaving may take, the table being down included. Default 30 s; 1 s to 1 h.
+    #[serde(with = "humantime_serde")]
+    pub leave_timeout: Duration,
+    /// Whether views are sent to others after a commit. Default true. Without it they learn from the table and its hints alone.
+    pub enable_dissemination: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::preset(Preset::Lan)
+    }
+}
+
+/// A configuration that cannot work: which field, what it is, and what it may be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` is {value}, but must be {allowed}")]
+pub struct ConfigError {
+    /// The field.
+    pub field: &'static str,
+    /// What it is.
+    pub value: String,
+    /// What it may be.
+    pub allowed: String,
+}
+
+impl Config {
+    /// The defaults for a kind of network.
+    #[must_use]
+    pub fn preset(preset: Preset) -> Self {
+        let (probe, heartbeat, refresh, call, leave) = match preset {
+            Preset::Local => (500, 2_000, 2_000, 2_000, 10_000),
+            Preset::Lan => (5_000, 10_000, 60_000, 10_000, 30_000),
+            Preset::Wan => (10_000, 30_000, 60_000, 20_000, 60_000),
+        };
+        let ms = Duration::from_millis;
+        Self {
+            probe_timeout: ms(probe),
+            min_probe_timeout: ms(probe / 2),
+            max_probe_timeout: ms(probe * 4),
+            num_missed_probes_limit: 3,
+            num_probed_silos: 10,
+            num_votes_for_death_declaration: 2,
+            death_vote_expiration: Duration::from_secs(120),
+            table_refresh_period: ms(refresh),
+            i_am_alive_period: ms(heartbeat),
+            num_missed_i_am_alive_limit: 3,
+            max_join_attempt_time: Duration::from_secs(300),
+            left_silo_expiration: Duration::from_secs(600),
+            defunct_silo_expiration: Duration::from_secs(7 * 24 * 3600),
+            max_defunct_silo_entries: 25,
+            table_call_timeout: ms(call),
+            leave_timeout: ms(leave),
+            enable_dissemination: true,
+        }
+    }
+
+    /// Configured probe timeout × missed-probes limit: how long a silo that is gone goes unnoticed.
+    #[must_use]
+    pub fn failure_window(&self) -> Duration {
+        self.probe_timeout.saturating_mul(self.num_missed_probes_limit)
+    }
+
+    /// What of this the whole cluster shares.
+    #[must_use]
+    pub fn shared(&self) -> SharedSettings {
+        SharedSettings {
+            i_am_alive_period: self.i_am_alive_period,
+            num_missed_i_am_alive_limit: self.num_missed_i_am_alive_limit,
+            failure_window: self.failure_window(),
+            num_votes_for_death_declaration: self.num_votes_for_death_declaration,
+            death_vote_expiration: self.death_vote_expiration,
+            max_join_attempt_time: self.max_join_attempt_time,
+            extra: crate::Extra::default(),
+        }
+    }
+
+    /// Checks every field against its range.
+    ///
+    /// # Errors
+    /// The first field that is out of range, with what is allowed.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let ms = Duration::from_millis;
+        let secs = Duration::from_secs;
+        let day = secs(24 * 3600);
+        duration("probe_timeout", self.probe_timeout, ms(100), secs(60))?;
+        duration("min_probe_timeout", self.min_probe_timeout, ms(50), self.probe_timeout)?;
+        duration("max_probe_timeout", self.max_probe_timeout, self.probe_timeout, secs(120))?;
+        number("num_missed_probes_limit", self.num_missed_probes_limit, 2, 20)?;
+        number("num_probed_silos", self.num_probed_silos, 1, 50)?;
+        number("num_votes_for_death_declaration", self.num_votes_for_death_declaration, 1, self.num_probed_silos.min(10))?;
+        duration("death_vote_expiration", self.death_vote_expiration, self.failure_window() * 2, secs(3600))?;
+        duration("table_refresh_period", self.table_refresh_period, ms(500), secs(3600))?;
+        duration("i_am_alive_period", self.i_am_alive_period, ms(500), secs(600))?;
+        number("num_missed_i_am_alive_limit", self.num_missed_i_am_alive_limit, 3, 20)?;
+        duration("max_join_attempt_time", self.max_join_attempt_time, secs(1), secs(3600))?;
+        duration("left_silo_expiration", self.left_silo_expiration, secs(120), day * 30)?;
+        duration("defunct_silo_expiration", self.defunct_silo_expiration, secs(120), day * 365)?;
+        number("max_defunct_silo_entries", self.max_defunct_silo_entries, 0, 10_000)?;
+        duration("table_call_timeout", self.table_call_timeout, ms(100), secs(300))?;
+        duration("leave_timeout", self.leave_timeout, secs(1), secs(3600))
+    }
+}
+
+fn duration(field: &'static str, value: Duration, min: Duration, max: Duration) -> Result<(), ConfigError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError { field, value: format!("{value:?}"), allowed: format!("{min:?} to {max:?}") })
+}
+
+fn number(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError { field, value: value.to_string(), allowed: format!("{min} to {max}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_valid() {
+        for preset in [Preset::Local, Preset::Lan, Preset::Wan] {
+            Config::preset(preset).validate().unwrap();
+        }
+        assert_eq!(Config::default().failure_window(), Duration::from_secs(15));
+    }
+
+    #[test]
+    fn an_error_names_the_field_and_the_range() {
+        let config = Config { probe_timeout: Duration::from_secs(300), ..Config::default() };
+        assert_eq!(config.validate().unwrap_err().to_string(), "`probe_timeout` is 300s, but must be 100ms to 60s");
+    }
+}

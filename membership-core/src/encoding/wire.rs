@@ -1,0 +1,49 @@
+//! Texts of the table inside binary messages: a row travels as the very bytes that are stored, so that digests agree and nothing unknown is lost.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Row;
+
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        (self.key(), self.body()).serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let (key, body) = <(String, String)>::deserialize(d)?;
+        Ok(Self::decode(key, body))
+    }
+}
+
+/// A version row as its stored text.
+pub(crate) mod version_row {
+    use super::{Deserialize, Deserializer, Serializer};
+    use crate::VersionRow;
+    use std::sync::Arc;
+
+    pub(crate) fn serialize<S: Serializer>(row: &Arc<VersionRow>, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&crate::encoding::encode_version_row(row))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Arc<VersionRow>, D::Error> {
+        let text = String::deserialize(d)?;
+        crate::encoding::decode_version_row(&text).map(Arc::new).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Anything with unknown fields as JSON text.
+pub(crate) mod json {
+    use super::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(value: &T, s: S) -> Result<S::Ok, S::Error> {
+        let text = serde_json::to_string(value).map_err(serde::ser::Error::custom)?;
+        s.serialize_str(&text)
+    }
+
+    pub(crate) fn deserialize<'de, T: serde::de::DeserializeOwned, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
+        let text = String::deserialize(d)?;
+        serde_json::from_str(&text).map_err(serde::de::Error::custom)
+    }
+}

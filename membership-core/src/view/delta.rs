@@ -1,0 +1,148 @@
+//! The changed and removed rows from one version to a later one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::ClusterView;
+use crate::{ChangedKeys, Row, Snapshot, TableId, VersionRow, VersionToken};
+
+/// The changed and removed rows from one version to a later one; or, when `from` is none, a whole snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    /// The version it applies to; none = to any, it brings every row.
+    pub from: Option<u64>,
+    /// The version row of the later version.
+    #[serde(with = "crate::encoding::wire::version_row")]
+    pub version_row: Arc<VersionRow>,
+    /// The token of the later version.
+    pub token: VersionToken,
+    /// The digest of all rows of the later version.
+    pub digest: u128,
+    /// Rows as they are now.
+    pub rows: Vec<Row>,
+    /// Keys of rows that are gone.
+    pub removed: Vec<String>,
+}
+
+/// Why a delta was not applied. The view is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeltaError {
+    /// It is of another table.
+    #[error("the delta is of another table")]
+    OtherTable,
+    /// It starts at another version.
+    #[error("the delta starts at version {from}, the view is at {at}")]
+    OtherVersion {
+        /// Where it starts.
+        from: u64,
+        /// Where the view is.
+        at: u64,
+    },
+    /// The result does not have the digest the delta promises.
+    #[error("the digest does not match")]
+    DigestMismatch,
+    /// Token and version row do not name the same commit.
+    #[error("the token does not match the version row")]
+    TokenMismatch,
+}
+
+impl Delta {
+    /// The table it is of.
+    #[must_use]
+    pub fn table_id(&self) -> TableId {
+        self.version_row.table_id
+    }
+
+    /// The version it leads to.
+    #[must_use]
+    pub fn to(&self) -> u64 {
+        self.version_row.version
+    }
+
+    /// Everything of a view.
+    #[must_use]
+    pub fn whole(view: &ClusterView) -> Self {
+        let s = view.snapshot();
+        Self {
+            from: None,
+            version_row: s.version_row.clone(),
+            token: s.token.clone(),
+            digest: s.rows.digest(),
+            rows: s.rows.iter().cloned().collect(),
+            removed: Vec::new(),
+        }
+    }
+
+    /// The snapshot this delta leads to from `base` (needed unless it is whole).
+    ///
+    /// # Errors
+    /// [`DeltaError`]; nothing is changed.
+    pub fn resolve(&self, base: Option<&Snapshot>) -> Result<Snapshot, DeltaError> {
+        if self.token.table_id() != self.version_row.table_id
+            || self.token.version() != self.version_row.version
+            || self.token.commit() != self.version_row.last_commit()
+        {
+            return Err(DeltaError::TokenMismatch);
+        }
+        let mut rows = match (self.from, base) {
+            (None, _) => crate::Rows::new(),
+            (Some(from), None) => return Err(DeltaError::OtherVersion { from, at: 0 }),
+            (Some(_), Some(base)) if base.table_id() != self.table_id() => return Err(DeltaError::OtherTable),
+            (Some(from), Some(base)) if base.version() != from => return Err(DeltaError::OtherVersion { from, at: base.version() }),
+            (Some(_), Some(base)) => base.rows.clone(),
+        };
+        for key in &self.removed {
+            rows.remove(key);
+        }
+        for row in &self.rows {
+            // A row we already hold keeps its place in memory, so that versions go on sharing it.
+            match base.and_then(|b| b.rows.by_key(row.key())).filter(|old| *old == row) {
+                Some(old) if self.from.is_none() => rows.insert(old.clone()),
+                Some(_) => {}
+                None => rows.insert(row.clone()),
+            }
+        }
+        if rows.digest() != self.digest {
+            return Err(DeltaError::DigestMismatch);
+        }
+        Ok(Snapshot { version_row: self.version_row.clone(), token: self.token.clone(), rows })
+    }
+}
+
+impl ClusterView {
+    /// The delta from an older version of the same table to this one; none when the version row no longer remembers every commit
+    /// between (more than 16, or one that changed too many rows to list), and then [`Delta::whole`] is the way.
+    #[must_use]
+    pub fn delta_since(&self, from: u64) -> Option<Delta> {
+        let s = self.snapshot();
+        if from > s.version() {
+            return None;
+        }
+        let mut keys = BTreeSet::new();
+        for version in from + 1..=s.version() {
+            match &s.version_row.record(version)?.changed {
+                ChangedKeys::Keys(changed) => keys.extend(changed.iter().map(String::as_str)),
+                ChangedKeys::Count(_) => return None,
+            }
+        }
+        let (mut rows, mut removed) = (Vec::new(), Vec::new());
+        for key in keys {
+            match s.rows.by_key(key) {
+                Some(row) => rows.push(row.clone()),
+                None => removed.push(key.to_owned()),
+            }
+        }
+        Some(Delta { from: Some(from), version_row: s.version_row.clone(), token: s.token.clone(), digest: s.rows.digest(), rows, removed })
+    }
+
+    /// The view after `delta`. Costs by the changes; checks the digest.
+    ///
+    /// # Errors
+    /// [`DeltaError`]; this view is unchanged.
+    pub fn apply(&self, delta: &Delta) -> Result<Self, DeltaError> {
+        Ok(Self { snapshot: delta.resolve(Some(self.snapshot()))?, confirmed: self.confirmed.clone() })
+    }
+}

@@ -1,0 +1,191 @@
+//! What a silo believes: one immutable, totally ordered view after another.
+
+mod changes;
+mod delta;
+mod owner;
+
+pub use changes::{Change, ChangeKind};
+pub use delta::{Delta, DeltaError};
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{MembershipEntry, MonoTime, SiloAddress, SiloStatus, Snapshot, TableId, VersionToken};
+
+/// The members of a cluster as of one version of its table.
+///
+/// Immutable and cheap to clone; versions share their rows. Within one table id, equal versions are equal views on every silo
+/// (invariant P1), and one silo publishes them in strictly increasing version order (P2).
+#[derive(Clone)]
+pub struct ClusterView {
+    snapshot: Snapshot,
+    /// Shared by all views of one silo: the last contact with the table, see [`ClusterView::confirmed_at`].
+    confirmed: Arc<AtomicU64>,
+}
+
+/// Orders the writes of whoever holds it: (table id, version). A store that keeps the largest token it has seen can refuse writes
+/// that carry a smaller one. Tokens of different table ids cannot be compared: the table was made anew between them.
+///
+/// ```
+/// use membership_core::{FencingToken, TableId};
+/// let older = FencingToken { table_id: TableId::new(1), version: 7 };
+/// let newer = FencingToken { table_id: TableId::new(1), version: 8 };
+/// assert!(older < newer);
+/// assert_eq!(older.partial_cmp(&FencingToken { table_id: TableId::new(2), version: 8 }), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FencingToken {
+    /// Which life of the table.
+    pub table_id: TableId,
+    /// Which version of it.
+    pub version: u64,
+}
+
+impl PartialOrd for FencingToken {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        (self.table_id == other.table_id).then(|| self.version.cmp(&other.version))
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.table_id, self.version)
+    }
+}
+
+impl ClusterView {
+    /// The view of a snapshot, confirmed at no time yet.
+    #[must_use]
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self::with_clock(snapshot, Arc::new(AtomicU64::new(0)))
+    }
+
+    /// The view of a snapshot whose confirmation is told by `clock` (nanoseconds of monotonic time), shared by all views of one silo.
+    #[must_use]
+    pub fn with_clock(snapshot: Snapshot, clock: Arc<AtomicU64>) -> Self {
+        Self { snapshot, confirmed: clock }
+    }
+
+    /// The table as of this version.
+    #[must_use]
+    pub const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Which life of the table.
+    #[must_use]
+    pub fn table_id(&self) -> TableId {
+        self.snapshot.table_id()
+    }
+
+    /// The version: 0 to 2^53.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.snapshot.version()
+    }
+
+    /// What a commit against this version carries.
+    #[must_use]
+    pub const fn token(&self) -> &VersionToken {
+        &self.snapshot.token
+    }
+
+    /// Table id and version, to fence writes with.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        FencingToken { table_id: self.table_id(), version: self.version() }
+    }
+
+    /// 128 bits over all rows: views with equal versions and digests have equal members.
+    #[must_use]
+    pub const fn digest(&self) -> u128 {
+        self.snapshot.rows.digest()
+    }
+
+    /// The silo's last contact with the table (a read or commit that succeeded), on its own monotonic clock: what a lease can be built on.
+    /// It moves on while the version stands still, also for views taken earlier.
+    #[must_use]
+    pub fn confirmed_at(&self) -> MonoTime {
+        MonoTime::from_nanos(self.confirmed.load(Ordering::Acquire))
+    }
+
+    /// Every silo of the table, by address, the Dead ones included.
+    pub fn members(&self) -> impl Iterator<Item = &MembershipEntry> {
+        self.snapshot.rows.entries()
+    }
+
+    /// How many rows there are, undecodable ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.snapshot.rows.len()
+    }
+
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.snapshot.rows.is_empty()
+    }
+
+    /// What the table says of a silo.
+    #[must_use]
+    pub fn get(&self, silo: &SiloAddress) -> Option<&MembershipEntry> {
+        self.snapshot.rows.get(silo)
+    }
+
+    /// Where a silo is in its life. A silo without a row is Dead when a newer epoch of its endpoint is known; otherwise none.
+    #[must_use]
+    pub fn status(&self, silo: &SiloAddress) -> Option<SiloStatus> {
+        match self.get(silo) {
+            Some(entry) => Some(entry.status),
+            None => self.snapshot.rows.at_endpoint(silo.endpoint()).any(|e| e.address.epoch() > silo.epoch()).then_some(SiloStatus::Dead),
+        }
+    }
+
+    /// The Active silos, by address.
+    pub fn active(&self) -> impl Iterator<Item = &MembershipEntry> {
+        self.members().filter(|e| e.status == SiloStatus::Active)
+    }
+
+    /// The Active silos of a role.
+    pub fn role<'a>(&'a self, role: &'a str) -> impl Iterator<Item = &'a MembershipEntry> {
+        self.active().filter(move |e| e.role == role)
+    }
+
+    /// The Active silos of a zone.
+    pub fn zone<'a>(&'a self, zone: &'a str) -> impl Iterator<Item = &'a MembershipEntry> {
+        self.active().filter(move |e| e.zone == zone)
+    }
+
+    /// The Active silos whose metadata has this value under this key.
+    pub fn with<'a>(&'a self, key: &'a str, value: &'a str) -> impl Iterator<Item = &'a MembershipEntry> {
+        self.active().filter(move |e| e.metadata.get(key).is_some_and(|v| v == value))
+    }
+
+    /// The Active silos that serve clients.
+    pub fn gateways(&self) -> impl Iterator<Item = &MembershipEntry> {
+        self.members().filter(|e| e.is_gateway())
+    }
+
+    /// The Active silo that became active at the lowest version, ties by address: clocks play no part.
+    #[must_use]
+    pub fn leader(&self) -> Option<&MembershipEntry> {
+        self.active().min_by_key(|e| (e.active_since.unwrap_or(u64::MAX), e.address))
+    }
+}
+
+impl PartialEq for ClusterView {
+    /// Same table, same version, same members; when they were confirmed does not count.
+    fn eq(&self, other: &Self) -> bool {
+        self.table_id() == other.table_id() && self.version() == other.version() && self.snapshot.rows == other.snapshot.rows
+    }
+}
+impl Eq for ClusterView {}
+
+impl fmt::Debug for ClusterView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClusterView(v{} of {}, {} rows, {} active)", self.version(), self.table_id(), self.len(), self.active().count())
+    }
+}
