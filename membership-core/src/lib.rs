@@ -38,3 +38,5 @@ pub use table::{
     TableLimits, check_snapshot, check_token,
 };
 pub use view::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};
+pub use table::{CleanupPolicy, MemoryState, MemoryStore, MemoryTable, TableExt};
+pub use table::{DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision, Stored};

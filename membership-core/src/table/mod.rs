@@ -2,13 +2,20 @@
 
 mod commit;
 mod continuity;
+mod document;
 mod error;
+mod ext;
 mod limits;
+mod memory;
+mod state;
 
 pub use commit::{Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange};
 pub use continuity::{Discontinuity, check_snapshot, check_token};
+pub use document::{DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision, Stored};
 pub use error::{NextStep, Operation, TableError, TableErrorKind};
+pub use ext::{CleanupPolicy, TableExt};
 pub use limits::{Durability, Guarantees, Recency, TableLimits};
+pub use memory::{MemoryState, MemoryStore, MemoryTable};
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,0 +1,158 @@
+//! Documents in memory, to test document tables with.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use super::store::{DocumentRead, DocumentStore, Revision, Stored};
+use crate::table::{Durability, Guarantees, Recency, TableError, TableLimits};
+use crate::{ClusterName, Heartbeat, Heartbeats, SiloAddress};
+
+/// As MongoDB: 16 MiB.
+const DOCUMENT_BYTES: usize = 16 << 20;
+
+#[derive(Debug, Default)]
+struct Memory {
+    revisions: u64,
+    documents: BTreeMap<ClusterName, (u64, String)>,
+    heartbeats: BTreeMap<ClusterName, Heartbeats>,
+}
+
+/// Many documents in one memory. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDocuments {
+    memory: Arc<Mutex<Memory>>,
+}
+
+impl MemoryDocuments {
+    /// An empty one.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One cluster's document in it.
+    #[must_use]
+    pub fn document(&self, cluster: &ClusterName) -> MemoryDocumentStore {
+        MemoryDocumentStore { memory: self.memory.clone(), cluster: cluster.clone() }
+    }
+}
+
+/// One cluster's document in memory.
+#[derive(Clone, Debug)]
+pub struct MemoryDocumentStore {
+    memory: Arc<Mutex<Memory>>,
+    cluster: ClusterName,
+}
+
+impl MemoryDocumentStore {
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Staging for tests: the document's text, if there is one.
+    #[must_use]
+    pub fn raw(&self) -> Option<String> {
+        self.lock().documents.get(&self.cluster).map(|(_, text)| text.clone())
+    }
+
+    /// Staging for tests: puts a text in the document's place, or takes the document away, past all rules. Heartbeats stay.
+    pub fn put_raw(&self, text: Option<String>) {
+        let mut memory = self.lock();
+        memory.revisions += 1;
+        let revision = memory.revisions;
+        match text {
+            Some(text) => memory.documents.insert(self.cluster.clone(), (revision, text)),
+            None => memory.documents.remove(&self.cluster),
+        };
+    }
+}
+
+fn revision_of(number: u64) -> Revision {
+    Revision(number.to_be_bytes().to_vec())
+}
+
+#[async_trait]
+impl DocumentStore for MemoryDocumentStore {
+    fn store(&self) -> &'static str {
+        "document"
+    }
+
+    async fn prepare(&self) -> Result<(), TableError> {
+        Ok(())
+    }
+
+    async fn load(&self, known: Option<&Revision>, heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
+        let memory = self.lock();
+        let document = match memory.documents.get(&self.cluster) {
+            None => Stored::None,
+            Some((number, _)) if known == Some(&revision_of(*number)) => Stored::Unchanged,
+            Some((number, text)) => Stored::Document { revision: revision_of(*number), text: text.clone() },
+        };
+        let heartbeats = heartbeats.then(|| memory.heartbeats.get(&self.cluster).cloned().unwrap_or_default());
+        Ok(DocumentRead { document, heartbeats })
+    }
+
+    async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError> {
+        let mut memory = self.lock();
+        let now = memory.documents.get(&self.cluster).map(|(number, _)| revision_of(*number));
+        if now.as_ref() != expected {
+            return Ok(None);
+        }
+        memory.revisions += 1;
+        let revision = memory.revisions;
+        memory.documents.insert(self.cluster.clone(), (revision, text.to_owned()));
+        Ok(Some(revision_of(revision)))
+    }
+
+    async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
+        let mut memory = self.lock();
+        match memory.documents.get(&self.cluster) {
+            Some((number, _)) if revision_of(*number) == *expected => {
+                memory.documents.remove(&self.cluster);
+                Ok(true)
+            }
+            other => Ok(other.is_none()),
+        }
+    }
+
+    async fn put_heartbeat(&self, silo: &SiloAddress, heartbeat: &Heartbeat) -> Result<(), TableError> {
+        self.lock().heartbeats.entry(self.cluster.clone()).or_default().silos.insert(*silo, *heartbeat);
+        Ok(())
+    }
+
+    async fn put_cluster_cell(&self, text: &str) -> Result<(), TableError> {
+        self.lock().heartbeats.entry(self.cluster.clone()).or_default().cluster = Some(text.to_owned());
+        Ok(())
+    }
+
+    async fn remove_heartbeats(&self, silos: Option<&[SiloAddress]>) -> Result<(), TableError> {
+        let mut memory = self.lock();
+        match silos {
+            None => {
+                memory.heartbeats.remove(&self.cluster);
+            }
+            Some(silos) => {
+                if let Some(heartbeats) = memory.heartbeats.get_mut(&self.cluster) {
+                    for silo in silos {
+                        heartbeats.silos.remove(silo);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn document_bytes(&self) -> usize {
+        DOCUMENT_BYTES
+    }
+
+    fn limits(&self) -> TableLimits {
+        TableLimits { rows_per_commit: 1000, bytes_per_row: 1 << 16, bytes_per_commit: 1 << 23, rows: 20_000 }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+    }
+}
