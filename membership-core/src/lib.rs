@@ -37,6 +37,6 @@ pub use table::{
     Judgement, MembershipTable, NextStep, Operation, ReadAnswer, ReadRequest, Recency, RowChange, RowRead, TableError, TableErrorKind,
     TableLimits, check_snapshot, check_token,
 };
-pub use view::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};
 pub use table::{CleanupPolicy, MemoryState, MemoryStore, MemoryTable, TableExt};
 pub use table::{DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision, Stored};
+pub use view::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};

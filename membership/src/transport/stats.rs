@@ -1,0 +1,45 @@
+//! What a transport counts.
+
+/// Counters of a transport since its start. A message is counted as sent when the system took its last byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransportStats {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages received and delivered.
+    pub received: u64,
+    /// Bytes sent, framing included.
+    pub bytes_sent: u64,
+    /// Bytes received, framing included.
+    pub bytes_received: u64,
+    /// Connections dialled with success.
+    pub dialled: u64,
+    /// Dials that failed, were refused, or ended in a handshake that failed.
+    pub dials_failed: u64,
+    /// Connections accepted with a good handshake.
+    pub accepted: u64,
+    /// Connections open now, both kinds.
+    pub open: u64,
+    /// Bytes that wait in queues now.
+    pub queued_bytes: u64,
+    /// Messages dropped because a queue was full.
+    pub dropped_queue_full: u64,
+    /// Messages dropped because their connection had gone or could not be made.
+    pub dropped_no_connection: u64,
+    /// Messages dropped because they are larger than any message may be.
+    pub dropped_too_large: u64,
+    /// Incoming connections refused because there were too many.
+    pub refused_too_many: u64,
+    /// Incoming connections refused because they are of another cluster.
+    pub refused_cluster: u64,
+    /// Incoming connections refused because there is no common protocol version.
+    pub refused_version: u64,
+    /// Incoming connections closed because the handshake was not one of ours, or damaged.
+    pub refused_handshake: u64,
+    /// Incoming connections closed because the handshake took too long.
+    pub handshake_timeouts: u64,
+    /// Connections closed because of a frame or message above its bound.
+    pub closed_oversized: u64,
+    /// Connections closed because of a frame or message that made no sense.
+    pub closed_garbage: u64,
+}
