@@ -105,10 +105,12 @@ pub enum Message {
     },
     /// What you lack.
     Delta(Box<Delta>),
-    /// I am leaving for good. My row says so at this version, or will soon.
+    /// I am gone for good. The last message of a silo that leaves, one to each peer.
     Farewell {
         /// The version that says so; 0 if it could not be written.
         version: u64,
+        /// The change that says so, so that nobody has to ask the one who is gone.
+        delta: Option<Box<Delta>>,
     },
     /// As far as I know you are Dead; read the table.
     YouAreDead {
