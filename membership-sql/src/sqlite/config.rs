@@ -1,0 +1,201 @@
+//! Which file, and how to use it. Nothing here touches the disk.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use membership_core::{Operation, TableError, TableErrorKind};
+
+use super::STORE;
+
+/// Where the table is and how it is used.
+///
+/// ```
+/// use std::time::Duration;
+/// use membership_sql::SqliteConfig;
+///
+/// let config = SqliteConfig::new("membership.db").operation_timeout(Duration::from_secs(3));
+/// assert_eq!(config, SqliteConfig::from_url("sqlite:membership.db?operation_timeout=3s")?);
+/// # Ok::<(), membership_core::TableError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqliteConfig {
+    path: PathBuf,
+    create: bool,
+    operation_timeout: Duration,
+    allow_network_file_system: bool,
+}
+
+/// Long enough for the slowest disk to write its log, short enough for a silo to notice that the disk is gone.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Below this no lock could be waited for.
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+/// Above this nobody is waiting any more.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+
+impl SqliteConfig {
+    /// The file at `path`, absolute or relative to the current directory at the time of opening. Its directory must exist.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), create: true, operation_timeout: DEFAULT_TIMEOUT, allow_network_file_system: false }
+    }
+
+    /// Reads `sqlite:path?option=value&…`. The path is relative (`sqlite:membership.db`) or absolute (`sqlite:/var/lib/m.db`,
+    /// `sqlite:///var/lib/m.db`); `%hh` stands for a byte, so that `%3F` is a question mark in a file name. The options are `create`
+    /// (true or false), `operation_timeout` (such as `3s` or `500ms`) and `allow_network_file_system` (true or false).
+    ///
+    /// # Errors
+    /// `Configuration`: another scheme, no path, an unknown option, or a value that is none.
+    pub fn from_url(url: &str) -> Result<Self, TableError> {
+        let rest = url.strip_prefix("sqlite:").ok_or_else(|| wrong("a SQLite URL starts with `sqlite:`".to_owned()))?;
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let path = path.strip_prefix("//").unwrap_or(path);
+        let path = decode(path)?;
+        // `sqlite:///C:/data/m.db` names a drive, not a directory called `C:` below the root.
+        let drive = path.as_bytes();
+        let path = if cfg!(windows) && drive.len() > 2 && drive[0] == b'/' && drive[2] == b':' { path[1..].to_owned() } else { path };
+        let mut config = Self::new(path);
+        for option in query.split('&').filter(|o| !o.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, "true"));
+            let value = decode(value)?;
+            let flag = || value.parse::<bool>().map_err(|_| wrong(format!("option `{name}` is true or false")));
+            config = match name {
+                "create" => config.create(flag()?),
+                "allow_network_file_system" => config.allow_network_file_system(flag()?),
+                "operation_timeout" => config.operation_timeout(
+                    humantime::parse_duration(&value).map_err(|_| wrong("option `operation_timeout` is a time such as 3s".to_owned()))?,
+                ),
+                other => {
+                    let other: String = other.chars().take(40).collect();
+                    return Err(wrong(format!(
+                        "`{other}` is no option: there are create, operation_timeout and allow_network_file_system"
+                    )));
+                }
+            };
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Whether `initialize` makes the file when it is missing. Default: true. No other operation ever makes it.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// How long one operation may take, waiting for other processes included: 10 ms to 1 h. Default: 10 s. Twice or three times
+    /// the slowest write of the disk is a good value; a silo whose operations time out tries again.
+    #[must_use]
+    pub fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    /// Use a file on a network file system, which is refused otherwise. Default: false. Right only when **all** processes that use the
+    /// file run on one machine and the file system's locks are known to work.
+    #[must_use]
+    pub fn allow_network_file_system(mut self, allow: bool) -> Self {
+        self.allow_network_file_system = allow;
+        self
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) const fn creates(&self) -> bool {
+        self.create
+    }
+
+    pub(super) const fn timeout(&self) -> Duration {
+        self.operation_timeout
+    }
+
+    pub(super) const fn allows_network(&self) -> bool {
+        self.allow_network_file_system
+    }
+
+    /// Refuses what cannot work whatever is on the disk.
+    pub(super) fn validate(&self) -> Result<(), TableError> {
+        let text = self.path.to_string_lossy();
+        if text.is_empty() {
+            return Err(wrong("no file is named: write sqlite:path".to_owned()));
+        }
+        if text.contains(":memory:") {
+            return Err(wrong("SQLite's `:memory:` is private to one connection: use `memory:` or a file".to_owned()));
+        }
+        if text.contains('\0') {
+            return Err(wrong("the path holds a NUL character".to_owned()));
+        }
+        if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&self.operation_timeout) {
+            return Err(wrong("operation_timeout is 10 ms to 1 h".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+fn wrong(message: String) -> TableError {
+    TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
+}
+
+fn decode(text: &str) -> Result<String, TableError> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(b) = bytes.next() {
+        if b != b'%' {
+            out.push(b);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|d| char::from(d).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+        match (digit(), digit()) {
+            (Some(high), Some(low)) => out.push(high << 4 | low),
+            _ => return Err(wrong("a % in the URL is not followed by two hexadecimal digits".to_owned())),
+        }
+    }
+    String::from_utf8(out).map_err(|_| wrong("the %-codes of the URL are not UTF-8".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_files() {
+        for (url, path) in [
+            ("sqlite:m.db", "m.db"),
+            ("sqlite:a/m.db", "a/m.db"),
+            ("sqlite:/a/m.db", "/a/m.db"),
+            ("sqlite:///a/m.db", "/a/m.db"),
+            ("sqlite://a/m.db", "a/m.db"),
+            ("sqlite:what%3F%20now.db", "what? now.db"),
+        ] {
+            assert_eq!(SqliteConfig::from_url(url).unwrap().path(), Path::new(path), "{url}");
+        }
+        let all = "sqlite:m.db?create=false&operation_timeout=250ms&allow_network_file_system=true";
+        assert_eq!(
+            SqliteConfig::from_url(all).unwrap(),
+            SqliteConfig::new("m.db").create(false).operation_timeout(Duration::from_millis(250)).allow_network_file_system(true)
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_advice() {
+        for (url, why) in [
+            ("postgres://x", "starts with `sqlite:`"),
+            ("sqlite:", "no file"),
+            ("sqlite::memory:", "private to one connection"),
+            ("sqlite:m.db?mode=ro", "`mode` is no option"),
+            ("sqlite:m.db?create=perhaps", "true or false"),
+            ("sqlite:m.db?operation_timeout=soon", "such as 3s"),
+            ("sqlite:m.db?operation_timeout=0s", "10 ms"),
+            ("sqlite:m%zz.db", "hexadecimal"),
+            ("sqlite:m%00.db", "NUL"),
+        ] {
+            let error = SqliteConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), TableErrorKind::Configuration);
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}

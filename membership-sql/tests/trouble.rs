@@ -1,0 +1,273 @@
+//! Files that are missing, replaced, damaged, locked, somebody else's: clauses T4, T12, T13, T15 and T16.
+#![cfg(feature = "sqlite")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use membership_core::{HeartbeatWrite, MembershipTable, ReadRequest, TableErrorKind};
+use membership_sql::{SqliteConfig, SqliteTable};
+use support::*;
+
+async fn read_kind(table: &SqliteTable) -> TableErrorKind {
+    table.read(&ReadRequest::all()).await.unwrap_err().kind()
+}
+
+#[tokio::test]
+async fn a_deleted_file_is_told_and_nothing_is_written() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 2).await;
+    place.remove_file();
+    assert_eq!(read_kind(&table).await, TableErrorKind::TableReplaced);
+    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    assert!(!place.path().exists());
+    // A client that starts now finds no table; one that makes a table anew gets another one.
+    assert_eq!(read_kind(&place.open().await).await, TableErrorKind::NotInitialized);
+    initialize(&table).await.unwrap();
+    assert_eq!(read_with(&table, &token).await.unwrap_err(), TableErrorKind::TableReplaced);
+    assert_eq!(read(&table).await.0.rows.len(), 0);
+}
+
+#[tokio::test]
+async fn a_replaced_file_is_told_even_with_the_same_content() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 2).await;
+    place.shell().execute("VACUUM INTO ?1", [place.beside("copy.db").to_str().unwrap()]).unwrap();
+    commit(&table, &insert(&token, [7])).await;
+    place.remove_file();
+    std::fs::rename(place.beside("copy.db"), place.path()).unwrap();
+    assert_eq!(read_kind(&table).await, TableErrorKind::TableReplaced);
+    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    // Seen with fresh eyes it is the same table, gone back in time.
+    let other = place.open().await;
+    assert_eq!(read(&other).await.0.rows.len(), 2);
+    let later = insert(&token, [8]).next_token(&[]);
+    assert_eq!(read_with(&other, &later).await.unwrap_err(), TableErrorKind::TableRolledBack);
+    assert_eq!(other.commit(&insert(&later, [9])).await.unwrap_err().kind(), TableErrorKind::TableRolledBack);
+}
+
+#[tokio::test]
+async fn a_file_that_is_moved_away_and_back_is_the_same_file() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 2).await;
+    std::fs::rename(place.path(), place.beside("away.db")).unwrap();
+    assert_eq!(read_kind(&table).await, TableErrorKind::TableReplaced);
+    std::fs::rename(place.beside("away.db"), place.path()).unwrap();
+    commit(&table, &insert(&token, [5])).await;
+}
+
+#[tokio::test]
+async fn somebody_elses_files_are_refused_unwritten() {
+    for (sql, kind) in [
+        ("CREATE TABLE membership_version (Version INT)", TableErrorKind::ForeignTable),
+        ("CREATE TABLE membership_meta (name TEXT, value TEXT)", TableErrorKind::ForeignTable),
+    ] {
+        let place = Place::new();
+        place.shell().execute_batch(sql).unwrap();
+        let before = std::fs::read(place.path()).unwrap();
+        assert_eq!(place.open_as("blue").await.unwrap_err().kind(), kind, "{sql}");
+        assert_eq!(std::fs::read(place.path()).unwrap(), before);
+    }
+    let place = Place::new();
+    let text = "this is a letter, and not a database at all. ".repeat(100);
+    std::fs::write(place.path(), &text).unwrap();
+    assert_eq!(place.open_as("blue").await.unwrap_err().kind(), TableErrorKind::ForeignTable);
+    assert_eq!(std::fs::read_to_string(place.path()).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_table_that_turns_foreign_under_a_handle_is_refused_by_every_operation() {
+    let place = Place::new();
+    let table = place.open().await;
+    place.shell().execute_batch("CREATE TABLE membership_version (Version INT)").unwrap();
+    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::ForeignTable);
+    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::ForeignTable);
+    assert_eq!(read_kind(&table).await, TableErrorKind::ForeignTable);
+}
+
+#[tokio::test]
+async fn an_applications_own_data_is_left_alone() {
+    let place = Place::new();
+    let shell = place.shell();
+    shell
+        .execute_batch("PRAGMA application_id = 77; PRAGMA user_version = 5; CREATE TABLE orders (n); INSERT INTO orders VALUES (1)")
+        .unwrap();
+    let (table, _) = table_with(&place, 2).await;
+    table.delete().await.unwrap();
+    let number = |sql: &str| shell.query_row(sql, [], |r| r.get::<_, i64>(0)).unwrap();
+    let seen = ["PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM orders"].map(number);
+    assert_eq!(seen, [77, 5, 1]);
+}
+
+#[tokio::test]
+async fn newer_layouts_are_refused_unwritten() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 1).await;
+    let shell = place.shell();
+    let all = |sql: &str| shell.execute_batch(sql).unwrap();
+    all("UPDATE membership_version SET body = replace(body, '\"min_layout\":1', '\"min_layout\":9')");
+    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::NewerLayout);
+    assert_eq!(read_kind(&table).await, TableErrorKind::NewerLayout);
+    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::NewerLayout);
+    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::NewerLayout);
+    all("UPDATE membership_version SET body = replace(body, '\"min_layout\":9', '\"min_layout\":1')");
+    commit(&table, &insert(&token, [5])).await;
+    all("UPDATE membership_meta SET value = '9' WHERE name = 'min_layout'");
+    assert_eq!(place.open_as("blue").await.unwrap_err().kind(), TableErrorKind::NewerLayout);
+}
+
+#[tokio::test]
+async fn rows_changed_by_hand_are_noticed() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 3).await;
+    let (before, _) = read(&table).await;
+    let shell = place.shell();
+    let key = silo(1).row_key();
+    shell.execute("UPDATE membership_silo SET body = '{' WHERE silo = ?1", [&key]).unwrap();
+    let (now, _) = read(&table).await;
+    assert_eq!((now.rows.len(), now.rows.undecodable().map(|r| r.key().to_owned()).collect::<Vec<_>>()), (3, vec![key.clone()]));
+    assert!(membership_core::check_snapshot(&before, &now).is_err());
+    assert!(table.read_row(&silo(1), None).await.unwrap().row.unwrap().undecodable().is_some());
+    // A row that cannot be decoded blocks nothing else, and can be removed.
+    let token = commit(&table, &insert(&token, [9])).await;
+    let token = commit(&table, &remove(&token, 1)).await;
+    // Bytes that are no text at all.
+    shell.execute("UPDATE membership_silo SET body = CAST(x'ff00fe' AS TEXT) WHERE silo = ?1", [silo(2).row_key()]).unwrap();
+    assert_eq!(read(&table).await.0.rows.undecodable().count(), 1);
+    shell
+        .execute("INSERT INTO membership_silo SELECT cluster, CAST(x'ff' AS TEXT), status, 0, body FROM membership_silo LIMIT 1", [])
+        .unwrap();
+    assert_eq!(read(&table).await.0.rows.len(), 4);
+    commit(&table, &update(&token, 0, "still works")).await;
+}
+
+#[tokio::test]
+async fn rows_without_a_version_row_are_damage_and_are_named() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 1).await;
+    place.shell().execute("DELETE FROM membership_version", []).unwrap();
+    for error in [table.read(&ReadRequest::all()).await.unwrap_err(), initialize(&table).await.unwrap_err()] {
+        assert_eq!((error.kind(), error.key()), (TableErrorKind::Damaged, Some(silo(0).row_key().as_str())), "{error}");
+    }
+    assert_eq!(read_with(&table, &token).await.unwrap_err(), TableErrorKind::TableReplaced);
+    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    table.delete().await.unwrap();
+    initialize(&table).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_interrupted_delete_is_told_and_goes_on() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 3).await;
+    place.shell().execute("UPDATE membership_version SET deleting = 1", []).unwrap();
+    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
+    assert_eq!(read_kind(&table).await, TableErrorKind::BeingDeleted);
+    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
+    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
+    let cell = HeartbeatWrite::Cluster { text: "x".into() };
+    assert_eq!(table.update_i_am_alive(&cell).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
+    place.open().await.delete().await.unwrap();
+    assert_eq!(read_kind(&table).await, TableErrorKind::NotInitialized);
+    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::NoSuchRow);
+    assert_eq!(table.update_i_am_alive(&cell).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
+}
+
+#[tokio::test]
+async fn a_held_lock_is_busy_within_the_timeout_and_never_a_conflict() {
+    let place = Place::new();
+    let (_, token) = table_with(&place, 1).await;
+    let table = place.impatient(Duration::from_millis(300)).await;
+    let shell = place.shell();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let began = Instant::now();
+    let request = update(&token, 0, "x");
+    assert_eq!(table.commit(&request).await.unwrap_err().kind(), TableErrorKind::Busy);
+    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::Busy);
+    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::Busy);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // Readers do not wait for writers.
+    assert_eq!(read(&table).await.0.token, token);
+    shell.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(read(&table).await.0.token, token, "what was answered Busy did not happen");
+    commit(&table, &request.again()).await;
+}
+
+#[tokio::test]
+async fn what_waits_behind_a_lock_ends_too() {
+    let place = Place::new();
+    let (_, token) = table_with(&place, 1).await;
+    let table = place.impatient(Duration::from_millis(200)).await;
+    let shell = place.shell();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let began = Instant::now();
+    let many: Vec<_> = (0..20).map(|n| update(&token, 0, &n.to_string())).collect();
+    for answer in futures_util::future::join_all(many.iter().map(|r| table.commit(r))).await {
+        assert_eq!(answer.unwrap_err().kind(), TableErrorKind::Busy);
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    shell.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(read(&table).await.0.token, token);
+}
+
+#[tokio::test]
+async fn damage_in_the_file_is_an_error_and_not_an_empty_table() {
+    let place = Place::new();
+    let (table, _) = table_with(&place, 500).await;
+    table.close().await;
+    let mut bytes = std::fs::read(place.path()).unwrap();
+    for byte in bytes.iter_mut().skip(4096) {
+        *byte ^= 0x5a;
+    }
+    std::fs::write(place.path(), &bytes).unwrap();
+    let error = match place.open_as("blue").await {
+        Ok(table) => table.read(&ReadRequest::all()).await.unwrap_err(),
+        Err(e) => e,
+    };
+    assert_eq!(error.kind(), TableErrorKind::Damaged, "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_read_only_file_is_a_matter_of_permission() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let (table, token) = table_with(&place, 1).await;
+    table.close().await;
+    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o444)).unwrap();
+    // Permissions bind nobody who is root.
+    if std::fs::OpenOptions::new().append(true).open(place.path()).is_ok() {
+        return;
+    }
+    let table = place.open().await;
+    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_work_says_why() {
+    let place = Place::new();
+    for (path, why) in [
+        (place.beside("missing/m.db"), "create it first"),
+        (place.beside(""), "is a directory"),
+        (":memory:".into(), "private to one connection"),
+        ("".into(), "no file"),
+    ] {
+        let error = SqliteTable::open(SqliteConfig::new(path), "blue".parse().unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), TableErrorKind::Configuration);
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    let table = SqliteTable::open(SqliteConfig::new(place.path()).create(false), "blue".parse().unwrap()).await.unwrap();
+    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::Configuration);
+    assert!(!place.path().exists());
+}
+
+#[tokio::test]
+async fn names_that_sqlite_would_understand_are_only_names() {
+    let place = Place::new();
+    let path = place.beside("file:x?mode=memory&cache=shared");
+    let table = SqliteTable::open(SqliteConfig::new(&path), "blue".parse().unwrap()).await.unwrap();
+    initialize(&table).await.unwrap();
+    assert!(path.exists());
+}
