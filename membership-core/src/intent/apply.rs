@@ -1,45 +1,241 @@
-//! The one pure function that turns intents into changes of the table.
+//! The one pure function that turns intents into changes of the table: which comes first, what waits, and one answer for each.
+//! Who may do what is in the neighbouring files (lives, votes, retention). It never looks at anything but its arguments.
+//! Rules: "Writing" in the protocol; invariants P3, P5, P9.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Answer, Intent};
-use crate::{Config, MembershipEntry, MonoTime, Now, SiloAddress, Snapshot, TableLimits};
+use super::working::{Change, Planned, Working};
+use super::{Action, Answer, Intent, Refusal, lives, retention, votes};
+use crate::{Config, MembershipEntry, MonoTime, Now, SiloAddress, Snapshot, Suspicion, TableLimits};
 
 /// What the caller has seen with its own eyes and the table does not say.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Rows whose heartbeat stands still.
     pub stale: BTreeSet<SiloAddress>,
-    /// Rows that answered me within the failure window.
+    /// Rows that answered me within the failure window: these are not stale, whatever `stale` says.
     pub answered: BTreeSet<SiloAddress>,
-    /// When I first saw each vote in the table (suspect, accuser), by my monotonic clock, while I was reading it.
+    /// When I first saw each vote in the table (suspect, accuser), by my monotonic clock, while I was reading it. The wall time is the
+    /// vote's own: it says which of the accuser's votes was seen.
     pub first_seen: BTreeMap<(SiloAddress, SiloAddress), (crate::WallTime, MonoTime)>,
 }
 
 /// What becomes of a batch of intents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Applied {
-    /// Rows to insert.
+    /// Rows to insert, by address.
     pub inserts: Vec<MembershipEntry>,
-    /// Rows to update.
+    /// Rows to update, by address.
     pub updates: Vec<MembershipEntry>,
     /// Keys of rows to remove.
     pub removes: Vec<String>,
     /// One answer for each intent, in their order.
     pub answers: Vec<Answer>,
-    /// What did not fit, in order.
+    /// What did not fit, in order. A removal of which a part fitted is answered Applied, and the remainder stands here under the same id.
     pub rest: Vec<Intent>,
 }
 
-/// Applies a batch to a snapshot.
+impl Applied {
+    /// Whether there is nothing to commit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inserts.is_empty() && self.updates.is_empty() && self.removes.is_empty()
+    }
+}
+
+/// In which order a batch is applied. Deaths come first, because they must not wait behind anything, and because they free others from
+/// having to reach the dead; removals come last, because nothing waits for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Death,
+    Leave,
+    Shutdown,
+    Activation,
+    Join,
+    Vote,
+    Removal,
+}
+
+/// What every rule may look at besides the rows.
+pub(super) struct Context<'a> {
+    pub(super) observed: &'a Observed,
+    pub(super) stale: BTreeSet<SiloAddress>,
+    pub(super) now: Now,
+}
+
+/// Applies a batch to a snapshot: what to commit against it, and one answer for each intent. Pure and deterministic.
+///
+/// * Deaths come first, then leaves, shutdowns, activations, joins, votes that do not kill, and removals; each intent sees what the earlier
+///   ones left. One author's intents keep their order, except removals, which nothing depends on.
+/// * An intent is done whole or not at all, except that a removal may be split. What does not fit `limits` is [`Answer::Queued`] and in
+///   `rest`, and so are the later intents of its author; what would not fit alone is [`Refusal::TooLarge`].
+/// * Several changes of one row become one.
+/// * What the cluster shares (votes needed, their expiry) comes from the snapshot's version row; `config` is for what is this silo's own
+///   affair, which today is nothing.
+///
+/// ```
+/// use membership_core::intent::{Action, Answer, Intent, Observed, apply};
+/// use membership_core::{
+///     Config, InstanceId, IntentId, MembershipEntry, Now, Rows, SharedSettings, Snapshot, TableId, TableLimits, VersionRow, WallTime,
+/// };
+/// let version_row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+/// let empty = Snapshot { token: version_row.token(&[]), version_row: version_row.into(), rows: Rows::new() };
+/// let me = "10.0.0.1:7100@1".parse()?;
+/// let entry = MembershipEntry::new(me, InstanceId::new(7), WallTime::from_millis(1));
+/// let join = Intent { id: IntentId::new(1), author: Some(me), action: Action::Join(Box::new(entry)) };
+/// let limits = TableLimits { rows_per_commit: 100, bytes_per_row: 65_536, bytes_per_commit: 1 << 20, rows: 5_000 };
+/// let applied = apply(&empty, &Observed::default(), &[join], Now::default(), &Config::default(), &limits);
+/// assert_eq!(applied.answers, [Answer::Applied { version: 1 }]);
+/// assert_eq!(applied.inserts[0].address, me);
+/// # Ok::<(), membership_core::ParseSiloError>(())
+/// ```
 #[must_use]
-pub fn apply(
-    _snapshot: &Snapshot,
-    _observed: &Observed,
-    _intents: &[Intent],
-    _now: Now,
-    _config: &Config,
-    _limits: &TableLimits,
-) -> Applied {
-    Applied::default()
+pub fn apply(snapshot: &Snapshot, observed: &Observed, intents: &[Intent], now: Now, _config: &Config, limits: &TableLimits) -> Applied {
+    let context = Context { observed, stale: observed.stale.difference(&observed.answered).copied().collect(), now };
+    let mut working = Working::new(snapshot, limits);
+    let mut queue = Queue::new(&working, &context, intents);
+    let mut answers = vec![Answer::Queued; intents.len()];
+    let mut rest = BTreeMap::new();
+    while let Some(next) = queue.pop() {
+        let intent = &intents[next.index];
+        let (answer, remainder) = one(&mut working, &context, intent);
+        if answer == Answer::Queued {
+            for waiting in queue.hold(&next) {
+                rest.insert(waiting, intents[waiting].clone());
+            }
+        }
+        if let Some(remainder) = remainder {
+            rest.insert(next.index, remainder);
+        }
+        answers[next.index] = answer;
+    }
+    let (inserts, updates, removes) = working.into_changes();
+    Applied { inserts, updates, removes, answers, rest: rest.into_values().collect() }
+}
+
+/// Plans one intent and puts it into the working state, if it may be done and fits. Also gives what of it remains to be done later.
+fn one(working: &mut Working<'_>, context: &Context<'_>, intent: &Intent) -> (Answer, Option<Intent>) {
+    let applied = Answer::Applied { version: working.version() };
+    if let Action::RemoveDefunct { silos } = &intent.action {
+        let removable = retention::removable(working, silos);
+        if removable.is_empty() {
+            return (Answer::Moot, None);
+        }
+        let left = working.remove(&removable);
+        if left.is_empty() {
+            return (applied, None);
+        }
+        let answer = if left.len() == removable.len() { Answer::Queued } else { applied };
+        return (answer, Some(Intent { action: Action::RemoveDefunct { silos: left }, ..intent.clone() }));
+    }
+    let change = match plan(working, context, intent) {
+        Planned::Answer(Answer::Queued) => return (Answer::Queued, Some(intent.clone())),
+        Planned::Answer(answer) => return (answer, None),
+        Planned::Change(change) => change,
+    };
+    match working.put(change) {
+        Ok(()) => (applied, None),
+        Err(why) if working.is_untouched() => (Answer::Refused(Refusal::TooLarge(why)), None),
+        Err(_) => match alone(working, context, intent) {
+            Err(why) => (Answer::Refused(Refusal::TooLarge(why)), None),
+            Ok(()) => (Answer::Queued, Some(intent.clone())),
+        },
+    }
+}
+
+/// Whether an intent that did not fit any more would fit as the only one.
+fn alone(working: &Working<'_>, context: &Context<'_>, intent: &Intent) -> Result<(), String> {
+    let mut alone = working.fresh();
+    match plan(&alone, context, intent) {
+        Planned::Change(change) => alone.put(change),
+        // It depends on what this commit does: the next one will tell.
+        Planned::Answer(_) => Ok(()),
+    }
+}
+
+fn plan(working: &Working<'_>, context: &Context<'_>, intent: &Intent) -> Planned {
+    let author = intent.author;
+    match &intent.action {
+        Action::Join(entry) => lives::join(working, context, author, entry),
+        Action::BecomeActive { silo, contacted } => lives::become_active(working, context, *silo, contacted),
+        Action::Suspect { suspect, votes } => votes::suspect(working, context, author, *suspect, votes),
+        Action::Evict { silo, by, reason } => lives::evict(working, context, author, *silo, by, reason),
+        Action::BeginShutdown { silo, fast } => lives::begin_shutdown(working, *silo, *fast),
+        Action::Leave { silo } => lives::leave(working, context, author, *silo),
+        Action::RemoveDefunct { .. } => Planned::Change(Change::default()),
+    }
+}
+
+/// The next intent to look at.
+struct Next {
+    index: usize,
+    lane: usize,
+}
+
+/// The batch in the order it is applied: one lane per author, always the lane whose first intent is the most urgent.
+struct Queue {
+    lanes: Vec<VecDeque<(Class, usize)>>,
+    heads: BTreeSet<(Class, usize, usize)>,
+}
+
+impl Queue {
+    fn new(working: &Working<'_>, context: &Context<'_>, intents: &[Intent]) -> Self {
+        let mut accused: BTreeMap<SiloAddress, Vec<(SiloAddress, &Suspicion)>> = BTreeMap::new();
+        for intent in intents {
+            if let (Some(author), Action::Suspect { suspect, votes }) = (intent.author, &intent.action) {
+                accused.entry(*suspect).or_default().extend(votes.iter().map(|v| (author, v)));
+            }
+        }
+        let doomed: BTreeSet<SiloAddress> = accused
+            .into_iter()
+            .filter(|(suspect, votes)| votes::would_kill(working, context, *suspect, votes))
+            .map(|(suspect, _)| suspect)
+            .collect();
+        let mut by_author = BTreeMap::new();
+        let mut lanes: Vec<VecDeque<(Class, usize)>> = Vec::new();
+        for (index, intent) in intents.iter().enumerate() {
+            let class = class(working, &doomed, &intent.action);
+            let lane = match intent.author {
+                Some(author) if class != Class::Removal => *by_author.entry(author).or_insert(lanes.len()),
+                _ => lanes.len(),
+            };
+            if lane == lanes.len() {
+                lanes.push(VecDeque::new());
+            }
+            lanes[lane].push_back((class, index));
+        }
+        let heads = lanes.iter().enumerate().filter_map(|(lane, q)| q.front().map(|&(class, index)| (class, index, lane))).collect();
+        Self { lanes, heads }
+    }
+
+    fn pop(&mut self) -> Option<Next> {
+        let (_, index, lane) = self.heads.pop_first()?;
+        self.lanes[lane].pop_front();
+        if let Some(&(class, index)) = self.lanes[lane].front() {
+            self.heads.insert((class, index, lane));
+        }
+        Some(Next { index, lane })
+    }
+
+    /// Takes out everything that its author wants after `next`, which has to wait.
+    fn hold(&mut self, next: &Next) -> Vec<usize> {
+        if let Some(&(class, index)) = self.lanes[next.lane].front() {
+            self.heads.remove(&(class, index, next.lane));
+        }
+        self.lanes[next.lane].drain(..).map(|(_, index)| index).collect()
+    }
+}
+
+fn class(working: &Working<'_>, doomed: &BTreeSet<SiloAddress>, action: &Action) -> Class {
+    match action {
+        Action::Evict { .. } => Class::Death,
+        Action::Suspect { suspect, .. } if doomed.contains(suspect) => Class::Death,
+        Action::Suspect { .. } => Class::Vote,
+        Action::Join(entry) if lives::predecessors(working, &entry.address).next().is_some() => Class::Death,
+        Action::Join(_) => Class::Join,
+        Action::Leave { .. } => Class::Leave,
+        Action::BeginShutdown { .. } => Class::Shutdown,
+        Action::BecomeActive { .. } => Class::Activation,
+        Action::RemoveDefunct { .. } => Class::Removal,
+    }
 }

@@ -1,8 +1,14 @@
 //! What a silo wants of the table, as data. Intents are serializable and idempotent: applying one twice changes nothing more.
 
 mod apply;
+mod lives;
+mod retention;
+mod votes;
+mod working;
 
 pub use apply::{Applied, Observed, apply};
+pub use retention::defunct;
+pub use votes::{fresh_votes, needed_votes};
 
 use serde::{Deserialize, Serialize};
 
@@ -121,3 +127,6 @@ pub enum Refusal {
     #[error("it exceeds a limit of the store: {0}")]
     TooLarge(String),
 }
+
+#[cfg(test)]
+mod tests;

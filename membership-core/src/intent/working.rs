@@ -1,0 +1,167 @@
+//! The table as the intents applied so far leave it, and how much still fits into the commit.
+//! Knows no rule about silos; it must never take a change in part.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Answer;
+use crate::{MembershipEntry, Row, SiloAddress, Snapshot, TableLimits};
+
+/// What one intent comes to.
+pub(super) enum Planned {
+    /// Nothing to write.
+    Answer(Answer),
+    /// These rows, together.
+    Change(Change),
+}
+
+/// The rows that one intent writes.
+#[derive(Default)]
+pub(super) struct Change {
+    /// As they will be.
+    pub(super) rows: Vec<MembershipEntry>,
+    /// Votes it writes, as (suspect, accuser).
+    pub(super) votes: Vec<(SiloAddress, SiloAddress)>,
+    /// Who becomes Active, having contacted whom.
+    pub(super) activated: Option<(SiloAddress, BTreeSet<SiloAddress>)>,
+}
+
+impl Change {
+    pub(super) fn of(row: MembershipEntry) -> Planned {
+        Planned::Change(Self { rows: vec![row], ..Self::default() })
+    }
+}
+
+enum Touched {
+    Written(usize),
+    Removed,
+}
+
+pub(super) struct Working<'a> {
+    before: &'a Snapshot,
+    limits: &'a TableLimits,
+    after: Snapshot,
+    touched: BTreeMap<SiloAddress, Touched>,
+    bytes: usize,
+    votes: BTreeSet<(SiloAddress, SiloAddress)>,
+    activated: BTreeMap<SiloAddress, BTreeSet<SiloAddress>>,
+}
+
+impl<'a> Working<'a> {
+    pub(super) fn new(before: &'a Snapshot, limits: &'a TableLimits) -> Self {
+        Self {
+            before,
+            limits,
+            after: before.clone(),
+            touched: BTreeMap::new(),
+            bytes: 0,
+            votes: BTreeSet::new(),
+            activated: BTreeMap::new(),
+        }
+    }
+
+    /// The same with nothing applied yet.
+    pub(super) fn fresh(&self) -> Self {
+        Self::new(self.before, self.limits)
+    }
+
+    /// The version that the commit makes.
+    pub(super) fn version(&self) -> u64 {
+        self.before.version().saturating_add(1)
+    }
+
+    /// What the commit is based on.
+    pub(super) const fn before(&self) -> &'a Snapshot {
+        self.before
+    }
+
+    /// What it leaves so far.
+    pub(super) const fn after(&self) -> &Snapshot {
+        &self.after
+    }
+
+    pub(super) const fn limits(&self) -> &'a TableLimits {
+        self.limits
+    }
+
+    pub(super) fn is_untouched(&self) -> bool {
+        self.touched.is_empty()
+    }
+
+    /// Whether this commit writes that row.
+    pub(super) fn touches(&self, silo: &SiloAddress) -> bool {
+        self.touched.contains_key(silo)
+    }
+
+    /// Whether this commit writes that vote.
+    pub(super) fn wrote_vote(&self, suspect: &SiloAddress, accuser: &SiloAddress) -> bool {
+        self.votes.contains(&(*suspect, *accuser))
+    }
+
+    /// Who becomes Active in this commit, and whom each has contacted.
+    pub(super) const fn activated(&self) -> &BTreeMap<SiloAddress, BTreeSet<SiloAddress>> {
+        &self.activated
+    }
+
+    /// Takes a change, or says which limit it would exceed and takes nothing.
+    pub(super) fn put(&mut self, change: Change) -> Result<(), String> {
+        let (mut bytes, mut count, mut inserts) = (self.bytes, self.touched.len(), 0);
+        let mut rows = Vec::with_capacity(change.rows.len());
+        for mut entry in change.rows {
+            let silo = entry.address;
+            entry.written_at = self.version();
+            let row = Row::encode(entry);
+            if row.size() > self.limits.bytes_per_row {
+                return Err(format!("row {silo} would have {} bytes, the store takes {}", row.size(), self.limits.bytes_per_row));
+            }
+            match self.touched.get(&silo) {
+                Some(Touched::Written(old)) => bytes -= old,
+                Some(Touched::Removed) => return Err(format!("row {silo} is removed by the same commit")),
+                None => count += 1,
+            }
+            bytes += row.size();
+            inserts += usize::from(self.after.rows.row(&silo).is_none());
+            rows.push((silo, row));
+        }
+        if count > self.limits.rows_per_commit {
+            return Err(format!("the commit would change {count} rows, the store takes {} at once", self.limits.rows_per_commit));
+        }
+        if bytes > self.limits.bytes_per_commit {
+            return Err(format!("the commit would have {bytes} bytes, the store takes {} at once", self.limits.bytes_per_commit));
+        }
+        if inserts > 0 && self.after.rows.len() + inserts > self.limits.rows {
+            return Err(format!("the table would have {} rows, the store takes {}", self.after.rows.len() + inserts, self.limits.rows));
+        }
+        for (silo, row) in rows {
+            self.touched.insert(silo, Touched::Written(row.size()));
+            self.after.rows.insert(row);
+        }
+        self.bytes = bytes;
+        self.votes.extend(change.votes);
+        self.activated.extend(change.activated);
+        Ok(())
+    }
+
+    /// Removes as many of these rows as fit, and gives back the others. None of them may be written by this commit.
+    pub(super) fn remove(&mut self, silos: &[SiloAddress]) -> Vec<SiloAddress> {
+        let fit = self.limits.rows_per_commit.saturating_sub(self.touched.len()).min(silos.len());
+        let (now, later) = silos.split_at(fit);
+        for silo in now {
+            self.after.rows.remove(&silo.row_key());
+            self.touched.insert(*silo, Touched::Removed);
+        }
+        later.to_vec()
+    }
+
+    /// Inserts, updates and removals, by address.
+    pub(super) fn into_changes(self) -> (Vec<MembershipEntry>, Vec<MembershipEntry>, Vec<String>) {
+        let (mut inserts, mut updates, mut removes) = (Vec::new(), Vec::new(), Vec::new());
+        for (silo, touched) in &self.touched {
+            match (touched, self.after.rows.get(silo)) {
+                (Touched::Written(_), Some(entry)) if self.before.rows.row(silo).is_none() => inserts.push(entry.clone()),
+                (Touched::Written(_), Some(entry)) => updates.push(entry.clone()),
+                _ => removes.push(silo.row_key()),
+            }
+        }
+        (inserts, updates, removes)
+    }
+}
