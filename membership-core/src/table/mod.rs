@@ -7,6 +7,7 @@ mod error;
 mod ext;
 mod limits;
 mod memory;
+mod shared;
 mod state;
 
 pub use commit::{Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange};

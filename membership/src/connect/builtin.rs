@@ -1,0 +1,51 @@
+//! The providers of this build's features.
+
+use super::registry::Connectors;
+
+#[cfg_attr(not(any(feature = "memory", feature = "sqlite")), allow(unused_variables))]
+pub(super) fn register(connectors: &mut Connectors) {
+    #[cfg(feature = "memory")]
+    {
+        let _ = connectors.register("memory", memory::open);
+    }
+    #[cfg(feature = "sqlite")]
+    {
+        let _ = connectors.register("sqlite", sqlite::open);
+    }
+}
+
+#[cfg(feature = "memory")]
+mod memory {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use membership_core::{ClusterName, MembershipTable, MemoryStore};
+
+    use crate::connect::Connecting;
+
+    /// Lives as long as the process: two silos that name the same store meet in it.
+    static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        let name = url.split_once(':').map_or("", |(_, name)| name).trim_start_matches('/').to_owned();
+        let store = STORES.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default().clone();
+        Box::pin(async move { Ok(Arc::new(store.table(cluster)) as Arc<dyn MembershipTable>) })
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use std::sync::Arc;
+
+    use membership_core::{ClusterName, MembershipTable};
+    use membership_sql::{SqliteConfig, SqliteTable};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = SqliteTable::open(SqliteConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! Why there is no table. Never shows what comes after the scheme: it may hold a password (clause T15).
+
+use membership_core::TableError;
+
+/// Why a connection string did not lead to a table.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// It does not begin with a scheme.
+    #[error("the connection string does not begin with a scheme; this build knows {}", list(.known))]
+    NoScheme {
+        /// What this build has.
+        known: Vec<String>,
+    },
+    /// Nobody knows the scheme.
+    #[error("`{scheme}:` is no scheme that this build knows; it knows {}", list(.known))]
+    UnknownScheme {
+        /// The scheme.
+        scheme: String,
+        /// What this build has.
+        known: Vec<String>,
+    },
+    /// This version has a provider for it, but this build does not.
+    #[error("this build has no provider for `{scheme}:`; turn it on with `cargo add silo-membership --features {feature}`")]
+    FeatureOff {
+        /// The scheme.
+        scheme: String,
+        /// The feature it needs.
+        feature: &'static str,
+    },
+    /// The scheme is reserved, but this version has no provider for it.
+    #[error("there is no provider for `{scheme}:` in this version; this build knows {}, and `Connectors::register` takes your own", list(.known))]
+    NoProvider {
+        /// The scheme.
+        scheme: String,
+        /// What this build has.
+        known: Vec<String>,
+    },
+    /// Not a scheme: a letter, then letters, digits, `+`, `-` and `.`, at most 32.
+    #[error("that is no scheme: use a lower-case letter, then lower-case letters, digits, `+`, `-` and `.`, at most 32 characters")]
+    BadScheme,
+    /// The provider does not open the table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+fn list(known: &[String]) -> String {
+    if known.is_empty() { "none".to_owned() } else { known.iter().map(|s| format!("`{s}:`")).collect::<Vec<_>>().join(", ") }
+}

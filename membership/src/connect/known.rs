@@ -1,0 +1,40 @@
+//! The schemes people may expect, and the feature each belongs to.
+
+/// A scheme of this project, whether this build has it or not.
+pub(super) struct Known {
+    pub(super) scheme: &'static str,
+    pub(super) feature: &'static str,
+    /// Whether this version has a provider for it.
+    pub(super) provided: bool,
+}
+
+const fn provided(scheme: &'static str) -> Known {
+    Known { scheme, feature: scheme, provided: true }
+}
+
+const fn planned(scheme: &'static str, feature: &'static str) -> Known {
+    Known { scheme, feature, provided: false }
+}
+
+pub(super) const KNOWN: &[Known] = &[
+    provided("memory"),
+    provided("sqlite"),
+    planned("postgres", "postgres"),
+    planned("mysql", "mysql"),
+    planned("redis", "redis"),
+    planned("rediss", "redis"),
+    planned("redis+sentinel", "redis"),
+    planned("redis+cluster", "redis"),
+    planned("zk", "zk"),
+    planned("mongodb", "mongodb"),
+    planned("cassandra", "cassandra"),
+    planned("consul", "consul"),
+    planned("consul+https", "consul"),
+    planned("etcd", "etcd"),
+    planned("dynamodb", "dynamodb"),
+    planned("azure-table", "azure-table"),
+];
+
+pub(super) fn known(scheme: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.scheme == scheme)
+}

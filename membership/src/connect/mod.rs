@@ -1,0 +1,40 @@
+//! From a connection string to a table: the scheme picks the provider.
+
+mod builtin;
+mod error;
+mod known;
+mod registry;
+
+pub use error::ConnectError;
+pub use registry::{Connecting, Connectors};
+
+use std::sync::Arc;
+
+use membership_core::{ClusterName, MembershipTable};
+
+/// Opens the table of a cluster with the providers that this build has: the same as [`Connectors::default`] and then
+/// [`Connectors::connect`].
+///
+/// | scheme | provider | feature |
+/// |---|---|---|
+/// | `memory:` or `memory:name` | in this process; each name is a store of its own | `memory` |
+/// | `sqlite:path` | one file, shared by the processes of one machine | `sqlite` |
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # #[cfg(feature = "memory")] {
+/// let table = membership::connect("memory:demo", "billing/blue".parse()?).await?;
+/// assert_eq!(table.store(), "memory");
+/// # }
+/// let error = membership::connect("oracle://scott:tiger@db", "blue".parse()?).await.unwrap_err();
+/// assert!(!error.to_string().contains("tiger"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`ConnectError`], which names the scheme and what to do, and never shows what comes after it. Cancel safe.
+pub async fn connect(url: &str, cluster: ClusterName) -> Result<Arc<dyn MembershipTable>, ConnectError> {
+    Connectors::default().connect(url, cluster).await
+}

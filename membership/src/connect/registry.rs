@@ -1,0 +1,111 @@
+//! The schemes of a build, those of third parties included.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use membership_core::{ClusterName, MembershipTable, TableError};
+
+use super::builtin;
+use super::error::ConnectError;
+use super::known::known;
+
+/// What a factory gives: a table, some time later.
+pub type Connecting = Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
+
+type Factory = Arc<dyn Fn(String, ClusterName) -> Connecting + Send + Sync>;
+
+/// The schemes that [`connect`](Self::connect) understands. [`Connectors::default`] has those of this build's features;
+/// [`register`](Self::register) adds others. Cheap to clone.
+///
+/// ```
+/// use membership::{Connectors, MembershipTable, MemoryTable};
+/// use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut connectors = Connectors::default();
+/// connectors.register("acme", |_url, cluster| {
+///     Box::pin(async move { Ok(Arc::new(MemoryTable::new(cluster)) as Arc<dyn MembershipTable>) })
+/// })?;
+/// let table = connectors.connect("acme://host/path", "blue".parse()?).await?;
+/// assert_eq!(table.cluster().cluster(), "blue");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Connectors {
+    factories: BTreeMap<String, Factory>,
+}
+
+impl Default for Connectors {
+    fn default() -> Self {
+        let mut connectors = Self::empty();
+        builtin::register(&mut connectors);
+        connectors
+    }
+}
+
+impl Connectors {
+    /// No scheme at all.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { factories: BTreeMap::new() }
+    }
+
+    /// Has `factory` open every connection string that begins with `scheme:`. It gets the whole string and the cluster, and must not put
+    /// secrets into its errors. A scheme that is there already is replaced.
+    ///
+    /// # Errors
+    /// [`ConnectError::BadScheme`].
+    pub fn register(
+        &mut self,
+        scheme: &str,
+        factory: impl Fn(String, ClusterName) -> Connecting + Send + Sync + 'static,
+    ) -> Result<(), ConnectError> {
+        if !is_scheme(scheme) {
+            return Err(ConnectError::BadScheme);
+        }
+        self.factories.insert(scheme.to_owned(), Arc::new(factory));
+        Ok(())
+    }
+
+    /// The schemes, in order.
+    pub fn schemes(&self) -> impl Iterator<Item = &str> {
+        self.factories.keys().map(String::as_str)
+    }
+
+    /// Opens the table of a cluster.
+    ///
+    /// # Errors
+    /// [`ConnectError`]. Dropping the future leaves nothing behind but what the provider may have opened.
+    pub async fn connect(&self, url: &str, cluster: ClusterName) -> Result<Arc<dyn MembershipTable>, ConnectError> {
+        let schemes = || self.factories.keys().cloned().collect();
+        let scheme = match url.split_once(':') {
+            Some((scheme, _)) => scheme.to_ascii_lowercase(),
+            None => return Err(ConnectError::NoScheme { known: schemes() }),
+        };
+        if !is_scheme(&scheme) {
+            return Err(ConnectError::NoScheme { known: schemes() });
+        }
+        if let Some(factory) = self.factories.get(&scheme) {
+            return Ok(factory(url.to_owned(), cluster).await?);
+        }
+        Err(match known(&scheme) {
+            Some(known) if known.provided => ConnectError::FeatureOff { scheme, feature: known.feature },
+            Some(_) => ConnectError::NoProvider { scheme, known: schemes() },
+            None => ConnectError::UnknownScheme { scheme, known: schemes() },
+        })
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    let part = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.');
+    text.len() <= 32 && text.bytes().next().is_some_and(|b| b.is_ascii_lowercase()) && text.bytes().all(part)
+}
+
+impl fmt::Debug for Connectors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.schemes()).finish()
+    }
+}

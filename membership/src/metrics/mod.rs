@@ -1,0 +1,81 @@
+//! What a silo measures, with the feature `metrics`, through the crate of the same name: install any exporter that works with it.
+//!
+//! | name | kind | unit | labels | meaning |
+//! |---|---|---|---|---|
+//! | [`PROBE_ROUND_TRIP`] | histogram | seconds | | answered probes: how long the answer took |
+//! | [`PROBE_MISSES`] | counter | | `indirect` | probes without an answer in time |
+//! | [`HEALTH`] | gauge | 0 to 8 | `scope` = `all`, `local` | the silo's mistrust in itself |
+//! | [`VOTES_CAST`] | counter | | | votes of this silo that are in the table |
+//! | [`VOTES_RECEIVED`] | counter | | | votes against this silo |
+//! | [`VIEW_VERSION`] | gauge | | | the version of the newest view |
+//! | [`VIEW_AGE`] | gauge | seconds | | how long ago the view changed |
+//! | [`TABLE_AGE`] | gauge | seconds | | how long ago the table was last read or written with success |
+//! | [`COMMITS`] | counter | | | commits of this silo that happened |
+//! | [`COMMITTED_ROWS`] | counter | | | rows that they changed |
+//! | [`CONFLICTS`] | counter | | | commits that met another one |
+//! | [`UNKNOWN_OUTCOMES`] | counter | | | commits whose outcome had to be found out |
+//! | [`TABLE_CALL`] | histogram | seconds | `operation`, `outcome` | calls to the table; the outcome is `ok` or the kind of the error |
+//! | [`STOPS`] | counter | | `cause` | ends of a silo: `left`, `unclean`, `voted`, `evicted`, `superseded`, `stuck`, `removed`, `join_failed` |
+//! | [`MEMBERS`] | gauge | | `status` | silos in the newest view, by status |
+//! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were not sent, not read, or not believed |
+//! | [`EXECUTOR_LAG`] | histogram | seconds | | how late a task ran that was due |
+//! | [`PAUSES`] | counter | | | times that the process stood still for longer than a probe may take |
+//!
+//! Several silos of one process write to the same series; run them with recorders of their own where that matters (in tests).
+
+#[cfg(feature = "metrics")]
+mod record;
+#[cfg(not(feature = "metrics"))]
+mod silent;
+
+#[cfg(feature = "metrics")]
+pub(crate) use record::{ages, executor_lag, observe, stopped, table_call, transport, view};
+#[cfg(not(feature = "metrics"))]
+pub(crate) use silent::{ages, executor_lag, observe, stopped, table_call, transport, view};
+
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: &str = $text;)*
+        /// Every name.
+        pub const ALL: &[&str] = &[$($name),*];
+    };
+}
+
+names! {
+    /// Histogram, seconds.
+    PROBE_ROUND_TRIP = "membership_probe_round_trip_seconds";
+    /// Counter; label `indirect`.
+    PROBE_MISSES = "membership_probe_misses_total";
+    /// Gauge, 0 to 8; label `scope`.
+    HEALTH = "membership_health_score";
+    /// Counter.
+    VOTES_CAST = "membership_votes_cast_total";
+    /// Counter.
+    VOTES_RECEIVED = "membership_votes_received_total";
+    /// Gauge.
+    VIEW_VERSION = "membership_view_version";
+    /// Gauge, seconds.
+    VIEW_AGE = "membership_view_age_seconds";
+    /// Gauge, seconds.
+    TABLE_AGE = "membership_table_age_seconds";
+    /// Counter.
+    COMMITS = "membership_commits_total";
+    /// Counter.
+    COMMITTED_ROWS = "membership_committed_rows_total";
+    /// Counter.
+    CONFLICTS = "membership_commit_conflicts_total";
+    /// Counter.
+    UNKNOWN_OUTCOMES = "membership_commit_unknown_outcomes_total";
+    /// Histogram, seconds; labels `operation` and `outcome`.
+    TABLE_CALL = "membership_table_call_seconds";
+    /// Counter; label `cause`.
+    STOPS = "membership_stops_total";
+    /// Gauge; label `status`.
+    MEMBERS = "membership_members";
+    /// Counter; label `reason`.
+    DROPPED_MESSAGES = "membership_dropped_messages_total";
+    /// Histogram, seconds.
+    EXECUTOR_LAG = "membership_executor_lag_seconds";
+    /// Counter.
+    PAUSES = "membership_pauses_total";
+}

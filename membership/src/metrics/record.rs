@@ -1,0 +1,89 @@
+//! From what happens to the names of the table in [`super`].
+
+use std::time::Duration;
+
+use membership_core::protocol::{Observation, Termination};
+use membership_core::{ClusterView, Operation, SiloStatus};
+use metrics::{counter, gauge, histogram};
+
+use super::*;
+use crate::transport::TransportStats;
+
+pub(crate) fn observe(observation: &Observation) {
+    match observation {
+        Observation::ProbeAnswered { round_trip, .. } => histogram!(PROBE_ROUND_TRIP).record(*round_trip),
+        Observation::ProbeMissed { indirect, .. } => {
+            counter!(PROBE_MISSES, "indirect" => if *indirect { "true" } else { "false" }).increment(1);
+        }
+        Observation::Health { score, local } => {
+            gauge!(HEALTH, "scope" => "all").set(f64::from(*score));
+            gauge!(HEALTH, "scope" => "local").set(f64::from(*local));
+        }
+        Observation::VoteCast { .. } => counter!(VOTES_CAST).increment(1),
+        Observation::VoteReceived { .. } => counter!(VOTES_RECEIVED).increment(1),
+        Observation::Committed { rows } => {
+            counter!(COMMITS).increment(1);
+            counter!(COMMITTED_ROWS).increment(*rows as u64);
+        }
+        Observation::Conflict => counter!(CONFLICTS).increment(1),
+        Observation::UnknownOutcome => counter!(UNKNOWN_OUTCOMES).increment(1),
+        Observation::Dropped { reason } => counter!(DROPPED_MESSAGES, "reason" => *reason).increment(1),
+        Observation::Paused(_) => counter!(PAUSES).increment(1),
+        _ => {}
+    }
+}
+
+pub(crate) fn view(view: &ClusterView) {
+    gauge!(VIEW_VERSION).set(view.version() as f64);
+    let mut count = [0u32; SiloStatus::ALL.len()];
+    for member in view.members() {
+        count[member.status as usize] += 1;
+    }
+    for status in SiloStatus::ALL {
+        gauge!(MEMBERS, "status" => status.as_str()).set(f64::from(count[status as usize]));
+    }
+}
+
+pub(crate) fn ages(view: Duration, table: Duration) {
+    gauge!(VIEW_AGE).set(view.as_secs_f64());
+    gauge!(TABLE_AGE).set(table.as_secs_f64());
+}
+
+pub(crate) fn table_call(operation: Operation, outcome: &'static str, took: Duration) {
+    histogram!(TABLE_CALL, "operation" => operation.as_str(), "outcome" => outcome).record(took);
+}
+
+pub(crate) fn stopped(termination: &Termination) {
+    let cause = match termination {
+        Termination::Left { clean: true } => "left",
+        Termination::Left { clean: false } => "unclean",
+        Termination::DeclaredDead(dead) => dead.cause(),
+        Termination::JoinFailed(_) => "join_failed",
+        _ => "other",
+    };
+    counter!(STOPS, "cause" => cause).increment(1);
+}
+
+pub(crate) fn executor_lag(late: Duration) {
+    histogram!(EXECUTOR_LAG).record(late);
+}
+
+/// Adds what was dropped since the statistics were last looked at.
+pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
+    let reasons = [
+        ("queue_full", before.dropped_queue_full, now.dropped_queue_full),
+        ("no_connection", before.dropped_no_connection, now.dropped_no_connection),
+        ("too_large", before.dropped_too_large, now.dropped_too_large),
+        ("oversized", before.closed_oversized, now.closed_oversized),
+        ("garbage", before.closed_garbage, now.closed_garbage),
+    ];
+    for (reason, before, now) in reasons {
+        if now > before {
+            counter!(DROPPED_MESSAGES, "reason" => reason).increment(now - before);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,16 @@
+//! Nothing is measured without the feature.
+
+use std::time::Duration;
+
+use membership_core::protocol::{Observation, Termination};
+use membership_core::{ClusterView, Operation};
+
+use crate::transport::TransportStats;
+
+pub(crate) const fn observe(_: &Observation) {}
+pub(crate) const fn view(_: &ClusterView) {}
+pub(crate) const fn ages(_: Duration, _: Duration) {}
+pub(crate) const fn table_call(_: Operation, _: &'static str, _: Duration) {}
+pub(crate) const fn stopped(_: &Termination) {}
+pub(crate) const fn executor_lag(_: Duration) {}
+pub(crate) const fn transport(_: &TransportStats, _: &TransportStats) {}

@@ -1,0 +1,153 @@
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use membership_core::protocol::DeclaredDead;
+use membership_core::{Rows, SharedSettings, SiloAddress, Snapshot, TableId, VersionRow, WallTime};
+use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+use super::*;
+
+/// Writes down each series and the last value given to it.
+#[derive(Clone, Default)]
+struct Notebook(Arc<Mutex<Vec<(String, f64)>>>);
+
+struct Line(Notebook, String);
+
+impl Line {
+    fn write(&self, value: f64) {
+        self.0.0.lock().unwrap().push((self.1.clone(), value));
+    }
+}
+
+impl CounterFn for Line {
+    fn increment(&self, value: u64) {
+        self.write(value as f64);
+    }
+    fn absolute(&self, value: u64) {
+        self.write(value as f64);
+    }
+}
+
+impl GaugeFn for Line {
+    fn increment(&self, value: f64) {
+        self.write(value);
+    }
+    fn decrement(&self, value: f64) {
+        self.write(-value);
+    }
+    fn set(&self, value: f64) {
+        self.write(value);
+    }
+}
+
+impl HistogramFn for Line {
+    fn record(&self, value: f64) {
+        self.write(value);
+    }
+}
+
+impl Notebook {
+    fn line(&self, key: &Key) -> Arc<Line> {
+        let labels: Vec<String> = key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
+        let series = if labels.is_empty() { key.name().to_owned() } else { format!("{}{{{}}}", key.name(), labels.join(",")) };
+        Arc::new(Line(self.clone(), series))
+    }
+
+    fn of(play: impl FnOnce()) -> Vec<(String, f64)> {
+        let book = Self::default();
+        metrics::with_local_recorder(&book, play);
+        let lines = book.0.lock().unwrap().clone();
+        lines
+    }
+}
+
+impl Recorder for Notebook {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.line(key))
+    }
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(self.line(key))
+    }
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.line(key))
+    }
+}
+
+fn silo() -> SiloAddress {
+    "127.0.0.1:1@1".parse().unwrap()
+}
+
+fn dead() -> Termination {
+    Termination::DeclaredDead(DeclaredDead { silo: silo(), version: 3, death: None, votes: Vec::new(), at: WallTime::default() })
+}
+
+fn a_view() -> ClusterView {
+    let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+    let token = row.token(&[]);
+    ClusterView::new(Snapshot { version_row: Arc::new(row), token, rows: Rows::new() })
+}
+
+fn everything() {
+    let second = Duration::from_secs(1);
+    observe(&Observation::ProbeAnswered { peer: silo(), round_trip: Duration::from_millis(250) });
+    observe(&Observation::ProbeMissed { peer: silo(), misses: 2, indirect: true });
+    observe(&Observation::Health { score: 3, local: 1 });
+    observe(&Observation::VoteCast { suspect: silo() });
+    observe(&Observation::VoteReceived { accuser: silo() });
+    observe(&Observation::Committed { rows: 4 });
+    observe(&Observation::Conflict);
+    observe(&Observation::UnknownOutcome);
+    observe(&Observation::Dropped { reason: "cluster" });
+    observe(&Observation::Paused(second));
+    view(&a_view());
+    ages(second, second * 2);
+    table_call(Operation::Commit, "busy", second);
+    stopped(&dead());
+    executor_lag(second);
+    let mut later = TransportStats::default();
+    later.dropped_queue_full = 5;
+    transport(&TransportStats::default(), &later);
+}
+
+#[test]
+fn every_series_is_written_with_its_value() {
+    let lines = Notebook::of(everything);
+    for (series, value) in [
+        ("membership_probe_round_trip_seconds", 0.25),
+        ("membership_probe_misses_total{indirect=true}", 1.0),
+        ("membership_health_score{scope=all}", 3.0),
+        ("membership_health_score{scope=local}", 1.0),
+        ("membership_votes_cast_total", 1.0),
+        ("membership_votes_received_total", 1.0),
+        ("membership_view_version", 0.0),
+        ("membership_view_age_seconds", 1.0),
+        ("membership_table_age_seconds", 2.0),
+        ("membership_commits_total", 1.0),
+        ("membership_committed_rows_total", 4.0),
+        ("membership_commit_conflicts_total", 1.0),
+        ("membership_commit_unknown_outcomes_total", 1.0),
+        ("membership_table_call_seconds{operation=commit,outcome=busy}", 1.0),
+        ("membership_stops_total{cause=removed}", 1.0),
+        ("membership_members{status=Active}", 0.0),
+        ("membership_dropped_messages_total{reason=cluster}", 1.0),
+        ("membership_dropped_messages_total{reason=queue_full}", 5.0),
+        ("membership_executor_lag_seconds", 1.0),
+        ("membership_pauses_total", 1.0),
+    ] {
+        assert!(lines.contains(&(series.to_owned(), value)), "{series} = {value} is not in {lines:#?}");
+    }
+}
+
+#[test]
+fn every_name_is_written_and_documented_and_no_other() {
+    let lines = Notebook::of(everything);
+    let written: BTreeSet<&str> = lines.iter().map(|(series, _)| series.split('{').next().unwrap()).collect();
+    assert_eq!(written, ALL.iter().copied().collect());
+    let source = include_str!("mod.rs");
+    for constant in source.lines().filter_map(|l| l.trim().split_once(" = \"membership_").map(|(name, _)| name)) {
+        assert!(source.contains(&format!("//! | [`{constant}`] |")), "{constant} is not in the table of the module");
+    }
+}

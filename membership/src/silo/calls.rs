@@ -1,0 +1,92 @@
+//! Table calls that are under way. Each runs as a task of its own and ends as one input of the protocol, whatever happens to it.
+//!
+//! Nothing here waits for a call except [`Calls::next`], which may be dropped and called again at any time. Dropping [`Calls`] drops every
+//! call under way, which the table allows (clause T14).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use membership_core::protocol::{CallId, Input};
+use membership_core::{
+    CommitRequest, HeartbeatWrite, InitializeRequest, MembershipTable, Operation, ReadRequest, TableError, TableErrorKind,
+};
+use tokio::task::{Id, JoinSet};
+
+use crate::TimedTable;
+
+/// One call to make.
+pub(super) enum Call {
+    Initialize(InitializeRequest),
+    Read(ReadRequest),
+    Commit(CommitRequest),
+    Heartbeat(HeartbeatWrite),
+}
+
+impl Call {
+    const fn operation(&self) -> Operation {
+        match self {
+            Self::Initialize(_) => Operation::Initialize,
+            Self::Read(_) => Operation::Read,
+            Self::Commit(_) => Operation::Commit,
+            Self::Heartbeat(_) => Operation::UpdateIAmAlive,
+        }
+    }
+}
+
+/// The calls under way. The protocol keeps at most one read or commit and one heartbeat in flight, so this stays small.
+pub(super) struct Calls {
+    table: Arc<TimedTable>,
+    running: JoinSet<Input>,
+    names: HashMap<Id, (CallId, Operation)>,
+}
+
+impl Calls {
+    pub(super) fn new(table: Arc<TimedTable>) -> Self {
+        Self { table, running: JoinSet::new(), names: HashMap::new() }
+    }
+
+    /// Begins a call.
+    pub(super) fn begin(&mut self, id: CallId, call: Call) {
+        let operation = call.operation();
+        let table = self.table.clone();
+        let task = self.running.spawn(async move {
+            match call {
+                Call::Initialize(request) => Input::Initialized { call: id, result: table.initialize(&request).await },
+                Call::Read(request) => Input::Read { call: id, result: table.read(&request).await },
+                Call::Commit(request) => Input::Committed { call: id, result: table.commit(&request).await },
+                Call::Heartbeat(write) => Input::HeartbeatWritten { call: id, result: table.update_i_am_alive(&write).await },
+            }
+        });
+        self.names.insert(task.id(), (id, operation));
+    }
+
+    /// The next call that ended; waits for ever when there is none under way. Cancel safe.
+    pub(super) async fn next(&mut self) -> Input {
+        loop {
+            match self.running.join_next_with_id().await {
+                Some(Ok((task, input))) => {
+                    self.names.remove(&task);
+                    return input;
+                }
+                Some(Err(end)) => {
+                    if let Some((call, operation)) = self.names.remove(&end.id()) {
+                        return self.broken(call, operation);
+                    }
+                }
+                None => std::future::pending::<()>().await,
+            }
+        }
+    }
+
+    /// What a call that panicked (or was aborted by the runtime) counts as: like one that timed out.
+    fn broken(&self, call: CallId, operation: Operation) -> Input {
+        let kind = if operation == Operation::Commit { TableErrorKind::OutcomeUnknown } else { TableErrorKind::Unavailable };
+        let error = TableError::new(kind, operation, self.table.store(), "the provider panicked; this is a defect of the provider");
+        match operation {
+            Operation::Initialize => Input::Initialized { call, result: Err(error) },
+            Operation::Commit => Input::Committed { call, result: Err(error) },
+            Operation::UpdateIAmAlive => Input::HeartbeatWritten { call, result: Err(error) },
+            _ => Input::Read { call, result: Err(error) },
+        }
+    }
+}

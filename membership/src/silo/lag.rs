@@ -1,0 +1,64 @@
+//! How late the executor runs what is due, and hints: two small tasks beside the driver, each telling it through one cell.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use membership_core::HintStream;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// The largest lag since it was last taken.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lag {
+    cell: Arc<(AtomicU64, Notify)>,
+}
+
+impl Lag {
+    /// Due every 100 to 500 ms, unevenly, so that it does not march in step with other periodic work. Runs until it is dropped.
+    pub(super) async fn measure(self, seed: u64) {
+        let mut random = seed | 1;
+        loop {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let due = Instant::now() + Duration::from_millis(100 + random % 400);
+            sleep_until(due).await;
+            let late = u64::try_from(due.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.cell.0.fetch_max(late, Ordering::AcqRel);
+            self.cell.1.notify_one();
+        }
+    }
+
+    /// Waits for a measurement. Cancel safe.
+    pub(super) async fn next(&self) -> Duration {
+        self.cell.1.notified().await;
+        Duration::from_nanos(self.cell.0.swap(0, Ordering::AcqRel))
+    }
+}
+
+/// A store may hint as often as it likes; the driver hears of it this often at most.
+const HINTS_AT_MOST: Duration = Duration::from_millis(20);
+
+/// Passes hints on until the stream ends. Runs until it is dropped.
+pub(super) async fn forward_hints(mut hints: HintStream, to: Arc<Notify>) {
+    while std::future::poll_fn(|cx| hints.as_mut().poll_next(cx)).await.is_some() {
+        to.notify_one();
+        tokio::time::sleep(HINTS_AT_MOST).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_blocked_executor_shows() {
+        let lag = Lag::default();
+        let task = tokio::spawn(lag.clone().measure(7));
+        lag.next().await;
+        std::thread::sleep(Duration::from_millis(900));
+        assert!(lag.next().await >= Duration::from_millis(300), "the task was due at least 400 ms ago");
+        task.abort();
+    }
+}

@@ -1,0 +1,31 @@
+//! What the protocol tells the application, passed on to whoever waits for it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use membership_core::protocol::{JoinProgress, Notice};
+
+use super::driver::Driver;
+
+impl Driver {
+    pub(super) fn tell(&mut self, notice: Notice) {
+        self.report.notice(&notice);
+        match notice {
+            Notice::Joining { silo, version } => self.transport.update(silo, self.protocol.view().map(|v| v.table_id()), version),
+            Notice::JoinProgress(progress) => self.progress(&progress),
+            Notice::LeaveBegun { version } => self.teller.change(|state| state.leaving = Some(version)),
+            Notice::Answered { request, answer } => self.waiting.answered(request, answer),
+            Notice::Refreshed { request, result } => self.waiting.refreshed(request, result),
+            Notice::Table(table) => self.teller.change(|state| state.table = table),
+            _ => {}
+        }
+    }
+
+    /// The application's code runs in this task: its panic must not end the silo.
+    fn progress(&self, progress: &JoinProgress) {
+        if let Some(callback) = &self.on_progress
+            && catch_unwind(AssertUnwindSafe(|| callback(progress))).is_err()
+        {
+            tracing::warn!("the callback given to `on_progress` panicked");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a silo writes to its log and its metrics. State changes are one line each at info; nothing per probe above debug.
+
+use std::time::Duration;
+
+use membership_core::protocol::{Identity, Notice, Observation, Protocol, TableState, Termination};
+use membership_core::{ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress};
+use tracing::{debug, error, info, warn};
+
+use crate::metrics;
+use crate::transport::TransportStats;
+
+/// With more changes than this in one view, the log names their number only.
+const MOST_LINES: usize = 32;
+/// How often gauges that move by themselves are set.
+const GAUGES_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) struct Report {
+    cluster: ClusterName,
+    me: Option<SiloAddress>,
+    last: Option<(ClusterView, MonoTime)>,
+    gauges_at: MonoTime,
+    now: MonoTime,
+    sent: TransportStats,
+}
+
+impl Report {
+    pub(super) fn new(identity: &Identity) -> Self {
+        Self {
+            cluster: identity.cluster.clone(),
+            me: None,
+            last: None,
+            gauges_at: MonoTime::ZERO,
+            now: MonoTime::ZERO,
+            sent: TransportStats::default(),
+        }
+    }
+
+    fn silo(&self) -> String {
+        self.me.map_or_else(|| "-".to_owned(), |me| me.to_string())
+    }
+
+    /// A few times a second: what changes without an event.
+    pub(super) fn tick(&mut self, protocol: &Protocol, now: MonoTime, late: Duration, stats: TransportStats) {
+        self.me = protocol.me().or(self.me);
+        self.now = now;
+        metrics::executor_lag(late);
+        if now.since(self.gauges_at) < GAUGES_EVERY {
+            return;
+        }
+        self.gauges_at = now;
+        if let Some((view, published)) = &self.last {
+            metrics::ages(now.since(*published), now.since(view.confirmed_at()));
+        }
+        metrics::transport(&self.sent, &stats);
+        self.sent = stats;
+    }
+
+    pub(super) fn view(&mut self, view: ClusterView) {
+        metrics::view(&view);
+        let (silo, version) = (self.silo(), view.version());
+        match &self.last {
+            None => info!(silo, cluster = %self.cluster, version, members = view.len(), active = view.active().count(), "first view"),
+            Some((older, _)) => {
+                let changes = view.changes_since(older);
+                let seen: Vec<_> = changes.iter().filter(|c| c.kind != ChangeKind::Updated).collect();
+                debug!(silo, cluster = %self.cluster, version, changes = changes.len(), "view");
+                if seen.len() > MOST_LINES {
+                    info!(silo, cluster = %self.cluster, version, changes = seen.len(), active = view.active().count(), "many silos changed");
+                } else {
+                    for change in seen {
+                        let cause = change.entry.death.as_ref().map(|d| d.cause.to_string());
+                        info!(silo, cluster = %self.cluster, version, peer = %change.entry.address, status = %change.entry.status, cause, "silo changed");
+                    }
+                }
+            }
+        }
+        self.last = Some((view, self.now));
+    }
+
+    pub(super) fn notice(&mut self, notice: &Notice) {
+        if let Notice::Joining { silo, .. } = notice {
+            self.me = Some(*silo);
+        }
+        let silo = self.silo();
+        let cluster = &self.cluster;
+        match notice {
+            Notice::Joining { version, .. } => info!(silo, %cluster, version, "joining"),
+            Notice::JoinProgress(p) => {
+                let unreached: Vec<String> = p.unreached.iter().map(ToString::to_string).collect();
+                info!(silo, %cluster, elapsed = ?p.elapsed, waiting_for = p.waiting_for, unreached = unreached.join("; "), "still joining");
+            }
+            Notice::Active { version } => info!(silo, %cluster, version, "active"),
+            Notice::LeaveBegun { version } => info!(silo, %cluster, version, "leaving"),
+            Notice::Table(TableState::Available) => info!(silo, %cluster, "the table works"),
+            Notice::Table(TableState::Unavailable) => warn!(silo, %cluster, "the table does not answer; everybody keeps running"),
+            Notice::Table(TableState::Changed(how)) => {
+                error!(silo, %cluster, how = ?how, "this is not the table that was here: nothing is adopted or written any more; restart the silos");
+            }
+            Notice::Table(state) => error!(silo, %cluster, state = ?state, "the table cannot be used as it is"),
+            Notice::SettingsDiffer { table, configured } => {
+                warn!(silo, %cluster, ?table, ?configured, "configured otherwise than the cluster's shared settings; the table's hold");
+            }
+            Notice::Suspended(true) => warn!(silo, %cluster, "suspended after a long pause, until the table can be read"),
+            Notice::Suspended(false) => info!(silo, %cluster, "going on after a pause"),
+            other => debug!(silo, %cluster, notice = ?other, "told"),
+        }
+    }
+
+    pub(super) fn observation(&self, observation: &Observation) {
+        metrics::observe(observation);
+        let silo = self.silo();
+        let cluster = &self.cluster;
+        match observation {
+            Observation::VoteCast { suspect } => info!(silo, %cluster, peer = %suspect, "voted against"),
+            Observation::VoteReceived { accuser } => warn!(silo, %cluster, peer = %accuser, "a vote against this silo"),
+            Observation::Health { score, local } => info!(silo, %cluster, score, local, "health"),
+            Observation::Paused(pause) => warn!(silo, %cluster, ?pause, "this process stood still"),
+            other => debug!(silo, %cluster, observation = ?other, "observed"),
+        }
+    }
+
+    pub(super) fn end(&self, termination: &Termination) {
+        metrics::stopped(termination);
+        let silo = self.silo();
+        let cluster = &self.cluster;
+        match termination {
+            Termination::Left { clean } => info!(silo, %cluster, clean, "left"),
+            Termination::DeclaredDead(dead) => {
+                let accusers: Vec<String> = dead.votes.iter().map(|v| v.accuser.to_string()).collect();
+                error!(silo, %cluster, version = dead.version, cause = dead.cause(), accusers = accusers.join(", "), "declared dead");
+            }
+            Termination::JoinFailed(why) => error!(silo, %cluster, why = %why, "did not join"),
+            other => error!(silo, %cluster, termination = ?other, "stopped"),
+        }
+    }
+}
