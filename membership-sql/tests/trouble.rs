@@ -171,7 +171,7 @@ async fn an_interrupted_delete_is_told_and_goes_on() {
     assert_eq!(table.update_i_am_alive(&cell).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
     place.open().await.delete().await.unwrap();
     assert_eq!(read_kind(&table).await, TableErrorKind::NotInitialized);
-    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::NoSuchRow);
+    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
     assert_eq!(table.update_i_am_alive(&cell).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
 }
 

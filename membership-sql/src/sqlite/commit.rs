@@ -12,7 +12,7 @@ use membership_core::{
 use rusqlite::{Transaction, params};
 
 use super::error::{error, from_sqlite};
-use super::read::{Cache, StoredVersion, absent, fresh, snapshot, stored_version};
+use super::read::{Cache, StoredVersion, absent, current, fresh, snapshot, stored_version};
 use super::schema::{self, int};
 use super::session::{File, Gate, Session, reading, writing};
 
@@ -148,7 +148,7 @@ fn conflict(file: &mut File, cluster: &str, cache: &mut Cache) -> CommitOutcome 
     CommitOutcome::Conflict(Conflict { newest, snapshot })
 }
 
-/// `update_i_am_alive`: one statement, which also sees to it that there is a row and that the counter does not fall.
+/// `update_i_am_alive`: one statement writes, and sees to it that there is a row and that the counter does not fall.
 pub(super) fn update_i_am_alive(session: &mut Session, write: &HeartbeatWrite, gate: &dyn Gate) -> Result<(), TableError> {
     if let HeartbeatWrite::Cluster { text } = write
         && text.len() > MAX_CLUSTER_CELL_BYTES
@@ -156,55 +156,35 @@ pub(super) fn update_i_am_alive(session: &mut Session, write: &HeartbeatWrite, g
         return Err(error(TableErrorKind::LimitExceeded, format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes")));
     }
     let cluster = session.cluster.clone();
-    let nothing = || match write {
-        HeartbeatWrite::Silo { silo, .. } => {
-            error(TableErrorKind::NoSuchRow, "there is no row for this heartbeat").with_key(silo.row_key())
-        }
-        HeartbeatWrite::Cluster { .. } => error(TableErrorKind::NotInitialized, "the file has no such cluster"),
-    };
-    let Some((file, _)) = session.file()? else { return Err(nothing()) };
+    let Some((file, cache)) = session.file()? else { return Err(absent(None)) };
     let tx = writing(&file.conn)?;
-    if !schema::present(&tx, &mut file.checked)? {
-        return Err(nothing());
-    }
-    let changed = match write {
-        HeartbeatWrite::Silo { silo, heartbeat } => tx
-            .prepare_cached(
-                "INSERT INTO membership_heartbeat (cluster, silo, counter, at)
-                 SELECT s.cluster, s.silo, ?3, ?4 FROM membership_silo s JOIN membership_version v ON v.cluster = s.cluster
-                 WHERE s.cluster = ?1 AND s.silo = ?2 AND v.deleting = 0
-                 ON CONFLICT DO UPDATE SET counter = excluded.counter, at = excluded.at WHERE excluded.counter >= counter",
-            )
-            .and_then(|mut s| s.execute(params![cluster, silo.row_key(), int(heartbeat.counter), heartbeat.at.to_string()])),
-        HeartbeatWrite::Cluster { text } => tx
-            .prepare_cached(
-                "INSERT INTO membership_cell (cluster, text)
-                 SELECT v.cluster, ?2 FROM membership_version v WHERE v.cluster = ?1 AND v.deleting = 0
-                 ON CONFLICT DO UPDATE SET text = excluded.text",
-            )
-            .and_then(|mut s| s.execute(params![cluster, text])),
-    }
-    .map_err(from_sqlite)?;
-    if changed == 1 {
-        return file.commit(tx, gate);
-    }
-    // Nothing to write: is that because the table is going, because there is no row, or because a newer heartbeat is there already?
-    let count = |sql: &str, silo: &str| {
-        tx.prepare_cached(sql).and_then(|mut s| s.query_row([cluster.as_str(), silo], |r| r.get::<_, i64>(0))).map_err(from_sqlite)
-    };
-    if count("SELECT count(*) FROM membership_version WHERE cluster = ?1 AND deleting <> 0 AND ?2 IS NOT NULL", "")? > 0 {
-        return Err(error(TableErrorKind::BeingDeleted, "the cluster is being deleted"));
-    }
+    current(&tx, &mut file.checked, &cluster, cache, None)?;
     match write {
-        HeartbeatWrite::Silo { silo, .. }
-            if count(
-                "SELECT count(*) FROM membership_heartbeat h JOIN membership_silo s USING (cluster, silo)
-                      WHERE h.cluster = ?1 AND h.silo = ?2",
-                &silo.row_key(),
-            )? > 0 =>
-        {
-            Ok(())
+        HeartbeatWrite::Cluster { text } => {
+            tx.prepare_cached("INSERT INTO membership_cell (cluster, text) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET text = excluded.text")
+                .and_then(|mut s| s.execute([&cluster, text]))
+                .map_err(from_sqlite)?;
         }
-        _ => Err(nothing()),
+        HeartbeatWrite::Silo { silo, heartbeat } => {
+            let key = silo.row_key();
+            let changed = tx
+                .prepare_cached(
+                    "INSERT INTO membership_heartbeat (cluster, silo, counter, at)
+                     SELECT cluster, silo, ?3, ?4 FROM membership_silo WHERE cluster = ?1 AND silo = ?2
+                     ON CONFLICT DO UPDATE SET counter = excluded.counter, at = excluded.at WHERE excluded.counter >= counter",
+                )
+                .and_then(|mut s| s.execute(params![cluster, key, int(heartbeat.counter), heartbeat.at.to_string()]))
+                .map_err(from_sqlite)?;
+            if changed == 0 {
+                // There is no row, or a newer heartbeat is there already.
+                let row: bool = tx
+                    .prepare_cached("SELECT EXISTS (SELECT 1 FROM membership_silo WHERE cluster = ?1 AND silo = ?2)")
+                    .and_then(|mut s| s.query_row([&cluster, &key], |r| r.get(0)))
+                    .map_err(from_sqlite)?;
+                let missing = || error(TableErrorKind::NoSuchRow, "there is no row for this heartbeat").with_key(key);
+                return if row { Ok(()) } else { Err(missing()) };
+            }
+        }
     }
+    file.commit(tx, gate)
 }

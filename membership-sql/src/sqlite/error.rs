@@ -20,7 +20,9 @@ pub(super) fn from_sqlite(e: rusqlite::Error) -> TableError {
     let code = e.sqlite_error_code();
     let extended = e.sqlite_error().map_or(0, |e| e.extended_code);
     let (kind, what) = match code {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (TableErrorKind::Busy, "another process holds the lock"),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
+            (TableErrorKind::Busy, "another process holds the lock")
+        }
         Some(ErrorCode::SchemaChanged) => (TableErrorKind::Busy, "the layout is being changed"),
         Some(ErrorCode::OperationInterrupted | ErrorCode::OperationAborted) => (TableErrorKind::Busy, "it was interrupted"),
         Some(ErrorCode::NotADatabase) => (TableErrorKind::ForeignTable, "the file is not a SQLite database, or is encrypted"),

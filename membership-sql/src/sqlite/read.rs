@@ -94,7 +94,7 @@ pub(super) fn fresh(file: &mut File, cluster: &str, cache: &mut Cache) -> Option
 ///
 /// # Errors
 /// Every way of not being usable: clauses T12 and T16.
-fn current(
+pub(super) fn current(
     tx: &Transaction<'_>,
     checked: &mut Option<i64>,
     cluster: &str,
