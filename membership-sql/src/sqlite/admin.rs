@@ -84,12 +84,12 @@ pub(super) fn delete(session: &mut Session, gate: &dyn Gate) -> Result<(), Table
             )
             .map_err(from_sqlite)?;
         }
-        Ok(_) => {}
-        // What cannot be read cannot be kept either; the mark beside it is enough.
-        Err(e) if e.kind() == TableErrorKind::Damaged => {
+        Ok(None) => {}
+        // Marked already, perhaps within the body only. And what cannot be read cannot be kept either: the mark beside it is enough.
+        Err(e) if e.kind() != TableErrorKind::Damaged => return Err(e),
+        Ok(Some(_)) | Err(_) => {
             tx.execute("UPDATE membership_version SET deleting = 1 WHERE cluster = ?1", [&cluster]).map_err(from_sqlite)?;
         }
-        Err(e) => return Err(e),
     }
     file.commit(tx, gate)?;
 
