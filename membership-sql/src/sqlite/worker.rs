@@ -221,3 +221,73 @@ fn look(session: &mut Session) -> Option<u64> {
     session.wait_until(Instant::now());
     read::version_number(session)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::error::error;
+    use super::*;
+    use std::sync::mpsc;
+
+    fn worker(timeout: u64) -> Worker {
+        let session = Session::new("/nowhere/m.db".into(), false, "c".into(), "c".into());
+        Worker::start(session, Duration::from_millis(timeout)).unwrap()
+    }
+
+    /// An operation that hangs before or after it has asked whether it may commit, until it is let go; then says whether it would have.
+    fn hang(
+        after_asking: bool,
+    ) -> (mpsc::Sender<()>, mpsc::Receiver<bool>, impl FnOnce(&mut Session, &dyn Gate) -> Result<(), TableError>) {
+        let ((go, wait), (tell, told)) = (mpsc::channel(), mpsc::channel());
+        let work = move |_: &mut Session, gate: &dyn Gate| {
+            let early = after_asking && gate.may_commit();
+            wait.recv().unwrap();
+            tell.send(early || gate.may_commit()).unwrap();
+            Ok(())
+        };
+        (go, told, work)
+    }
+
+    #[tokio::test]
+    async fn what_is_ended_before_commit_does_not_commit() {
+        let worker = worker(50);
+        let (go, told, work) = hang(false);
+        let (running, queued) = (worker.call(Operation::Commit, work), worker.call(Operation::Commit, |_, _| Ok(())));
+        let (running, queued) = tokio::join!(running, queued);
+        assert_eq!(running.unwrap_err().kind(), TableErrorKind::Unavailable);
+        assert_eq!(queued.unwrap_err().kind(), TableErrorKind::Busy);
+        go.send(()).unwrap();
+        assert!(!told.recv().unwrap(), "nobody waits for it any more");
+        // The thread is free again.
+        worker.call(Operation::Read, |_, _| Ok(())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_ended_while_committing_is_unknown() {
+        let worker = worker(50);
+        let (go, told, work) = hang(true);
+        assert_eq!(worker.call(Operation::Commit, work).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+        go.send(()).unwrap();
+        assert!(told.recv().unwrap());
+    }
+
+    #[tokio::test]
+    async fn errors_bear_the_name_of_their_operation() {
+        let worker = worker(10_000);
+        let error = worker.call(Operation::Delete, |_, _| Err::<(), _>(error(TableErrorKind::Damaged, "x"))).await.unwrap_err();
+        assert_eq!((error.kind(), error.operation()), (TableErrorKind::Damaged, Operation::Delete));
+    }
+
+    #[tokio::test]
+    async fn a_closed_table_and_a_dead_thread_answer_at_once() {
+        let dead = worker(60_000);
+        let die = |_: &mut Session, gate: &dyn Gate| -> Result<(), TableError> {
+            assert!(gate.may_commit());
+            panic!("staged");
+        };
+        assert_eq!(dead.call(Operation::Commit, die).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+        assert_eq!(dead.call(Operation::Read, |_, _| Ok(())).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+        let closed = worker(60_000);
+        closed.close().await;
+        assert_eq!(closed.call(Operation::Read, |_, _| Ok(())).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    }
+}
