@@ -155,10 +155,10 @@ impl Rows {
     pub fn remove(&mut self, key: &str) -> bool {
         let Some(hash) = self.by_key(key).map(Row::hash) else { return false };
         self.digest = self.digest.wrapping_sub(hash);
-        if !self.undecodable.remove_mut(key) {
-            if let Ok(silo) = key.parse() {
-                self.silos.remove_mut(&silo);
-            }
+        if !self.undecodable.remove_mut(key)
+            && let Ok(silo) = key.parse()
+        {
+            self.silos.remove_mut(&silo);
         }
         true
     }

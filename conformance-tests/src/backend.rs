@@ -1,0 +1,174 @@
+//! What a provider gives the suite: clients, and as much staging as its store allows.
+
+use std::any::Any;
+use std::fmt;
+use std::process::Command;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use membership_core::{ClusterName, MembershipTable, TableError};
+
+/// Something the suite would like the store to do that no [`MembershipTable`] can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Capability {
+    /// Put any text in the place of a row or of the version row, and take the version row away.
+    RawAccess,
+    /// Remove a cluster past the contract.
+    Wipe,
+    /// Save a cluster and bring it back as it was.
+    SaveAndRestore,
+    /// Restart the store's server while clients run.
+    Restart,
+    /// Take the store away and bring it back.
+    Unavailable,
+    /// Connect with a secret that must not show.
+    Secret,
+    /// Let another process use the same store, to be killed in the middle of a commit.
+    Child,
+    /// Refuse the heartbeat of a silo that has no row, without a second round trip.
+    RefusesOrphanHeartbeats,
+}
+
+/// Why something cannot apply to a store. There are no others: what could be staged and is not is a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The store lives in the memory of this process: nothing to stop, nobody else to share it with.
+    InMemory,
+    /// The store is a file that every client opens by itself: there is no server to stop or restart.
+    NoServer,
+    /// Connecting takes no secret.
+    NoSecret,
+    /// The store could tell only with a second round trip, which the contract does not ask for.
+    SecondRoundTrip,
+    /// The store belongs to somebody else (a managed service), who does not let a test stop or restart it.
+    Managed,
+    /// The store's own rules make it impossible, as its provider's README explains.
+    StoreForbids,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InMemory => "the store lives in the memory of this process",
+            Self::NoServer => "the store is a file: there is no server",
+            Self::NoSecret => "connecting takes no secret",
+            Self::SecondRoundTrip => "the store could tell only with a second round trip",
+            Self::Managed => "the store is a managed service that a test cannot stop",
+            Self::StoreForbids => "the store's own rules make it impossible",
+        })
+    }
+}
+
+/// Why a case ends early.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Stop {
+    /// It failed, and this is what happened.
+    Failed(String),
+    /// It needs something that the backend does not stage. Not applicable where the backend's list says why; else a failure.
+    NotStaged(Capability),
+    /// The limits of the table or of its store leave nothing to test, for this reason.
+    NotApplicable(Reason),
+}
+
+impl Stop {
+    /// A failure.
+    pub fn failed(what: impl Into<String>) -> Self {
+        Self::Failed(what.into())
+    }
+}
+
+impl<E: std::error::Error> From<E> for Stop {
+    fn from(error: E) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::Failed(text)
+    }
+}
+
+/// A saved cluster; what is in it only the backend knows.
+pub type Checkpoint = Box<dyn Any + Send + Sync>;
+
+/// A store under test.
+///
+/// Only [`name`](Self::name) and [`client`](Self::client) must be written. Everything else stages what goes wrong in real life; what a
+/// backend leaves out it lists in [`not_applicable`](Self::not_applicable), with a reason, or the cases that need it fail.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// What the report calls it.
+    fn name(&self) -> String;
+
+    /// A new client of this cluster, independent of all others: its own connection, nothing shared but the store.
+    ///
+    /// # Errors
+    /// A store that was asked for and cannot be reached is a failure, not a reason to skip.
+    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError>;
+
+    /// What cannot apply to this store, and why.
+    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+        &[]
+    }
+
+    /// Puts any text under any row key; the version stays. Needs [`Capability::RawAccess`], as do the next two.
+    async fn put_row(&self, _cluster: &ClusterName, _key: &str, _body: &str) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::RawAccess))
+    }
+
+    /// Puts any text in the place of the version row.
+    async fn put_version_row(&self, _cluster: &ClusterName, _text: &str) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::RawAccess))
+    }
+
+    /// Takes the version row away and leaves the rows.
+    async fn drop_version_row(&self, _cluster: &ClusterName) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::RawAccess))
+    }
+
+    /// Removes everything of a cluster, as somebody with the store's own shell would.
+    async fn wipe(&self, _cluster: &ClusterName) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Wipe))
+    }
+
+    /// A backup of a cluster.
+    async fn save(&self, _cluster: &ClusterName) -> Result<Checkpoint, Stop> {
+        Err(Stop::NotStaged(Capability::SaveAndRestore))
+    }
+
+    /// Brings a backup of this cluster back, whatever happened since.
+    async fn restore(&self, _cluster: &ClusterName, _saved: &Checkpoint) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::SaveAndRestore))
+    }
+
+    /// Restarts the server and returns when it answers again.
+    async fn restart(&self) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Restart))
+    }
+
+    /// Takes the store away for clients that exist and that come, or brings it back.
+    async fn set_available(&self, _available: bool) -> Result<(), Stop> {
+        Err(Stop::NotStaged(Capability::Unavailable))
+    }
+
+    /// The secret that every client of this backend connects with.
+    fn secret(&self) -> Result<String, Stop> {
+        Err(Stop::NotStaged(Capability::Secret))
+    }
+
+    /// A client whose connection carries the [`secret`](Self::secret) and is refused, now or at the first operation. Without one only
+    /// the errors of good connections are searched.
+    async fn refused_client(&self, _cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+        None
+    }
+
+    /// The command of a process that runs [`child::run`](crate::child::run) for this cluster; see there.
+    fn child(&self, _cluster: &ClusterName) -> Result<Command, Stop> {
+        Err(Stop::NotStaged(Capability::Child))
+    }
+}

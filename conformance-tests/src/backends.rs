@@ -1,0 +1,134 @@
+//! The two stores that live in memory, as backends: to run, and to copy from.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use membership_core::{ClusterName, DocumentTable, MembershipTable, MemoryDocuments, MemoryState, MemoryStore, TableError};
+
+use crate::{Backend, Capability, Checkpoint, Reason, Stop};
+
+/// What cannot be staged in one process's memory.
+const IN_MEMORY: &[(Capability, Reason)] = &[
+    (Capability::Restart, Reason::InMemory),
+    (Capability::Unavailable, Reason::InMemory),
+    (Capability::Child, Reason::InMemory),
+    (Capability::Secret, Reason::NoSecret),
+];
+
+const DOCUMENT: &[(Capability, Reason)] = &[
+    (Capability::Restart, Reason::InMemory),
+    (Capability::Unavailable, Reason::InMemory),
+    (Capability::Child, Reason::InMemory),
+    (Capability::Secret, Reason::NoSecret),
+    (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
+];
+
+/// The in-memory table.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    store: MemoryStore,
+}
+
+#[async_trait]
+impl Backend for Memory {
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+
+    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+        Ok(Arc::new(self.store.table(cluster.clone())))
+    }
+
+    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+        IN_MEMORY
+    }
+
+    async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
+        self.store.table(cluster.clone()).put_raw_row(key, body);
+        Ok(())
+    }
+
+    async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
+        self.store.table(cluster.clone()).put_raw_version_row(text);
+        Ok(())
+    }
+
+    async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        self.store.table(cluster.clone()).drop_version_row();
+        Ok(())
+    }
+
+    async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        self.store.table(cluster.clone()).wipe();
+        Ok(())
+    }
+
+    async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
+        Ok(Box::new(self.store.table(cluster.clone()).snapshot_state()))
+    }
+
+    async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
+        let state = saved.downcast_ref::<MemoryState>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        self.store.table(cluster.clone()).restore_state(state.clone());
+        Ok(())
+    }
+}
+
+/// The table over one document, over documents in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Document {
+    documents: MemoryDocuments,
+}
+
+#[async_trait]
+impl Backend for Document {
+    fn name(&self) -> String {
+        "document".to_owned()
+    }
+
+    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+        Ok(Arc::new(DocumentTable::new(cluster.clone(), self.documents.document(cluster))))
+    }
+
+    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+        DOCUMENT
+    }
+
+    async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
+        self.edit(cluster, |document| document["rows"][key] = body.into())
+    }
+
+    async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
+        self.edit(cluster, |document| document["version_row"] = text.into())
+    }
+
+    async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        self.edit(cluster, |document| document["version_row"] = serde_json::Value::Null)
+    }
+
+    async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        self.documents.document(cluster).put_raw(None);
+        Ok(())
+    }
+
+    async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
+        Ok(Box::new(self.documents.document(cluster).raw()))
+    }
+
+    async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
+        let text = saved.downcast_ref::<Option<String>>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        self.documents.document(cluster).put_raw(text.clone());
+        Ok(())
+    }
+}
+
+impl Document {
+    fn edit(&self, cluster: &ClusterName, change: impl FnOnce(&mut serde_json::Value)) -> Result<(), Stop> {
+        let document = self.documents.document(cluster);
+        let text = document.raw().ok_or_else(|| Stop::failed("there is no document to stage damage in"))?;
+        let mut value: serde_json::Value = serde_json::from_str(&text)?;
+        change(&mut value);
+        document.put_raw(Some(value.to_string()));
+        Ok(())
+    }
+}

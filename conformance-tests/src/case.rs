@@ -1,0 +1,279 @@
+//! What a case is, and what it has at hand: fresh clusters, clients, names that nobody else uses, and short words for what must happen.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_core::future::BoxFuture;
+use membership_core::{
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Conflict, Heartbeats, InitializeRequest, InstanceId, MembershipEntry,
+    MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
+    WallTime,
+};
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::suite::Effort;
+use crate::{Backend, Capability, Clause, Stop};
+
+/// One client of a table.
+pub(crate) type Table = Arc<dyn MembershipTable>;
+/// How a case ends.
+pub(crate) type Verdict = Result<(), Stop>;
+
+/// One case.
+pub(crate) struct Case {
+    pub name: &'static str,
+    pub clauses: &'static [Clause],
+    pub run: fn(Cx) -> BoxFuture<'static, Verdict>,
+}
+
+/// A case out of an `async fn(Cx) -> Verdict`.
+macro_rules! case {
+    ($function:ident: $($clause:ident)+) => {
+        $crate::case::Case {
+            name: stringify!($function),
+            clauses: &[$($crate::Clause::$clause),+],
+            run: |cx| Box::pin($function(cx)),
+        }
+    };
+}
+pub(crate) use case;
+
+/// Fails the case unless something holds.
+macro_rules! must {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err($crate::Stop::failed(format!($($message)+)));
+        }
+    };
+}
+pub(crate) use must;
+
+/// What a case has at hand. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Cx(Arc<Inner>);
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    case: &'static str,
+    seed: u64,
+    effort: Effort,
+    names: AtomicU64,
+    clusters: Mutex<Vec<ClusterName>>,
+}
+
+impl Cx {
+    pub fn new(backend: Arc<dyn Backend>, case: &'static str, seed: u64, effort: Effort) -> Self {
+        Self(Arc::new(Inner { backend, case, seed, effort, names: AtomicU64::new(1), clusters: Mutex::default() }))
+    }
+
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.0.backend
+    }
+
+    /// Ends the case where the backend says that this cannot apply to it.
+    pub fn needs(&self, capability: Capability) -> Verdict {
+        let listed = self.backend().not_applicable().iter().any(|(c, _)| *c == capability);
+        if listed { Err(Stop::NotStaged(capability)) } else { Ok(()) }
+    }
+
+    pub fn effort(&self) -> Effort {
+        self.0.effort
+    }
+
+    /// A number that this case has not had yet.
+    pub fn number(&self) -> u64 {
+        self.0.names.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// 128 bits that nobody else has: the run, the case's own count.
+    fn unique(&self) -> u128 {
+        (u128::from(self.0.seed) << 64) | u128::from(self.number())
+    }
+
+    pub fn commit_id(&self) -> CommitId {
+        CommitId::new(self.unique())
+    }
+
+    /// Random numbers that the run's seed repeats; `stream` tells users apart.
+    pub fn random(&self, stream: u64) -> Random {
+        Random(Xoshiro256PlusPlus::seed_from_u64(self.0.seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    }
+
+    /// The name of a cluster that does not exist; removed after the case.
+    pub fn cluster(&self) -> Result<ClusterName, Stop> {
+        self.cluster_named(&format!("{}-{}", self.0.case, self.number()))
+    }
+
+    /// The same with an own name; the run's seed keeps runs apart that share a store.
+    pub fn cluster_named(&self, name: &str) -> Result<ClusterName, Stop> {
+        let name = ClusterName::new(format!("conformance-{:x}", self.0.seed), name)?;
+        self.own(&name);
+        Ok(name)
+    }
+
+    /// Has a cluster removed after the case.
+    pub fn own(&self, name: &ClusterName) {
+        self.0.clusters.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
+    }
+
+    pub async fn client(&self, cluster: &ClusterName) -> Result<Table, Stop> {
+        Ok(self.0.backend.client(cluster).await?)
+    }
+
+    pub fn initialize_request(&self) -> InitializeRequest {
+        InitializeRequest { table_id: TableId::new(self.unique()), settings: SharedSettings::default() }
+    }
+
+    /// A client of a new, initialized cluster.
+    pub async fn table(&self) -> Result<Table, Stop> {
+        let table = self.client(&self.cluster()?).await?;
+        table.initialize(&self.initialize_request()).await?;
+        Ok(table)
+    }
+
+    /// Another client of the same cluster.
+    pub async fn another(&self, table: &Table) -> Result<Table, Stop> {
+        self.client(table.cluster()).await
+    }
+
+    /// A silo that this case has not had yet.
+    pub fn entry(&self) -> MembershipEntry {
+        let n = self.number();
+        let [.., a, b, c] = n.to_be_bytes();
+        let mut entry =
+            MembershipEntry::new(SiloAddress::new([10, a, b, c].into(), 7100, 1), InstanceId::new(self.unique()), WallTime::from_millis(n));
+        entry.silo_name = format!("silo-{n}");
+        entry
+    }
+
+    pub fn insert(&self, token: &VersionToken, entries: impl IntoIterator<Item = MembershipEntry>) -> CommitRequest {
+        CommitRequest::new(token.clone(), self.commit_id(), None, entries, [], [])
+    }
+
+    pub fn update(&self, token: &VersionToken, entries: impl IntoIterator<Item = MembershipEntry>) -> CommitRequest {
+        CommitRequest::new(token.clone(), self.commit_id(), None, [], entries, [])
+    }
+
+    pub fn remove(&self, token: &VersionToken, keys: impl IntoIterator<Item = String>) -> CommitRequest {
+        CommitRequest::new(token.clone(), self.commit_id(), None, [], [], keys)
+    }
+
+    /// Ends with a failure where the operation takes longer than it may.
+    pub async fn in_time<T>(&self, what: &str, operation: impl Future<Output = T>) -> Result<T, Stop> {
+        let limit = self.0.effort.operation_timeout;
+        tokio::time::timeout(limit, operation).await.map_err(|_| Stop::failed(format!("{what} did not end within {limit:?}")))
+    }
+
+    /// Removes every cluster of the case. One that cannot be deleted because the case broke it is wiped.
+    pub async fn remove_clusters(&self) -> Verdict {
+        let clusters = std::mem::take(&mut *self.0.clusters.lock().unwrap_or_else(PoisonError::into_inner));
+        for cluster in clusters {
+            let delete = async { self.0.backend.client(&cluster).await?.delete().await };
+            let deleted = tokio::time::timeout(self.0.effort.operation_timeout, delete).await;
+            if matches!(deleted, Ok(Ok(()))) {
+                continue;
+            }
+            if let Err(wipe) = self.0.backend.wipe(&cluster).await {
+                return Err(Stop::failed(format!("{cluster} was left behind: delete {deleted:?}, wipe {wipe:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Seeded random numbers.
+pub(crate) struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// One of `0..n`; 0 where there is none.
+    pub fn below(&mut self, n: usize) -> usize {
+        let n = u64::try_from(n).unwrap_or(u64::MAX).max(1);
+        usize::try_from(self.next() % n).unwrap_or(0)
+    }
+
+    pub fn percent(&mut self, p: u64) -> bool {
+        self.next() % 100 < p
+    }
+}
+
+/// The whole table and its heartbeats, or what stands in the way.
+pub(crate) async fn read(table: &Table) -> Result<(Snapshot, Heartbeats), Stop> {
+    match table.read(&ReadRequest { known: None, heartbeats: true, barrier: true }).await? {
+        ReadAnswer::Snapshot { snapshot, heartbeats: Some(heartbeats) } => Ok((snapshot, heartbeats)),
+        ReadAnswer::Snapshot { heartbeats: None, .. } => Err(Stop::failed("heartbeats were asked for, and none came")),
+        ReadAnswer::Unchanged { .. } => Err(Stop::failed("a read that knows nothing was answered with unchanged")),
+    }
+}
+
+/// Sends a commit, again while the store is busy.
+pub(crate) async fn send(table: &Table, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+    let mut wait = Duration::from_millis(1);
+    for _ in 0..12 {
+        match table.commit(request).await {
+            Err(e) if e.kind() == TableErrorKind::Busy => {
+                tokio::time::sleep(wait).await;
+                wait *= 2;
+            }
+            other => return other,
+        }
+    }
+    table.commit(request).await
+}
+
+/// Sends a commit that must be committed, and checks the token it gives.
+pub(crate) async fn commit(table: &Table, request: &CommitRequest) -> Result<VersionToken, Stop> {
+    match send(table, request).await? {
+        CommitOutcome::Committed(token) => {
+            must!(
+                token.version() == request.makes() && token.commit() == request.id && token.table_id() == request.expected.table_id(),
+                "commit {} of version {} gave the token {token:?}",
+                request.id,
+                request.makes()
+            );
+            must!(token.to_bytes().len() <= 128, "the token {token:?} has {} bytes", token.to_bytes().len());
+            Ok(token)
+        }
+        CommitOutcome::Conflict(c) => {
+            Err(Stop::failed(format!("a commit of version {} on {:?} conflicts with {:?}", request.makes(), request.expected, c.newest)))
+        }
+    }
+}
+
+/// Sends a commit that must conflict.
+pub(crate) async fn conflict(table: &Table, request: &CommitRequest, why: &str) -> Result<Conflict, Stop> {
+    match send(table, request).await {
+        Ok(CommitOutcome::Conflict(conflict)) => Ok(conflict),
+        Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!("{why}: committed as {token:?}, a conflict was due"))),
+        Err(e) => Err(Stop::failed(format!("{why}: a conflict was due, not an error: {e}"))),
+    }
+}
+
+/// An error of one of these kinds must have come.
+pub(crate) fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, TableError>, kinds: &[TableErrorKind]) -> Result<TableError, Stop> {
+    match answer {
+        Err(e) if kinds.contains(&e.kind()) => Ok(e),
+        Err(e) => Err(Stop::failed(format!("{what}: an error of kind {kinds:?} was due, not {:?}: {e}", e.kind()))),
+        Ok(answer) => Err(Stop::failed(format!("{what}: an error of kind {kinds:?} was due, not {answer:?}"))),
+    }
+}
+
+/// Nothing may differ between two readings: neither version row, token, rows nor heartbeats.
+pub(crate) fn same(what: &str, before: &(Snapshot, Heartbeats), after: &(Snapshot, Heartbeats)) -> Verdict {
+    must!(
+        before.0.version_row == after.0.version_row,
+        "{what}: the version row changed from {:?} to {:?}",
+        before.0.version_row,
+        after.0.version_row
+    );
+    must!(before.0.token.same_commit(&after.0.token), "{what}: the token changed from {:?} to {:?}", before.0.token, after.0.token);
+    must!(before.0.rows == after.0.rows, "{what}: the rows changed from {:?} to {:?}", before.0.rows, after.0.rows);
+    must!(before.1 == after.1, "{what}: the heartbeats changed from {:?} to {:?}", before.1, after.1);
+    Ok(())
+}

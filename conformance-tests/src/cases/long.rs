@@ -1,0 +1,136 @@
+//! The long runs: random operations against a model, concurrent histories, and a client that is killed while it commits.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use membership_core::{ReadRequest, Snapshot};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read};
+use crate::history::{self, Plan};
+use crate::{Capability, Stop};
+
+pub(super) const CASES: &[Case] = &[
+    case!(random_operations_agree_with_the_model: T1 T2 T3 T5 T6 T7 T8 T16),
+    case!(a_concurrent_history_is_explained: T1 T2 T3 T4 T5 T6 T7 T8),
+    case!(a_concurrent_history_with_a_restart_is_explained: T1 T2 T3 T4 T5 T6 T13),
+    case!(a_killed_client_leaves_a_whole_table: T2 T14),
+];
+
+async fn random_operations_agree_with_the_model(cx: Cx) -> Verdict {
+    crate::model::run(cx).await
+}
+
+async fn a_concurrent_history_is_explained(cx: Cx) -> Verdict {
+    explained(&cx, false).await
+}
+
+async fn a_concurrent_history_with_a_restart_is_explained(cx: Cx) -> Verdict {
+    cx.needs(Capability::Restart)?;
+    explained(&cx, true).await
+}
+
+async fn explained(cx: &Cx, restart: bool) -> Verdict {
+    let effort = cx.effort();
+    let plan = Plan { clients: effort.clients.max(2), commits: effort.commits, lost: 5, restart };
+    let history = history::run(cx, &plan).await?;
+    match history::check(&history) {
+        Err(violations) => {
+            let text: Vec<String> = violations.iter().take(10).map(ToString::to_string).collect();
+            Err(Stop::failed(format!("{} violations, the first: {}", violations.len(), text.join("\n        "))))
+        }
+        Ok(checked) => {
+            must!(checked.commits >= plan.commits as u64, "the history has only {} commits", checked.commits);
+            must!(
+                effort.commits < 500 || (checked.conflicts > 0 && checked.open > 0),
+                "nothing happened that is worth a check: {checked:?}"
+            );
+            Ok(())
+        }
+    }
+}
+
+const ROWS: usize = 8;
+
+async fn a_killed_client_leaves_a_whole_table(cx: Cx) -> Verdict {
+    let cluster = cx.cluster()?;
+    let command = cx.backend().child(&cluster)?;
+    let table = cx.client(&cluster).await?;
+    table.initialize(&cx.initialize_request()).await?;
+    let rows = ROWS.min(table.limits().rows_per_commit / 2).max(1);
+    let entries: Vec<_> = (0..rows)
+        .map(|_| {
+            let mut e = cx.entry();
+            e.role = "mark 1".to_owned();
+            e
+        })
+        .collect();
+    commit(&table, &cx.insert(&read(&table).await?.0.token, entries)).await?;
+    let mut random = cx.random(200);
+    let mut again = Command::from(command);
+    again.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    for kill in 0..cx.effort().kills {
+        let told = kill_at_random(&cx, &mut again, &mut random).await.map_err(|stop| match stop {
+            Stop::Failed(why) => Stop::Failed(format!("kill {kill}: {why}")),
+            other => other,
+        })?;
+        let (now, _) = read_after_kill(&cx, &table).await?;
+        must!(now.version() >= told, "kill {kill}: version {told} was committed, and the table is at {}", now.version());
+        whole(&now, rows).map_err(|why| Stop::failed(format!("kill {kill}: {why}")))?;
+    }
+    Ok(())
+}
+
+/// Starts a child, lets it commit a few times, kills it a random moment later; the last version it was told is committed.
+async fn kill_at_random(cx: &Cx, command: &mut Command, random: &mut crate::case::Random) -> Result<u64, Stop> {
+    let mut child = command.spawn()?;
+    let Some(out) = child.stdout.take() else { return Err(Stop::failed("the child has no standard output")) };
+    let mut lines = BufReader::new(out).lines();
+    let mut told = 0;
+    let hear = |line: &str| line.strip_prefix(crate::child::SAID)?.strip_prefix("committed ")?.parse::<u64>().ok();
+    for _ in 0..=random.below(4) {
+        let line = async {
+            while let Some(line) = lines.next_line().await? {
+                if let Some(version) = hear(&line) {
+                    return Ok(version);
+                }
+                if let Some(why) = line.strip_prefix(crate::child::SAID) {
+                    return Err(Stop::failed(format!("the child: {why}")));
+                }
+            }
+            Err(Stop::failed("the child ended by itself without a word"))
+        };
+        told = cx.in_time("a child's commit", line).await??;
+    }
+    tokio::time::sleep(Duration::from_micros(random.next() % 3_000)).await;
+    child.kill().await?;
+    while let Some(line) = lines.next_line().await? {
+        told = hear(&line).unwrap_or(told).max(told);
+    }
+    Ok(told)
+}
+
+/// The dead client may have left a lock that the store needs a moment to notice.
+async fn read_after_kill(cx: &Cx, table: &Table) -> Result<(Snapshot, membership_core::Heartbeats), Stop> {
+    let patient = async {
+        loop {
+            match table.read(&ReadRequest::all()).await {
+                Err(e) if e.next_step() == membership_core::NextStep::Retry => tokio::time::sleep(Duration::from_millis(5)).await,
+                _ => return read(table).await,
+            }
+        }
+    };
+    cx.in_time("a read after the kill", patient).await?
+}
+
+/// Every row carries the mark of the newest version, and there are as many as ever.
+fn whole(now: &Snapshot, rows: usize) -> Result<(), String> {
+    let mark = format!("mark {}", now.version());
+    let marked = now.rows.entries().filter(|e| e.role == mark && e.written_at == now.version()).count();
+    let counted = now.version_row.row_count;
+    if marked == rows && now.rows.len() == rows && counted == rows as u64 {
+        return Ok(());
+    }
+    Err(format!("version {}: {marked} of {} rows carry its mark, {counted} are counted, {rows} were due", now.version(), now.rows.len()))
+}

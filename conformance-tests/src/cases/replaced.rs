@@ -1,0 +1,138 @@
+//! Tables that are not what they were. T16.
+
+use membership_core::{
+    CommitOutcome, CommitRequest, Discontinuity, ReadRequest, SiloAddress, TableErrorKind, VersionToken, check_snapshot,
+};
+
+use crate::Stop;
+use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, refused, same};
+
+pub(super) const CASES: &[Case] = &[
+    case!(a_wiped_table_is_told: T16),
+    case!(a_table_made_anew_is_told: T16),
+    case!(a_table_rolled_back_is_told: T16),
+    case!(a_table_rolled_back_and_forward_is_told: T16),
+    case!(a_table_rolled_back_far_is_told_by_its_rows: T16),
+];
+
+/// Reads that know `known` say so, and no commit on it lands.
+async fn is_told(cx: &Cx, table: &Table, known: &VersionToken, silo: &SiloAddress, kind: TableErrorKind) -> Verdict {
+    let before = read(&cx.another(table).await?).await.ok();
+    for barrier in [false, true] {
+        let request = ReadRequest { known: Some(known.clone()), heartbeats: true, barrier };
+        refused("read", table.read(&request).await, &[kind])?;
+    }
+    refused("read_row", table.read_row(silo, Some(known)).await, &[kind])?;
+    let insert = cx.insert(known, [cx.entry()]);
+    for request in [insert.clone(), insert.again(), cx.remove(known, [silo.row_key()])] {
+        no_commit_lands(table, &request).await?;
+    }
+    match (before, read(&cx.another(table).await?).await.ok()) {
+        (Some(before), Some(after)) => same("refused commits", &before, &after),
+        (None, None) => Ok(()),
+        (before, after) => Err(Stop::failed(format!("refused commits turned {before:?} into {after:?}"))),
+    }
+}
+
+async fn no_commit_lands(table: &Table, request: &CommitRequest) -> Verdict {
+    let allowed = [TableErrorKind::TableReplaced, TableErrorKind::TableRolledBack];
+    match table.commit(request).await {
+        Ok(CommitOutcome::Conflict(_)) => Ok(()),
+        Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!("a commit on {:?} landed as {token:?}", request.expected))),
+        Err(e) if allowed.contains(&e.kind()) => Ok(()),
+        Err(e) => Err(Stop::failed(format!("a commit on {:?} is answered with {:?}: {e}", request.expected, e.kind()))),
+    }
+}
+
+/// A table at version 3 with three rows; the token of each version.
+async fn begin(cx: &Cx) -> Result<(Table, Vec<VersionToken>, SiloAddress), Stop> {
+    let table = cx.table().await?;
+    let first = cx.entry();
+    let mut tokens = vec![read(&table).await?.0.token];
+    for entry in [first.clone(), cx.entry(), cx.entry()] {
+        let token = commit(&table, &cx.insert(&tokens[tokens.len() - 1], [entry])).await?;
+        tokens.push(token);
+    }
+    Ok((table, tokens, first.address))
+}
+
+async fn a_wiped_table_is_told(cx: Cx) -> Verdict {
+    let (table, tokens, silo) = begin(&cx).await?;
+    cx.backend().wipe(table.cluster()).await?;
+    for token in &tokens {
+        is_told(&cx, &table, token, &silo, TableErrorKind::TableReplaced).await?;
+    }
+    let fresh = cx.another(&table).await?;
+    refused("read by a new client", fresh.read(&ReadRequest::all()).await, &[TableErrorKind::NotInitialized])?;
+    Ok(())
+}
+
+async fn a_table_made_anew_is_told(cx: Cx) -> Verdict {
+    let (table, tokens, silo) = begin(&cx).await?;
+    cx.backend().wipe(table.cluster()).await?;
+    let fresh = cx.another(&table).await?;
+    fresh.initialize(&cx.initialize_request()).await?;
+    let mut token = read(&fresh).await?.0.token;
+    for _ in 0..6 {
+        for known in &tokens {
+            is_told(&cx, &table, known, &silo, TableErrorKind::TableReplaced).await?;
+        }
+        token = commit(&fresh, &cx.insert(&token, [cx.entry()])).await?;
+    }
+    Ok(())
+}
+
+async fn a_table_rolled_back_is_told(cx: Cx) -> Verdict {
+    let (table, _, silo) = begin(&cx).await?;
+    let saved = cx.backend().save(table.cluster()).await?;
+    let at_save = read(&table).await?;
+    let token = commit(&table, &cx.insert(&at_save.0.token, [cx.entry()])).await?;
+    cx.backend().restore(table.cluster(), &saved).await?;
+    is_told(&cx, &table, &token, &silo, TableErrorKind::TableRolledBack).await?;
+    // Whoever knows nothing newer than the backup goes on.
+    same("the restored table", &at_save, &read(&cx.another(&table).await?).await?)?;
+    commit(&table, &cx.insert(&at_save.0.token, [cx.entry()])).await?;
+    Ok(())
+}
+
+async fn a_table_rolled_back_and_forward_is_told(cx: Cx) -> Verdict {
+    let (table, mut tokens, silo) = begin(&cx).await?;
+    let saved = cx.backend().save(table.cluster()).await?;
+    for _ in 0..2 {
+        let token = commit(&table, &cx.insert(&tokens[tokens.len() - 1], [cx.entry()])).await?;
+        tokens.push(token);
+    }
+    cx.backend().restore(table.cluster(), &saved).await?;
+    let fresh = cx.another(&table).await?;
+    let mut token = read(&fresh).await?.0.token;
+    // Forward again on another path: at the same version, past it, and up to the last version whose commit is still remembered.
+    for _ in 0..15 {
+        for known in &tokens[4..] {
+            is_told(&cx, &table, known, &silo, TableErrorKind::TableRolledBack).await?;
+        }
+        token = commit(&fresh, &cx.insert(&token, [cx.entry()])).await?;
+    }
+    Ok(())
+}
+
+async fn a_table_rolled_back_far_is_told_by_its_rows(cx: Cx) -> Verdict {
+    let (table, _, _) = begin(&cx).await?;
+    let saved = cx.backend().save(table.cluster()).await?;
+    commit(&table, &cx.insert(&read(&table).await?.0.token, [cx.entry()])).await?;
+    let known = read(&table).await?.0;
+    cx.backend().restore(table.cluster(), &saved).await?;
+    let fresh = cx.another(&table).await?;
+    let mut token = read(&fresh).await?.0.token;
+    for _ in 0..20 {
+        token = commit(&fresh, &cx.insert(&token, [cx.entry()])).await?;
+    }
+    let now = read(&fresh).await?.0;
+    let said = check_snapshot(&known, &now);
+    must!(
+        said == Err(Discontinuity::RolledBack),
+        "version {} is taken for what became of version {}: {said:?}",
+        now.version(),
+        known.version()
+    );
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! A store that is away for a while. T13.
+
+use std::time::{Duration, Instant};
+
+use membership_core::{HeartbeatWrite, NextStep, ReadRequest, TableError};
+
+use crate::Stop;
+use crate::case::{Case, Cx, Verdict, case, commit, must, read};
+
+pub(super) const CASES: &[Case] = &[case!(an_unavailable_store_is_an_error_and_comes_back: T13), case!(a_restart_loses_nothing: T13 T2)];
+
+fn away<T: std::fmt::Debug>(what: &str, answer: Result<T, TableError>) -> Verdict {
+    match answer {
+        Err(e) if matches!(e.next_step(), NextStep::Retry | NextStep::FindOut) => Ok(()),
+        Err(e) => Err(Stop::failed(format!("{what}, the store being away, says that trying again is useless: {e}"))),
+        Ok(answer) => Err(Stop::failed(format!("{what}, the store being away, is answered with {answer:?}"))),
+    }
+}
+
+async fn an_unavailable_store_is_an_error_and_comes_back(cx: Cx) -> Verdict {
+    let table = cx.table().await?;
+    let entry = cx.entry();
+    let token = commit(&table, &cx.insert(&read(&table).await?.0.token, [entry.clone()])).await?;
+    let before = read(&table).await?;
+    let request = cx.update(&token, [entry.clone()]);
+    let heartbeat = membership_core::Heartbeat { counter: 1, at: entry.start_time };
+    let write = HeartbeatWrite::Silo { silo: entry.address, heartbeat };
+    cx.backend().set_available(false).await?;
+    let answers = async {
+        away("initialize", cx.in_time("initialize", table.initialize(&cx.initialize_request())).await?)?;
+        away("read", cx.in_time("read", table.read(&ReadRequest::all())).await?)?;
+        away("read_row", cx.in_time("read_row", table.read_row(&entry.address, None)).await?)?;
+        away("commit", cx.in_time("commit", table.commit(&request)).await?)?;
+        away("update_i_am_alive", cx.in_time("update_i_am_alive", table.update_i_am_alive(&write)).await?)?;
+        away("delete", cx.in_time("delete", table.delete()).await?)
+    };
+    let verdict = answers.await;
+    cx.backend().set_available(true).await?;
+    verdict?;
+    // The same client finds its way back.
+    let deadline = Instant::now() + cx.effort().operation_timeout;
+    let after = loop {
+        match table.read(&ReadRequest::all()).await {
+            Ok(_) => break read(&table).await?,
+            Err(e) if Instant::now() > deadline => return Err(Stop::failed(format!("the store is back, and still: {e}"))),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    let landed = request.apply_to(&before.0, after.0.token.clone());
+    must!(after.0 == before.0 || after.0 == landed, "the store came back with {:?}", after.0);
+    commit(&table, &cx.update(&after.0.token, [entry])).await?;
+    Ok(())
+}
+
+async fn a_restart_loses_nothing(cx: Cx) -> Verdict {
+    let table = cx.table().await?;
+    commit(&table, &cx.insert(&read(&table).await?.0.token, [cx.entry(), cx.entry()])).await?;
+    let before = read(&table).await?;
+    cx.backend().restart().await?;
+    let deadline = Instant::now() + cx.effort().operation_timeout;
+    while let Err(e) = table.read(&ReadRequest::all()).await {
+        must!(Instant::now() < deadline, "after the restart: {e}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if table.guarantees().durability == membership_core::Durability::Kept {
+        crate::case::same("a restart", &before, &read(&table).await?)?;
+    }
+    Ok(())
+}

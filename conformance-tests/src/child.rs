@@ -1,0 +1,102 @@
+//! A client that is killed in the middle of its commits.
+//!
+//! The suite starts a process with the command that [`Backend::child`](crate::Backend::child) gives, kills it at a random moment, and looks
+//! whether the table is whole and holds everything the process was told is committed. In the provider's tests that process is usually the
+//! test program itself, with one test that does nothing unless it is such a process:
+//!
+//! ```no_run
+//! use conformance_tests::child;
+//! # use std::sync::Arc;
+//! # use membership_core::{MembershipTable, MemoryTable};
+//! # async fn connect(cluster: &membership_core::ClusterName) -> Arc<dyn MembershipTable> {
+//! #     Arc::new(MemoryTable::new(cluster.clone()))
+//! # }
+//! // #[tokio::test]
+//! async fn crash_child() {
+//!     if let Some(cluster) = child::cluster() {
+//!         // Where the store is, the parent says in an environment variable of its own.
+//!         child::run(&*connect(&cluster).await).await;
+//!     }
+//! }
+//!
+//! // in the backend:
+//! fn child(cluster: &membership_core::ClusterName) -> Result<std::process::Command, conformance_tests::Stop> {
+//!     let mut command = child::this_test("crash_child", cluster)?;
+//!     command.env("MY_STORE", "where it is");
+//!     Ok(command)
+//! }
+//! ```
+
+use std::io::Write;
+use std::process::Command;
+
+use membership_core::{ClusterName, CommitId, CommitOutcome, CommitRequest, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest};
+
+use crate::Stop;
+
+/// The environment variable that makes a process a child.
+const CLUSTER: &str = "MEMBERSHIP_CONFORMANCE_CHILD";
+/// What a line to the parent starts with.
+pub(crate) const SAID: &str = "conformance-child ";
+
+/// The cluster to run for, if this process is such a child.
+#[must_use]
+pub fn cluster() -> Option<ClusterName> {
+    std::env::var(CLUSTER).ok()?.parse().ok()
+}
+
+/// This test program again, running only the test of that name, as a child for this cluster.
+///
+/// # Errors
+/// When the path of the running program cannot be found out.
+pub fn this_test(test: &str, cluster: &ClusterName) -> Result<Command, Stop> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CLUSTER, cluster.to_string());
+    Ok(command)
+}
+
+/// Commits to the table until it is killed: each commit rewrites every row with one mark, inserts a row and removes one. Says on standard
+/// output which version is committed. Returns only when the table cannot be used.
+pub async fn run(table: &dyn MembershipTable) {
+    if let Err(why) = commits(table).await {
+        say(&format!("stopped {why:?}"));
+    }
+}
+
+async fn commits(table: &dyn MembershipTable) -> Result<(), Stop> {
+    loop {
+        let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await? else {
+            return Err(Stop::failed("unchanged to somebody who knows nothing"));
+        };
+        let mut rows: Vec<MembershipEntry> = snapshot.rows.entries().cloned().collect();
+        let mut token = snapshot.token;
+        loop {
+            if rows.is_empty() {
+                return Err(Stop::failed("no rows"));
+            }
+            let removed = rows.remove(0);
+            let version = token.version() + 1;
+            let mut inserted = removed.clone();
+            inserted.address = removed.address.with_epoch(version);
+            for row in rows.iter_mut().chain([&mut inserted]) {
+                row.role = format!("mark {version}");
+            }
+            let id = CommitId::new(u128::from(std::process::id()) << 64 | u128::from(version));
+            let request =
+                CommitRequest::new(token.clone(), id, None, [inserted.clone()], rows.iter().cloned(), [removed.address.row_key()]);
+            match table.commit(&request).await {
+                Ok(CommitOutcome::Committed(next)) => token = next,
+                // Somebody else, or busy: begin anew.
+                Ok(CommitOutcome::Conflict(_)) | Err(_) => break,
+            }
+            rows.push(inserted);
+            say(&format!("committed {}", token.version()));
+        }
+    }
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // Nobody listens any more: the parent has what it wanted.
+    let _ = writeln!(out, "\n{SAID}{text}").and_then(|()| out.flush());
+}

@@ -1,0 +1,244 @@
+//! Makes a history: many clients that read, commit, beat, lose answers and send again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use membership_core::{
+    Attempt, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, MembershipEntry, MembershipTable, NextStep, ReadAnswer, ReadRequest,
+    Recency, SiloAddress, Snapshot, TableErrorKind, WallTime,
+};
+
+use super::record::{Answer, Asked, Event, History};
+use crate::Stop;
+use crate::case::{Cx, Random, commit, read};
+use crate::flaky::Flaky;
+
+/// How a history is made.
+pub(crate) struct Plan {
+    /// Separate clients.
+    pub clients: usize,
+    /// Acknowledged commits before everybody stops.
+    pub commits: usize,
+    /// Commits and heartbeats of which the answer is lost, in percent.
+    pub lost: u64,
+    /// Restart the store half-way.
+    pub restart: bool,
+}
+
+/// What all clients share.
+struct Common {
+    cx: Cx,
+    clock: AtomicU64,
+    commits: AtomicU64,
+    target: u64,
+    /// The silos that clients beat for; their rows are never removed.
+    silos: Vec<SiloAddress>,
+}
+
+/// Runs the plan on a new table; the history ends with a read by a client that took no part.
+pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
+    let table = cx.table().await?;
+    let silos: Vec<MembershipEntry> = (0..plan.clients).map(|_| cx.entry()).collect();
+    for silo in &silos {
+        commit(&table, &cx.insert(&read(&table).await?.0.token, [silo.clone()])).await?;
+    }
+    let start = read(&table).await?.0;
+    let common = Arc::new(Common {
+        cx: cx.clone(),
+        clock: AtomicU64::new(1),
+        commits: AtomicU64::new(0),
+        target: u64::try_from(plan.commits).unwrap_or(u64::MAX),
+        silos: silos.iter().map(|e| e.address).collect(),
+    });
+    let mut tasks = Vec::new();
+    for (client, silo) in silos.iter().enumerate() {
+        let stream = 2 * client as u64 + 100;
+        let flaky = Arc::new(Flaky::new(cx.another(&table).await?, plan.lost, cx.random(stream)));
+        let worker = Worker {
+            common: common.clone(),
+            table: flaky,
+            client,
+            silo: silo.address,
+            counter: 0,
+            random: cx.random(stream + 1),
+            now: start.clone(),
+            old: start.clone(),
+            events: Vec::new(),
+        };
+        tasks.push(tokio::spawn(worker.run()));
+    }
+    if plan.restart {
+        while common.commits.load(Ordering::SeqCst) < common.target / 2 && !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        cx.backend().restart().await?;
+    }
+    let mut history = History { start, events: Vec::new(), linearizable: table.guarantees().reads == Recency::Linearizable };
+    for task in tasks {
+        history.events.extend(task.await??);
+    }
+    let request = ReadRequest { known: None, heartbeats: true, barrier: true };
+    let began = common.tick();
+    let answer = Answer::Read(table.read(&request).await);
+    history.events.push(Event { client: plan.clients, began, ended: common.tick(), asked: Asked::Read(request), answer });
+    Ok(history)
+}
+
+impl Common {
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn done(&self) -> bool {
+        self.commits.load(Ordering::SeqCst) >= self.target
+    }
+}
+
+struct Worker {
+    common: Arc<Common>,
+    table: Arc<Flaky>,
+    client: usize,
+    silo: SiloAddress,
+    counter: u64,
+    random: Random,
+    now: Snapshot,
+    old: Snapshot,
+    events: Vec<Event>,
+}
+
+impl Worker {
+    async fn run(mut self) -> Result<Vec<Event>, Stop> {
+        let mut failures = 0;
+        while !self.common.done() {
+            if self.random.percent(60) {
+                self.read().await;
+            }
+            if self.random.percent(20) {
+                self.beat().await;
+            }
+            if self.random.percent(3) {
+                self.old = self.now.clone();
+            }
+            let request = self.request();
+            if self.commit(request).await {
+                failures = 0;
+            } else {
+                failures += 1;
+                if failures > 20_000 {
+                    return Err(Stop::failed(format!("client {} has had no commit in {failures} attempts", self.client)));
+                }
+            }
+        }
+        self.table.settle().await;
+        Ok(self.events)
+    }
+
+    /// Gives others a turn now and then, also where the store never waits.
+    async fn pause(&mut self) {
+        if self.random.percent(30) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn began(&mut self) -> u64 {
+        let began = self.common.tick();
+        self.pause().await;
+        began
+    }
+
+    async fn record(&mut self, began: u64, asked: Asked, answer: Answer) {
+        self.pause().await;
+        let ended = self.common.tick();
+        self.events.push(Event { client: self.client, began, ended, asked, answer });
+    }
+
+    async fn read(&mut self) {
+        let known = self.random.percent(50).then(|| self.now.token.clone());
+        let request = ReadRequest { known, heartbeats: self.random.percent(50), barrier: self.random.percent(20) };
+        let began = self.began().await;
+        let answer = self.table.read(&request).await;
+        match &answer {
+            Ok(ReadAnswer::Snapshot { snapshot, .. }) => self.now = snapshot.clone(),
+            Ok(ReadAnswer::Unchanged { .. }) => {}
+            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+        self.record(began, Asked::Read(request), Answer::Read(answer)).await;
+    }
+
+    async fn beat(&mut self) {
+        self.counter += 1;
+        let heartbeat = Heartbeat { counter: self.counter, at: WallTime::from_millis(self.counter) };
+        let began = self.began().await;
+        let answer = self.table.update_i_am_alive(&HeartbeatWrite::Silo { silo: self.silo, heartbeat }).await;
+        self.record(began, Asked::Beat(self.silo, self.counter), Answer::Beat(answer)).await;
+    }
+
+    /// One to four changes, each with content that nobody else writes. A few are stale or do not fit the rows.
+    fn request(&mut self) -> CommitRequest {
+        let cx = self.common.cx.clone();
+        let base = if self.random.percent(4) { &self.old } else { &self.now };
+        let rows: Vec<&MembershipEntry> = base.rows.entries().collect();
+        let (mut inserts, mut updates, mut removes) = (Vec::new(), Vec::new(), Vec::new());
+        for n in 0..=self.random.below(4).min(self.table.limits().rows_per_commit.saturating_sub(1)) {
+            // Different rows for different changes.
+            let Some(row) = rows.get(4 * self.random.below(rows.len() / 4) + n) else { continue };
+            let mut row = MembershipEntry::clone(row);
+            match self.random.below(100) {
+                0..=24 if rows.len() < 40 => inserts.push(cx.entry()),
+                25..=44 if rows.len() > 30 && !self.common.silos.contains(&row.address) => {
+                    removes.push(row.address.row_key());
+                }
+                97 => inserts.push(row),
+                98 => updates.push(cx.entry()),
+                99 => removes.push(cx.entry().address.row_key()),
+                _ => {
+                    row.role = format!("{} {}", self.client, cx.number());
+                    updates.push(row);
+                }
+            }
+        }
+        if inserts.is_empty() && updates.is_empty() && removes.is_empty() {
+            inserts.push(cx.entry());
+        }
+        CommitRequest::new(base.token.clone(), cx.commit_id(), Some(self.silo), inserts, updates, removes)
+    }
+
+    /// Sends, and sends again while the outcome is unknown, most of the time. True when it was committed.
+    async fn commit(&mut self, mut request: CommitRequest) -> bool {
+        loop {
+            let began = self.began().await;
+            let answer = self.table.commit(&request).await;
+            let asked = Asked::Commit(request.clone());
+            self.record(began, asked, Answer::Commit(answer.clone())).await;
+            match answer {
+                Ok(CommitOutcome::Committed(token)) => {
+                    self.common.commits.fetch_add(1, Ordering::SeqCst);
+                    // Whoever holds a view can commit without reading first.
+                    if self.now.token.same_commit(&request.expected) {
+                        self.now = request.apply_to(&self.now, token);
+                    }
+                    return true;
+                }
+                Ok(CommitOutcome::Conflict(conflict)) => {
+                    match conflict.snapshot {
+                        Some(snapshot) if self.random.percent(50) => self.now = snapshot,
+                        _ => self.read().await,
+                    }
+                    return false;
+                }
+                Err(e) if e.next_step() == NextStep::FindOut && self.random.percent(70) => request.attempt = Attempt::Again,
+                Err(e) => {
+                    if e.kind() != TableErrorKind::OutcomeUnknown {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    self.read().await;
+                    return false;
+                }
+            }
+            if self.common.done() {
+                return false;
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The suite that every provider of a membership table runs against its real store.
+//!
+//! A provider writes a [`Backend`] (how to get a new client, and how to stage what goes wrong) and runs the [`Suite`]. Each case names the
+//! [`Clause`] of the contract that it proves, and prints that clause when it fails.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use async_trait::async_trait;
+//! use conformance_tests::{Backend, Capability, Clause, Reason, Suite};
+//! use membership_core::{ClusterName, MembershipTable, MemoryStore, TableError};
+//!
+//! struct InMemory(MemoryStore);
+//!
+//! #[async_trait]
+//! impl Backend for InMemory {
+//!     fn name(&self) -> String {
+//!         "memory".to_owned()
+//!     }
+//!     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+//!         Ok(Arc::new(self.0.table(cluster.clone())))
+//!     }
+//!     // What is neither staged nor listed here is a failure: nothing is skipped quietly.
+//!     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+//!         &[(Capability::Restart, Reason::InMemory), (Capability::Secret, Reason::NoSecret)]
+//!     }
+//! }
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+//! # runtime.block_on(async {
+//! let report = Suite::new(InMemory(MemoryStore::new())).clauses([Clause::T1, Clause::T7]).run().await;
+//! assert!(report.passed(), "{report}");
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! [`backends`] holds two complete ones to read: the in-memory table and the table over one document.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod backend;
+pub mod backends;
+mod case;
+mod cases;
+pub mod child;
+mod clause;
+pub mod flaky;
+pub mod history;
+mod model;
+mod report;
+mod suite;
+
+pub use backend::{Backend, Capability, Checkpoint, Reason, Stop};
+pub use clause::{Clause, ParseClauseError};
+pub use report::{CaseResult, Outcome, Report};
+pub use suite::{Effort, Suite};

@@ -1,0 +1,100 @@
+//! What the suite found, one line per case.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Clause, Reason};
+
+/// How one case ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The store keeps the clause.
+    Passed,
+    /// It does not, or the case could not be staged.
+    Failed(String),
+    /// The case makes no sense for this store.
+    NotApplicable(Reason),
+}
+
+/// One case and its outcome.
+#[derive(Clone, Debug)]
+pub struct CaseResult {
+    /// The case's name; unique in the suite.
+    pub name: &'static str,
+    /// The clauses it proves.
+    pub clauses: &'static [Clause],
+    /// How it ended.
+    pub outcome: Outcome,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl fmt::Display for CaseResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clauses: Vec<String> = self.clauses.iter().map(ToString::to_string).collect();
+        let word = match &self.outcome {
+            Outcome::Passed => "passed",
+            Outcome::Failed(_) => "FAILED",
+            Outcome::NotApplicable(_) => "n/a",
+        };
+        write!(f, "{word:<7} {:<12} {:<46} {:>8.1} ms", clauses.join(" "), self.name, self.took.as_secs_f64() * 1e3)?;
+        match &self.outcome {
+            Outcome::Passed => Ok(()),
+            Outcome::NotApplicable(reason) => write!(f, "  {reason}"),
+            Outcome::Failed(what) => {
+                write!(f, "\n        {what}")?;
+                for clause in self.clauses {
+                    write!(f, "\n        {clause}: {}", clause.text())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Everything the suite found about one store.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Report {
+    /// The store, as its backend calls it.
+    pub store: String,
+    /// What [`Suite::seed`](crate::Suite::seed) repeats this run with.
+    pub seed: u64,
+    /// Every case that was asked for, in order.
+    pub results: Vec<CaseResult>,
+}
+
+impl Report {
+    /// Whether at least one case ran and none failed.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        !self.results.is_empty() && self.failures().next().is_none()
+    }
+
+    /// The cases that failed.
+    pub fn failures(&self) -> impl Iterator<Item = &CaseResult> {
+        self.results.iter().filter(|r| matches!(r.outcome, Outcome::Failed(_)))
+    }
+
+    /// The cases that make no sense for this store.
+    pub fn not_applicable(&self) -> impl Iterator<Item = &CaseResult> {
+        self.results.iter().filter(|r| matches!(r.outcome, Outcome::NotApplicable(_)))
+    }
+
+    /// The last line: how many passed, failed, do not apply.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let (failed, skipped) = (self.failures().count(), self.not_applicable().count());
+        let passed = self.results.len() - failed - skipped;
+        format!("{}: {passed} passed, {failed} failed, {skipped} not applicable (seed {})", self.store, self.seed)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for result in &self.results {
+            writeln!(f, "{result}")?;
+        }
+        f.write_str(&self.summary())
+    }
+}

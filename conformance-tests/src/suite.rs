@@ -1,0 +1,161 @@
+//! Runs the cases one after the other and says what became of each.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::case::{Case, Cx};
+use crate::{Backend, CaseResult, Clause, Outcome, Report, Stop, cases};
+
+/// How much work the long cases do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Effort {
+    /// Operations of the model-based run. Default 3,000.
+    pub model_operations: usize,
+    /// Clients of the concurrent histories, at least 2. Default 8.
+    pub clients: usize,
+    /// Commits of each concurrent history. Default 2,000.
+    pub commits: usize,
+    /// How often the crashing client is killed. Default 200.
+    pub kills: usize,
+    /// Rows of the large table. Default 5,000.
+    pub rows: usize,
+    /// How long one operation may take, also when the store is away. Default 30 s.
+    pub operation_timeout: Duration,
+    /// How long one case may take. Default 5 min.
+    pub case_timeout: Duration,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self {
+            model_operations: 3_000,
+            clients: 8,
+            commits: 2_000,
+            kills: 200,
+            rows: 5_000,
+            operation_timeout: Duration::from_secs(30),
+            case_timeout: Duration::from_secs(300),
+        }
+    }
+}
+
+type Listener = Box<dyn Fn(&CaseResult) + Send + Sync>;
+
+/// The suite for one backend. See the crate for an example.
+pub struct Suite {
+    backend: Arc<dyn Backend>,
+    seed: u64,
+    effort: Effort,
+    clauses: Vec<Clause>,
+    names: Vec<String>,
+    listener: Listener,
+}
+
+impl Suite {
+    /// Every case, printed to standard output as it ends.
+    pub fn new(backend: impl Backend) -> Self {
+        Self::shared(Arc::new(backend))
+    }
+
+    /// The same for a backend that the caller keeps using.
+    #[must_use]
+    pub fn shared(backend: Arc<dyn Backend>) -> Self {
+        Self { backend, seed: fresh_seed(), effort: Effort::default(), clauses: Vec::new(), names: Vec::new(), listener: Box::new(print) }
+    }
+
+    /// Repeats the random choices of an earlier run; the threads' timing is still their own.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// How much work the long cases do.
+    #[must_use]
+    pub fn effort(mut self, change: impl FnOnce(&mut Effort)) -> Self {
+        change(&mut self.effort);
+        self
+    }
+
+    /// Only the cases that prove one of these clauses (together with those of earlier calls).
+    #[must_use]
+    pub fn clauses(mut self, clauses: impl IntoIterator<Item = Clause>) -> Self {
+        self.clauses.extend(clauses);
+        self
+    }
+
+    /// Only the cases whose name contains this text (or one of those of earlier calls).
+    #[must_use]
+    pub fn named(mut self, part: impl Into<String>) -> Self {
+        self.names.push(part.into());
+        self
+    }
+
+    /// Calls this with each result instead of printing it.
+    #[must_use]
+    pub fn on_result(mut self, listener: impl Fn(&CaseResult) + Send + Sync + 'static) -> Self {
+        self.listener = Box::new(listener);
+        self
+    }
+
+    /// Every case's name and clauses, in the order they run.
+    pub fn cases() -> impl Iterator<Item = (&'static str, &'static [Clause])> {
+        cases::ALL.iter().flat_map(|group| group.iter()).map(|case| (case.name, case.clauses))
+    }
+
+    /// Runs the cases that were asked for, one after the other, each on clusters of its own that are removed afterwards.
+    ///
+    /// Never fails as a whole: what goes wrong is in the report. Dropping the future stops the suite and leaves the clusters of the
+    /// running case behind. Needs a tokio runtime with time enabled; one with several threads finds more.
+    pub async fn run(self) -> Report {
+        let mut results = Vec::new();
+        for case in cases::ALL.iter().flat_map(|group| group.iter()).filter(|case| self.wants(case)) {
+            let result = self.run_case(case).await;
+            (self.listener)(&result);
+            results.push(result);
+        }
+        Report { store: self.backend.name(), seed: self.seed, results }
+    }
+
+    fn wants(&self, case: &Case) -> bool {
+        (self.clauses.is_empty() || case.clauses.iter().any(|c| self.clauses.contains(c)))
+            && (self.names.is_empty() || self.names.iter().any(|part| case.name.contains(part.as_str())))
+    }
+
+    async fn run_case(&self, case: &'static Case) -> CaseResult {
+        let began = Instant::now();
+        let cx = Cx::new(self.backend.clone(), case.name, self.seed, self.effort);
+        // A task of its own: a panic in a provider is a failure of this case, and the next one still runs.
+        let mut task = tokio::spawn((case.run)(cx.clone()));
+        let ended = tokio::time::timeout(self.effort.case_timeout, &mut task).await;
+        task.abort();
+        let verdict = match ended {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(error)) => Err(Stop::failed(format!("the case did not end: {error}"))),
+            Err(_) => Err(Stop::failed(format!("still running after {:?}", self.effort.case_timeout))),
+        };
+        let left = cx.remove_clusters().await;
+        let outcome = match verdict.and(left) {
+            Ok(()) => Outcome::Passed,
+            Err(Stop::Failed(what)) => Outcome::Failed(what),
+            Err(Stop::NotApplicable(reason)) => Outcome::NotApplicable(reason),
+            Err(Stop::NotStaged(capability)) => match self.backend.not_applicable().iter().find(|(c, _)| *c == capability) {
+                Some((_, reason)) => Outcome::NotApplicable(*reason),
+                None => Outcome::Failed(format!("the backend neither stages {capability:?} nor lists it as not applicable")),
+            },
+        };
+        CaseResult { name: case.name, clauses: case.clauses, outcome, took: began.elapsed() }
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "printing the report is what the suite is run for")]
+fn print(result: &CaseResult) {
+    println!("{result}");
+}
+
+fn fresh_seed() -> u64 {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    // The lower half changes fastest, and is all a seed needs.
+    u64::try_from(nanos & u128::from(u32::MAX)).unwrap_or(0) ^ (u64::from(std::process::id()) << 32)
+}
