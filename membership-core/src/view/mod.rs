@@ -189,3 +189,6 @@ impl fmt::Debug for ClusterView {
         write!(f, "ClusterView(v{} of {}, {} rows, {} active)", self.version(), self.table_id(), self.len(), self.active().count())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,10 @@
 //! Batches as scenarios. A silo is a letter's worth of port at one address; its epoch is 1 unless it says so.
 
 mod activation;
+mod batches;
 mod lives;
+mod properties;
+mod retention;
 mod voting;
 
 use std::time::Duration;

@@ -205,21 +205,23 @@ fn at_most_needed_and_three_are_kept_and_those_that_count_longest() {
 
 #[test]
 fn a_full_row_can_still_die() {
-    let mut e = accused(silo(5), [vote_at(silo(4), WallTime::from_millis(1)), vote(silo(1))]);
+    let idle = |port| vote_at(silo(port), WallTime::from_millis(u64::from(port)));
+    let mut e = accused(silo(5), [idle(3), idle(4), vote(silo(1))]);
     e.host_name = "x".repeat(400);
-    let size = Row::encode(e.clone()).size();
-    let limits = TableLimits { bytes_per_row: size, ..LIMITS };
-    let mut t = actives(1..=4);
-    t.push(e);
-    let t = table(t);
+    let limits = TableLimits { bytes_per_row: Row::encode(e.clone()).size(), ..LIMITS };
+    let t = table(actives(1..=4).into_iter().chain([e]));
     for killer in [suspect(silo(2), silo(5)), evict(silo(5)), leave(silo(5)), join(silo_at(5, 2))] {
         let applied = run_within(&t, &Observed::default(), std::slice::from_ref(&killer), &limits);
-        if matches!(killer.action, Action::Suspect { .. }) {
-            // Needs more room than one idle vote gives: the vote is refused rather than a counted one lost.
-            assert!(matches!(applied.answers[0], Answer::Refused(Refusal::TooLarge(_)) | Answer::Applied { .. }), "{applied:?}");
-        } else {
-            assert_eq!(applied.answers, [DONE], "{killer:?}");
-        }
+        assert_eq!(applied.answers, [DONE], "{killer:?}");
+        let row = &applied.updates[0];
+        assert!(row.death.is_some() && row.suspicions.iter().any(|v| v.accuser == silo(1)), "the votes that count are the last to go");
         after(&t, &applied, &limits);
     }
+    // A vote that would push out one that counts does not fit.
+    let mut e = accused(silo(5), [vote_at(silo(1), NOW.wall)]);
+    e.host_name = "x".repeat(400);
+    let limits = TableLimits { bytes_per_row: Row::encode(e.clone()).size(), ..LIMITS };
+    let t = table(actives(1..=4).into_iter().chain([e]));
+    let applied = run_within(&t, &Observed::default(), &[suspect(silo(2), silo(5))], &limits);
+    assert!(matches!(applied.answers[0], Answer::Refused(Refusal::TooLarge(_))));
 }

@@ -1,0 +1,77 @@
+//! Which rows the leader removes.
+
+use super::*;
+use crate::intent::defunct;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn minutes(n: u64) -> Duration {
+    Duration::from_secs(60 * n)
+}
+
+fn gone(entries: impl IntoIterator<Item = MembershipEntry>, config: &Config) -> Vec<u16> {
+    defunct(&table(entries), NOW.wall, config).iter().map(SiloAddress::port).collect()
+}
+
+#[test]
+fn those_that_ended_in_peace_go_after_minutes_the_others_after_days() {
+    use CauseOfDeath::{Evicted, Left, Stuck, Superseded, Voted};
+    let t = [
+        died(silo(1), Left, minutes(10)),
+        died(silo(2), Left, minutes(9)),
+        died(silo(3), Superseded, minutes(10)),
+        died(silo(4), Voted, DAY * 7),
+        died(silo(5), Voted, DAY * 6),
+        died(silo(6), Evicted { by: String::new(), reason: String::new() }, DAY * 8),
+        died(silo(7), Stuck, DAY),
+        entry(silo(8), SiloStatus::Active),
+        died(silo(9), Left, Duration::ZERO),
+    ];
+    assert_eq!(gone(t, &Config::default()), [1, 3, 4, 6]);
+}
+
+#[test]
+fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
+    let dead = |port: u16, version: u64, ago| {
+        let mut e = died(silo(port), CauseOfDeath::Voted, ago);
+        e.death.as_mut().unwrap().version = version;
+        e
+    };
+    let config = Config { max_defunct_silo_entries: 2, ..Config::default() };
+    let t = [
+        dead(1, 5, minutes(30)),
+        dead(2, 9, minutes(90)),
+        dead(3, 7, minutes(5)),
+        dead(4, 4, minutes(1)),
+        died(silo(5), CauseOfDeath::Left, minutes(5)),
+    ];
+    // The fourth is one too many as well, but died just now.
+    assert_eq!(gone(t, &config), [1]);
+    let none = Config { max_defunct_silo_entries: 0, ..Config::default() };
+    assert_eq!(gone((1..=30).map(|p| dead(p, u64::from(p), minutes(3))), &none).len(), 30);
+    assert_eq!(gone((1..=30).map(|p| dead(p, u64::from(p), minutes(3))), &Config::default()), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn recent_deaths_stay_and_the_future_is_recent() {
+    let config = Config { max_defunct_silo_entries: 0, left_silo_expiration: Duration::ZERO, ..Config::default() };
+    let t = [
+        died(silo(1), CauseOfDeath::Left, minutes(2)),
+        died(silo(2), CauseOfDeath::Voted, minutes(2)),
+        died(silo(3), CauseOfDeath::Voted, minutes(2) + Duration::from_millis(1)),
+    ];
+    assert_eq!(gone(t, &config), [3]);
+    let mut future = died(silo(1), CauseOfDeath::Left, Duration::ZERO);
+    future.death.as_mut().unwrap().at = NOW.wall.plus(DAY * 30);
+    assert_eq!(gone([future], &config), Vec::<u16>::new());
+}
+
+#[test]
+fn a_row_stays_while_a_vote_could_count() {
+    let config = Config { max_defunct_silo_entries: 0, ..Config::default() };
+    let mut t = table([died(silo(1), CauseOfDeath::Voted, minutes(9)), died(silo(2), CauseOfDeath::Left, minutes(11))]);
+    let mut version_row = (*t.version_row).clone();
+    version_row.settings.death_vote_expiration = minutes(10);
+    t.version_row = version_row.into();
+    assert_eq!(defunct(&t, NOW.wall, &config), [silo(2)]);
+}
