@@ -15,6 +15,8 @@ pub mod intent;
 mod model;
 pub mod protocol;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod view;
 
 pub use config::{Config, ConfigError, Preset};

@@ -1,0 +1,69 @@
+//! P8: the work of one silo does not grow with the cluster.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Check, Fact};
+use crate::protocol::Effect;
+use crate::testing::circumstances::{Circumstances, VirtualTime};
+
+const WINDOW: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_secs(5);
+
+/// P8: messages per silo per second, mean over all silos in any 60 s. It only measures; a test compares [`Load::peak`] of two sizes,
+/// which must not differ by more than 1.2 between 100 and 1,000 silos with the same number of crashes.
+#[derive(Debug, Default)]
+pub struct Load {
+    steps: VecDeque<(VirtualTime, u64)>,
+    in_window: u64,
+    silos: usize,
+    from: VirtualTime,
+    peak: f64,
+}
+
+impl Load {
+    /// Begins to measure, for so many silos, from a virtual time on: usually after all of them have joined.
+    #[must_use]
+    pub fn of(silos: usize, from: VirtualTime) -> Self {
+        Self { silos, from, ..Self::default() }
+    }
+
+    /// The most messages per silo per second in any 60 s so far.
+    #[must_use]
+    pub fn peak(&self) -> f64 {
+        self.peak
+    }
+
+    fn sent(&mut self, now: VirtualTime) {
+        match self.steps.back_mut() {
+            Some((begin, n)) if now < *begin + STEP => *n += 1,
+            _ => {
+                // A full window ends where a new step begins.
+                if self.steps.front().is_some_and(|(begin, _)| now >= *begin + WINDOW) {
+                    let mean = self.in_window as f64 / WINDOW.as_secs_f64() / self.silos.max(1) as f64;
+                    self.peak = self.peak.max(mean);
+                }
+                while self.steps.front().is_some_and(|(begin, _)| now >= *begin + WINDOW) {
+                    self.in_window -= self.steps.pop_front().map_or(0, |(_, n)| n);
+                }
+                self.steps.push_back((now, 1));
+            }
+        }
+        self.in_window += 1;
+    }
+}
+
+impl Check for Load {
+    fn invariant(&self) -> &'static str {
+        "P8"
+    }
+
+    fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
+        if let Fact::Wants { effect: Effect::Send { .. }, .. } = fact
+            && truth.now >= self.from
+        {
+            self.sent(truth.now);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! The invariants of the protocol, watched while a virtual cluster runs.
+//!
+//! Each checker sees [`Fact`]s: what silos did, what the table really went through. It never sees what a silo *thinks* beyond what it
+//! publishes, and is never asked for advice. The invariants are numbered P1 to P11 as in the documentation of the protocol.
+
+mod contact;
+mod death;
+mod end;
+mod load;
+mod outage;
+mod reach;
+mod recovery;
+mod split;
+mod views;
+mod votes;
+
+#[cfg(test)]
+mod tests;
+
+pub use contact::Contact;
+pub use death::DeadIsFinal;
+pub use end::Silence;
+pub use load::Load;
+pub use outage::Outage;
+pub use reach::Reach;
+pub use recovery::Recovery;
+pub use split::LargerSide;
+pub use views::{Rising, SameVersionSameMembers};
+pub use votes::Votes;
+
+use super::circumstances::{Circumstances, ProcessId};
+use crate::protocol::{Effect, Input, Message};
+use crate::{CauseOfDeath, ClusterView, CommitRequest, Death, MembershipEntry, SiloAddress, SiloStatus, Snapshot};
+
+/// Something that really happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Fact<'a> {
+    /// The table began, or begins again: initialized, restored, rolled back. One history ends and another begins.
+    Founded(&'a Snapshot),
+    /// A commit landed in the table.
+    Committed {
+        /// The table before.
+        before: &'a Snapshot,
+        /// The table after.
+        after: &'a Snapshot,
+        /// The commit.
+        request: &'a CommitRequest,
+    },
+    /// A process is about to take an input.
+    Takes {
+        /// Which process.
+        process: ProcessId,
+        /// The input.
+        input: &'a Input,
+    },
+    /// A process wants an effect. Publications are told as [`Fact::Published`] as well.
+    Wants {
+        /// Which process.
+        process: ProcessId,
+        /// The effect.
+        effect: &'a Effect,
+    },
+    /// A process published a view.
+    Published {
+        /// Which process.
+        process: ProcessId,
+        /// The view.
+        view: &'a ClusterView,
+    },
+    /// A message got from one process to another, and that one takes it now.
+    Delivered {
+        /// The sender.
+        from: ProcessId,
+        /// The receiver.
+        to: ProcessId,
+        /// What it says.
+        body: &'a Message,
+    },
+    /// All faults ended long enough ago for everything to be well again.
+    Settled {
+        /// Every live process, with the view it published last.
+        live: &'a [(ProcessId, Option<ClusterView>)],
+        /// The table; none when there is none.
+        table: Option<&'a Snapshot>,
+    },
+}
+
+/// Watches over one invariant.
+pub trait Check {
+    /// Which one: `P1` to `P11`.
+    fn invariant(&self) -> &'static str;
+
+    /// Takes note of a fact.
+    ///
+    /// # Errors
+    /// A sentence about how the invariant was broken.
+    fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String>;
+}
+
+/// Every checker that can watch over any run. ([`Load`] compares runs of two sizes and is asked by its own test.)
+#[must_use]
+pub fn all() -> Vec<Box<dyn Check>> {
+    vec![
+        Box::new(SameVersionSameMembers::default()),
+        Box::new(Rising::default()),
+        Box::new(DeadIsFinal::default()),
+        Box::new(Silence::default()),
+        Box::new(Votes::default()),
+        Box::new(Outage),
+        Box::new(Recovery),
+        Box::new(Contact::default()),
+        Box::new(Reach),
+        Box::new(LargerSide),
+    ]
+}
+
+/// One row that a commit turned Dead.
+struct NewlyDead<'a> {
+    before: Option<&'a MembershipEntry>,
+    after: &'a MembershipEntry,
+    death: &'a Death,
+}
+
+impl NewlyDead<'_> {
+    fn silo(&self) -> SiloAddress {
+        self.after.address
+    }
+
+    fn voted(&self) -> bool {
+        self.death.cause == CauseOfDeath::Voted
+    }
+}
+
+/// The silos whose rows a commit changed, in its order.
+fn changed(request: &CommitRequest) -> impl Iterator<Item = SiloAddress> {
+    request.changes.iter().filter_map(|change| change.key().parse().ok())
+}
+
+fn newly_dead<'a>(before: &'a Snapshot, after: &'a Snapshot, request: &'a CommitRequest) -> impl Iterator<Item = NewlyDead<'a>> {
+    changed(request).filter_map(|silo| {
+        let (old, new) = (before.rows.get(&silo), after.rows.get(&silo)?);
+        let was_dead = old.is_some_and(|e| e.status == SiloStatus::Dead);
+        let death = new.death.as_ref().filter(|_| new.status == SiloStatus::Dead && !was_dead)?;
+        Some(NewlyDead { before: old, after: new, death })
+    })
+}
+
+fn active(snapshot: &Snapshot) -> impl Iterator<Item = &MembershipEntry> {
+    snapshot.rows.entries().filter(|e| e.status == SiloStatus::Active)
+}

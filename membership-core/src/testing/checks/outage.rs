@@ -1,0 +1,38 @@
+//! P6: what strikes all alike kills nobody.
+
+use std::time::Duration;
+
+use super::{Check, Fact, newly_dead};
+use crate::testing::circumstances::Circumstances;
+
+/// For how long after an outage nobody healthy may die of it.
+const AFTERMATH: Duration = Duration::from_secs(300);
+
+/// P6: no healthy silo is voted out during, or within 5 minutes after, an outage of the table, of the network, or of both, that strikes
+/// all silos alike. Healthy: it ran all the time, and nothing but such outages was wrong with the network or its own way to the table.
+#[derive(Debug, Default)]
+pub struct Outage;
+
+impl Check for Outage {
+    fn invariant(&self) -> &'static str {
+        "P6"
+    }
+
+    fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
+        let Fact::Committed { before, after, request } = fact else { return Ok(()) };
+        let since = truth.ago(AFTERMATH);
+        let outages = [truth.network_down, truth.table_down];
+        let Some(began) = outages.iter().filter(|s| s.touched(since)).filter_map(|s| s.began()).min() else { return Ok(()) };
+        let from = began.saturating_sub(truth.memory_of_votes());
+        if truth.rough_network.touched(from) || truth.any_block.touched(from) {
+            return Ok(());
+        }
+        for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
+            let silo = dead.silo();
+            if truth.ran_since(&silo, from) && truth.owner(&silo).is_some_and(|l| !l.table_cut.touched(from)) {
+                return Err(format!("{}, healthy, is voted out during or after an outage that struck all alike", truth.name(&silo)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! P10: one sick accuser, or one broken path, kills nobody.
+
+use super::{Check, Fact, active, newly_dead};
+use crate::testing::circumstances::Circumstances;
+
+/// P10: with at least 3 Active, a silo that all of them but at most one reach both ways, and that does not pause, is never voted out.
+/// Judged over all the time from which votes can count; not judged while messages get lost at random.
+#[derive(Debug, Default)]
+pub struct Reach;
+
+impl Check for Reach {
+    fn invariant(&self) -> &'static str {
+        "P10"
+    }
+
+    fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
+        let Fact::Committed { before, after, request } = fact else { return Ok(()) };
+        let from = truth.ago(truth.memory_of_votes());
+        if truth.rough_network.touched(from) || active(before).nth(2).is_none() {
+            return Ok(());
+        }
+        for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
+            let silo = dead.silo();
+            let apart = active(before).filter(|e| e.address != silo && !truth.in_touch_since(&silo, &e.address, from)).count();
+            if apart <= 1 && truth.ran_since(&silo, from) {
+                return Err(format!("{} is voted out, though all Active silos but {apart} reach it both ways", truth.name(&silo)));
+            }
+        }
+        Ok(())
+    }
+}

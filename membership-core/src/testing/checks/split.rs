@@ -1,0 +1,34 @@
+//! P11: the larger side of a split survives whole.
+
+use super::{Check, Fact, active, newly_dead};
+use crate::SiloAddress;
+use crate::testing::circumstances::Circumstances;
+
+/// P11: after a split of the network with the table reachable by all, nobody of the larger side is voted out who ran all the time. The
+/// larger side: more than half of the Active silos, counting only those of it that really run.
+#[derive(Debug, Default)]
+pub struct LargerSide;
+
+impl Check for LargerSide {
+    fn invariant(&self) -> &'static str {
+        "P11"
+    }
+
+    fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
+        let (Fact::Committed { before, after, request }, Some(split)) = (fact, &truth.split) else { return Ok(()) };
+        let over = split.healed.is_some_and(|t| truth.now > t + truth.memory_of_votes());
+        if !split.clean || over || truth.table_down.touched(split.since) || truth.lives.iter().any(|l| l.table_cut.touched(split.since)) {
+            return Ok(());
+        }
+        let from = split.since.saturating_sub(truth.memory_of_votes());
+        let side = |silo: &SiloAddress| truth.owner(silo).map(|l| split.group.get(&l.place).copied());
+        for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
+            let silo = dead.silo();
+            let here = active(before).filter(|e| side(&e.address) == side(&silo) && truth.ran_since(&e.address, split.since)).count();
+            if here * 2 > active(before).count() && truth.ran_since(&silo, from) {
+                return Err(format!("{}, on the larger side of a split, is voted out", truth.name(&silo)));
+            }
+        }
+        Ok(())
+    }
+}

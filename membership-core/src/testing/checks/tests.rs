@@ -1,0 +1,367 @@
+//! Each checker is proven by a planted bug: a history made up, or a silo that misbehaves, and the checker sees it. A checker that
+//! cannot fail is worth nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::protocol::{Destination, IndirectOutcome, Termination};
+use crate::testing::circumstances::{Life, Spell, Split};
+use crate::testing::fake::tampered_cluster;
+use crate::{
+    CommitId, Config, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row, Rows, SharedSettings, Suspicion, TableId, VersionRow,
+    WallTime,
+};
+
+const S: fn(u64) -> Duration = Duration::from_secs;
+/// When the made-up deaths happen: long enough after the beginning that nothing of it counts any more.
+const NOON: Duration = Duration::from_secs(10_000);
+
+/// A made-up world: silos 0.. with one process each, beating, in touch with each other.
+struct Stage {
+    truth: Circumstances,
+    table: Snapshot,
+}
+
+fn silo(n: usize) -> SiloAddress {
+    SiloAddress::new([10, 0, 0, u8::try_from(n).unwrap()].into(), 7100, 1)
+}
+
+impl Stage {
+    fn with(silos: usize) -> Self {
+        let mut truth = Circumstances::new(Config::default());
+        truth.now = NOON;
+        let mut rows = Rows::new();
+        for n in 0..silos {
+            truth.lives.push(Life {
+                name: format!("s{n}"),
+                place: n,
+                endpoint: silo(n).endpoint(),
+                silo: Some(silo(n)),
+                started: S(0),
+                ended: None,
+                paused: Spell::default(),
+                table_cut: Spell::default(),
+                leaving: None,
+                skew_ms: 0,
+                hidden: false,
+            });
+            truth.owners.insert(silo(n), ProcessId(n));
+            truth.beats.insert(silo(n), [Some(NOON - S(5)), Some(NOON - S(15))]);
+            rows.insert(Row::encode(entry(n, SiloStatus::Active)));
+        }
+        let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        Self { truth, table: Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows } }
+    }
+
+    /// The commit of these entries, made by silo 0.
+    fn commit(&self, inserts: Vec<MembershipEntry>, updates: Vec<MembershipEntry>, removes: Vec<String>) -> (Snapshot, CommitRequest) {
+        let id = CommitId::new(u128::from(self.table.version()) + 1);
+        let request = CommitRequest::new(self.table.token.clone(), id, Some(silo(0)), inserts, updates, removes);
+        (request.apply_to(&self.table, request.next_token(&[])), request)
+    }
+
+    /// What a checker says to such a commit, which then is the table.
+    fn commits(&mut self, check: &mut dyn Check, inserts: Vec<MembershipEntry>, updates: Vec<MembershipEntry>) -> Result<(), String> {
+        let (after, request) = self.commit(inserts, updates, Vec::new());
+        let before = std::mem::replace(&mut self.table, after.clone());
+        check.see(&Fact::Committed { before: &before, after: &after, request: &request }, &self.truth)
+    }
+
+    fn block(&mut self, a: usize, b: usize) {
+        self.truth.any_block.set(true, NOON - S(30));
+        self.truth.blocks.entry((a, b)).or_default().set(true, NOON - S(30));
+    }
+}
+
+fn entry(n: usize, status: SiloStatus) -> MembershipEntry {
+    let mut e = MembershipEntry::new(silo(n), InstanceId::new(n as u128), WallTime::default());
+    e.status = status;
+    e
+}
+
+fn dead(n: usize, cause: CauseOfDeath, accusers: &[usize]) -> MembershipEntry {
+    let mut e = entry(n, SiloStatus::Dead);
+    e.death = Some(Death { cause, at: WallTime::default(), by: None, version: 1, extra: Extra::default() });
+    let truth = Stage::with(1).truth;
+    e.suspicions = accusers
+        .iter()
+        .map(|a| Suspicion {
+            accuser: silo(*a),
+            at: truth.wall(&silo(0)),
+            grounds: Grounds::Silent,
+            evidence: Evidence { misses: 3, ..Evidence::default() },
+            extra: Extra::default(),
+        })
+        .collect();
+    e
+}
+
+fn voted(n: usize, accusers: &[usize]) -> Vec<MembershipEntry> {
+    vec![dead(n, CauseOfDeath::Voted, accusers)]
+}
+
+#[test]
+fn p1_sees_views_the_table_never_had() {
+    let stage = Stage::with(3);
+    let mut check = SameVersionSameMembers::default();
+    check.see(&Fact::Founded(&stage.table), &stage.truth).unwrap();
+    let mut publish = |snapshot: &Snapshot| {
+        let view = ClusterView::new(snapshot.clone());
+        check.see(&Fact::Published { process: ProcessId(0), view: &view }, &stage.truth)
+    };
+    publish(&stage.table).unwrap();
+    let (never_landed, _) = stage.commit(vec![], voted(1, &[]), vec![]);
+    assert!(publish(&never_landed).unwrap_err().contains("never had"));
+    let mut other = stage.table.clone();
+    other.rows.insert(Row::encode(entry(2, SiloStatus::ShuttingDown)));
+    assert!(publish(&other).unwrap_err().contains("other members"));
+}
+
+#[test]
+fn p2_sees_a_version_published_twice() {
+    let stage = Stage::with(1);
+    let mut check = Rising::default();
+    let view = ClusterView::new(stage.table.clone());
+    let fact = |p| Fact::Published { process: ProcessId(p), view: &view };
+    check.see(&fact(0), &stage.truth).unwrap();
+    check.see(&fact(1), &stage.truth).unwrap();
+    check.see(&fact(0), &stage.truth).unwrap_err();
+    let mut again = tampered_cluster(3, |_, effects| {
+        if let Some(publish) = effects.iter().find(|e| matches!(e, Effect::Publish(_))).cloned() {
+            effects.push(publish);
+        }
+    });
+    assert_eq!(again.run_for(S(60)).unwrap_err().invariant(), "P2");
+}
+
+#[test]
+fn p3_sees_the_dead_return() {
+    let mut stage = Stage::with(3);
+    let mut check = DeadIsFinal::default();
+    stage.commits(&mut check, vec![], voted(1, &[0, 2])).unwrap();
+    stage.commits(&mut check, vec![], vec![entry(1, SiloStatus::Active)]).unwrap_err();
+
+    let mut stage = Stage::with(3);
+    let (after, request) = stage.commit(vec![], vec![], vec![silo(1).row_key()]);
+    let fact = Fact::Committed { before: &stage.table, after: &after, request: &request };
+    assert!(check.see(&fact, &stage.truth).unwrap_err().contains("was removed"), "alive, and removed");
+    stage.table = after;
+    assert!(stage.commits(&mut check, vec![entry(1, SiloStatus::Joining)], vec![]).unwrap_err().contains("is back"));
+    let mut older = entry(0, SiloStatus::Joining);
+    older.address = silo(0).with_epoch(0);
+    stage.commits(&mut check, vec![older], vec![]).unwrap_err();
+    stage.commits(&mut check, vec![], vec![entry(2, SiloStatus::Joining)]).unwrap_err();
+}
+
+#[test]
+fn p4_sees_a_silo_that_talks_after_its_end() {
+    let mut cluster = tampered_cluster(3, |input, effects| {
+        if matches!(input, Input::Command(crate::protocol::Command::FinishLeave)) {
+            effects.push(Effect::Initialize {
+                call: crate::protocol::CallId(9),
+                request: crate::InitializeRequest { table_id: TableId::new(1), settings: SharedSettings::default() },
+            });
+        }
+    });
+    cluster.run_until_agreed(S(60)).unwrap();
+    let one = cluster.running()[0];
+    cluster.leave(one);
+    assert_eq!(cluster.run_for(S(60)).unwrap_err().invariant(), "P4");
+}
+
+#[test]
+fn p4_sees_answers_after_reading_ones_own_death_and_a_second_farewell() {
+    let mut stage = Stage::with(2);
+    let mut check = Silence::default();
+    let (me, truth) = (ProcessId(1), stage.truth.clone());
+    let wants = |check: &mut Silence, effect: Effect| check.see(&Fact::Wants { process: me, effect: &effect }, &truth);
+    let send = |body| Effect::Send {
+        to: Destination::Endpoint(silo(0).endpoint()),
+        header: crate::protocol::Header {
+            cluster: 0,
+            protocol: 1,
+            from: silo(1),
+            instance: InstanceId::new(1),
+            to: None,
+            table_id: None,
+            version: 0,
+            digest: 0,
+        },
+        body: Arc::new(body),
+    };
+    wants(&mut check, Effect::Tell(crate::protocol::Notice::Joining { silo: silo(1), version: 0 })).unwrap();
+    wants(&mut check, Effect::Publish(ClusterView::new(stage.table.clone()))).unwrap();
+    wants(&mut check, send(Message::ProbeAck { nonce: 1 })).unwrap();
+    stage.commits(&mut Rising::default(), vec![], voted(1, &[0])).unwrap();
+    let input = Input::Read {
+        call: crate::protocol::CallId(1),
+        result: Ok(crate::ReadAnswer::Snapshot { snapshot: stage.table.clone(), heartbeats: None }),
+    };
+    check.see(&Fact::Takes { process: me, input: &input }, &stage.truth).unwrap();
+    let mut other = check.clone();
+    wants(&mut check, send(Message::Farewell { version: 1 })).unwrap();
+    wants(&mut check, send(Message::Farewell { version: 1 })).unwrap_err();
+    wants(&mut other, send(Message::IndirectReply { round: 1, outcome: IndirectOutcome::Yes })).unwrap_err();
+    wants(&mut other, Effect::Publish(ClusterView::new(stage.table.clone()))).unwrap_err();
+    wants(&mut other, Effect::Stop(Termination::Left { clean: true })).unwrap();
+    wants(&mut other, Effect::Tell(crate::protocol::Notice::Suspended(true))).unwrap_err();
+}
+
+#[test]
+fn p5_counts_votes() {
+    let good = |entries: Vec<MembershipEntry>| Stage::with(6).commits(&mut Votes::default(), vec![], entries);
+    good(voted(1, &[0, 2])).unwrap();
+    good(voted(1, &[0])).unwrap_err();
+    good(voted(1, &[0, 0])).unwrap_err();
+    good(voted(1, &[0, 1])).unwrap_err();
+    good(voted(1, &[0, 9])).unwrap_err();
+    // Two that accuse each other: the one taken first has lost its vote.
+    good(vec![dead(1, CauseOfDeath::Voted, &[0, 2]), dead(2, CauseOfDeath::Voted, &[0, 3])]).unwrap();
+    good(vec![dead(1, CauseOfDeath::Voted, &[0, 2]), dead(2, CauseOfDeath::Voted, &[0, 1])]).unwrap_err();
+    good(vec![dead(1, CauseOfDeath::Superseded, &[])]).unwrap_err();
+    good(vec![dead(1, CauseOfDeath::Left, &[])]).unwrap_err();
+    good(vec![dead(0, CauseOfDeath::Left, &[])]).unwrap();
+    good(vec![dead(1, CauseOfDeath::Stuck, &[0, 2])]).unwrap_err();
+    let mut stale = voted(1, &[0, 2]);
+    stale[0].suspicions[0].at = WallTime::from_millis(5);
+    let mut stage = Stage::with(6);
+    let mut check = Votes::default();
+    let mut early = entry(1, SiloStatus::Active);
+    early.suspicions.clone_from(&stale[0].suspicions);
+    stage.commits(&mut check, vec![], vec![early]).unwrap();
+    stage.truth.now += S(600);
+    for beat in stage.truth.beats.values_mut().flatten() {
+        *beat = beat.map(|t| t + S(600));
+    }
+    assert!(stage.commits(&mut check, vec![], stale).unwrap_err().contains("with 0 votes"));
+}
+
+#[test]
+fn p6_sees_a_death_after_a_common_outage_but_not_a_deserved_one() {
+    let death = |change: fn(&mut Stage)| {
+        let mut stage = Stage::with(5);
+        stage.truth.table_down.set(true, NOON - S(300));
+        stage.truth.table_down.set(false, NOON - S(200));
+        change(&mut stage);
+        stage.commits(&mut Outage, vec![], voted(1, &[0, 2]))
+    };
+    death(|_| {}).unwrap_err();
+    death(|s| s.truth.now += S(200)).unwrap();
+    death(|s| s.truth.lives[1].ended = Some(NOON - S(100))).unwrap();
+    death(|s| s.truth.lives[1].paused.set(true, NOON - S(100))).unwrap();
+    death(|s| s.block(0, 1)).unwrap();
+    death(|s| s.truth.lives[2].paused.set(true, NOON - S(100))).unwrap_err();
+}
+
+#[test]
+fn p7_sees_what_is_not_well_again() {
+    let stage = Stage::with(2);
+    let view = ClusterView::new(stage.table.clone());
+    let settled = |live: &[(ProcessId, Option<ClusterView>)], stage: &Stage| {
+        Recovery.see(&Fact::Settled { live, table: Some(&stage.table) }, &stage.truth)
+    };
+    let (a, b) = ((ProcessId(0), Some(view.clone())), (ProcessId(1), Some(view.clone())));
+    settled(&[a.clone(), b.clone()], &stage).unwrap();
+    assert!(settled(&[a.clone()], &stage).unwrap_err().contains("no live process"));
+    settled(&[a.clone(), (ProcessId(1), None)], &stage).unwrap_err();
+    let mut later = Stage::with(2);
+    later.commits(&mut Rising::default(), vec![], vec![entry(1, SiloStatus::ShuttingDown)]).unwrap();
+    settled(&[a, b], &later).unwrap_err();
+    let view = Some(ClusterView::new(later.table.clone()));
+    assert!(settled(&[(ProcessId(0), view.clone()), (ProcessId(1), view)], &later).unwrap_err().contains("ShuttingDown"));
+    let mut cluster = tampered_cluster(3, |_, _| {});
+    cluster.run_until_agreed(S(60)).unwrap();
+    let victim = cluster.running()[1];
+    cluster.kill(victim);
+    assert_eq!(cluster.settle().unwrap_err().invariant(), "P7", "these machines detect no crash");
+}
+
+#[test]
+fn p8_measures_the_busiest_minute() {
+    let mut load = Load::of(10, S(100));
+    let mut truth = Stage::with(1).truth;
+    let body = Arc::new(Message::Probe { nonce: 1 });
+    let header = crate::protocol::Header {
+        cluster: 0,
+        protocol: 1,
+        from: silo(0),
+        instance: InstanceId::new(1),
+        to: None,
+        table_id: None,
+        version: 0,
+        digest: 0,
+    };
+    let effect = Effect::Send { to: Destination::Endpoint(SocketAddr::from(([1, 1, 1, 1], 1))), header, body };
+    for second in 0..400_u64 {
+        truth.now = S(second);
+        for _ in 0..if (200..260).contains(&second) { 40 } else { 10 } {
+            load.see(&Fact::Wants { process: ProcessId(0), effect: &effect }, &truth).unwrap();
+        }
+    }
+    assert!((3.9..=4.1).contains(&load.peak()), "{}", load.peak());
+}
+
+#[test]
+fn p9_sees_who_was_not_met() {
+    let mut stage = Stage::with(3);
+    let mut check = Contact::default();
+    let mut joiner = entry(3, SiloStatus::Joining);
+    let mut life = stage.truth.lives[0].clone();
+    (life.name, life.place, life.silo) = ("s3".to_owned(), 3, Some(silo(3)));
+    stage.truth.lives.push(life);
+    stage.truth.owners.insert(silo(3), ProcessId(3));
+    stage.commits(&mut check, vec![joiner.clone()], vec![]).unwrap();
+    joiner.status = SiloStatus::Active;
+    let meet = |check: &mut Contact, stage: &Stage, from: usize, body: Message| {
+        check.see(&Fact::Delivered { from: ProcessId(from), to: ProcessId(3), body: &body }, &stage.truth).unwrap();
+    };
+    meet(&mut check, &stage, 0, Message::DialBack { nonce: 1 });
+    meet(&mut check, &stage, 1, Message::ProbeAck { nonce: 1 });
+    meet(&mut check, &stage, 2, Message::DialBack { nonce: 1 });
+    let before = stage.table.clone();
+    assert!(stage.commits(&mut check, vec![], vec![joiner.clone()]).unwrap_err().contains("never dialled by s1"));
+    stage.table = before.clone();
+    meet(&mut check, &stage, 1, Message::DialBack { nonce: 1 });
+    stage.commits(&mut check, vec![], vec![joiner.clone()]).unwrap();
+    // A stale one need not be met.
+    stage.table = before;
+    stage.truth.beats.remove(&silo(1));
+    let mut check = Contact::default();
+    meet(&mut check, &stage, 0, Message::DialBack { nonce: 1 });
+    meet(&mut check, &stage, 2, Message::DialBack { nonce: 1 });
+    stage.commits(&mut check, vec![], vec![joiner]).unwrap();
+}
+
+#[test]
+fn p10_sees_the_death_of_a_silo_in_touch_with_all_but_one() {
+    let death = |silos, change: fn(&mut Stage)| {
+        let mut stage = Stage::with(silos);
+        change(&mut stage);
+        stage.commits(&mut Reach, vec![], voted(1, &[0, 2]))
+    };
+    death(5, |_| {}).unwrap_err();
+    death(5, |s| s.block(0, 1)).unwrap_err();
+    death(5, |s| s.truth.lives[4].ended = Some(S(5))).unwrap_err();
+    death(2, |_| {}).unwrap();
+    death(5, |s| (s.block(0, 1), s.block(1, 2)).1).unwrap();
+    death(5, |s| s.truth.lives[1].paused.set(true, NOON - S(60))).unwrap();
+    death(5, |s| s.truth.rough_network.set(true, NOON - S(60))).unwrap();
+}
+
+#[test]
+fn p11_sees_a_death_on_the_larger_side() {
+    let death = |victim: usize, change: fn(&mut Stage)| {
+        let mut stage = Stage::with(5);
+        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)].into_iter().collect();
+        stage.truth.split = Some(Split { since: NOON - S(60), healed: None, clean: true, group });
+        change(&mut stage);
+        stage.commits(&mut LargerSide, vec![], voted(victim, &[0, 3]))
+    };
+    death(1, |_| {}).unwrap_err();
+    death(4, |_| {}).unwrap();
+    death(1, |s| s.truth.lives[1].ended = Some(NOON - S(10))).unwrap();
+    death(1, |s| s.truth.lives[2].ended = Some(NOON - S(10))).unwrap();
+    death(1, |s| s.truth.table_down.set(true, NOON)).unwrap();
+}

@@ -1,0 +1,84 @@
+//! How much happened: so that a run that proves nothing is noticed.
+
+/// Counts of one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Processes started.
+    pub starts: u64,
+    /// Processes killed.
+    pub kills: u64,
+    /// Processes that started at the address of an earlier one.
+    pub restarts: u64,
+    /// Pauses.
+    pub pauses: u64,
+    /// Leaves asked for.
+    pub leaves: u64,
+    /// Directions of the network that were shut.
+    pub blocks: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages that did not arrive.
+    pub dropped: u64,
+    /// Commits that landed.
+    pub commits: u64,
+    /// Commits that met a conflict.
+    pub conflicts: u64,
+    /// Commits reported with an unknown outcome.
+    pub unknown: u64,
+    /// Of those, commits that landed nevertheless, then or later.
+    pub unknown_landed: u64,
+    /// Table calls that failed otherwise.
+    pub failed_calls: u64,
+    /// Outages of the table.
+    pub table_outages: u64,
+    /// Timers that fired.
+    pub wakes: u64,
+    /// Inputs that processes took.
+    pub inputs: u64,
+    /// Processes that ended, killed or by themselves.
+    pub stops: u64,
+    /// Views published.
+    pub views: u64,
+    /// Rows voted out.
+    pub voted_out: u64,
+    /// Of those, rows whose process was alive.
+    pub voted_out_alive: u64,
+    /// Processes whose wall clock was wrong.
+    pub clock_offsets: u64,
+}
+
+impl Stats {
+    /// Adds another run's counts.
+    pub fn add(&mut self, o: &Self) {
+        for (mine, theirs) in self.fields().into_iter().zip(o.clone().fields()) {
+            *mine += *theirs;
+        }
+    }
+
+    fn fields(&mut self) -> [&mut u64; 21] {
+        [
+            &mut self.starts,
+            &mut self.kills,
+            &mut self.restarts,
+            &mut self.pauses,
+            &mut self.leaves,
+            &mut self.blocks,
+            &mut self.sent,
+            &mut self.dropped,
+            &mut self.commits,
+            &mut self.conflicts,
+            &mut self.unknown,
+            &mut self.unknown_landed,
+            &mut self.failed_calls,
+            &mut self.table_outages,
+            &mut self.wakes,
+            &mut self.inputs,
+            &mut self.stops,
+            &mut self.views,
+            &mut self.voted_out,
+            &mut self.voted_out_alive,
+            &mut self.clock_offsets,
+        ]
+    }
+}

@@ -1,0 +1,90 @@
+//! An invariant that did not hold: what, when, and how to see it again.
+
+use std::fmt;
+use std::time::Duration;
+
+/// An invariant that did not hold. Displays with the seed, the end of the trace and, where known, the command that replays it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Violation(Box<Details>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Details {
+    seed: u64,
+    invariant: &'static str,
+    what: String,
+    at: Duration,
+    tail: Vec<String>,
+    replay: Option<String>,
+}
+
+impl Violation {
+    /// Of `invariant` (`P1` to `P11`, or another word for what the world itself demands), at a virtual time, in a run from a seed.
+    #[must_use]
+    pub fn new(seed: u64, invariant: &'static str, what: impl Into<String>, at: Duration, tail: Vec<String>) -> Self {
+        Self(Box::new(Details { seed, invariant, what: what.into(), at, tail, replay: None }))
+    }
+
+    /// Adds the command that replays it.
+    #[must_use]
+    pub fn with_replay(mut self, command: impl Into<String>) -> Self {
+        self.0.replay = Some(command.into());
+        self
+    }
+
+    /// The seed of the run.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// Which invariant.
+    #[must_use]
+    pub fn invariant(&self) -> &'static str {
+        self.0.invariant
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// When, since the world began.
+    #[must_use]
+    pub fn at(&self) -> Duration {
+        self.0.at
+    }
+
+    /// The last lines of the trace.
+    #[must_use]
+    pub fn tail(&self) -> &[String] {
+        &self.0.tail
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let d = &self.0;
+        writeln!(f, "{} does not hold: {}", d.invariant, d.what)?;
+        writeln!(f, "  seed {}, at {:.3}s of virtual time", d.seed, d.at.as_secs_f64())?;
+        if !d.tail.is_empty() {
+            writeln!(f, "  the trace until then:")?;
+        }
+        for line in &d.tail {
+            writeln!(f, "    {line}")?;
+        }
+        if let Some(command) = &d.replay {
+            writeln!(f, "  to see it again: {command}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Violation {
+    /// As `Display`: what `unwrap` prints is what a person wants to read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Violation {}
