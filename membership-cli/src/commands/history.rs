@@ -1,0 +1,155 @@
+//! `membership history`: joins, activations and deaths in their order, as far as the table remembers, and the last commits.
+
+use membership_core::{ChangedKeys, CommitRecord, MembershipEntry, Snapshot, WallTime};
+use serde_json::json;
+
+use crate::clock;
+use crate::exit::{Exit, Failure};
+use crate::look::Look;
+use crate::out::Paint;
+use crate::program::{Session, TableArgs};
+use crate::text::{Grid, clean, count};
+
+/// Show what happened: joins, activations, deaths, and the last commits
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    table: TableArgs,
+    /// Only what is younger: a duration (2h) or a time (2026-11-21T01:02:03Z)
+    #[arg(long, value_name = "DURATION|TIME")]
+    since: Option<String>,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    let since = args.since.as_deref().map(parse_since).transpose()?;
+    let table = session.open(&args.table).await?;
+    let look = Look::at(table.as_ref()).await?;
+    let mut events = events(&look.snapshot);
+    events.retain(|e| since.is_none_or(|since| e.at >= since));
+    let recent = &look.snapshot.version_row.recent;
+    let out = &mut session.out;
+    if args.json {
+        for e in &events {
+            out.line(
+                json!({"event": e.what, "at": e.at, "exact": e.exact, "version": e.version, "silo": e.entry.address, "cause": cause(e)}),
+            );
+        }
+        for commit in recent {
+            out.line(json!({"event": "commit", "version": commit.version, "id": commit.id, "committer": commit.committer, "changed": commit.changed}));
+        }
+        return Ok(Exit::Ok);
+    }
+    let mut grid = Grid::new(["TIME", "VERSION", "SILO", "NAME", "WHAT"]);
+    for e in &events {
+        let time = if e.exact { e.at.to_string() } else { format!("after {}", e.at) };
+        let what = match &e.entry.death {
+            Some(death) if e.what == "dead" => clean(&format!("Dead: {}", death.cause)),
+            _ => e.what.to_owned(),
+        };
+        let paint = if e.what == "dead" { Paint::Red } else { Paint::Plain };
+        let version = e.version.map_or_else(String::new, |v| v.to_string());
+        grid.row([
+            (time, Paint::Plain),
+            (version, Paint::Plain),
+            (e.entry.address.to_string(), Paint::Plain),
+            (clean(&e.entry.silo_name), Paint::Plain),
+            (what, paint),
+        ]);
+    }
+    if events.is_empty() {
+        out.line("the table remembers nothing of that time");
+    } else {
+        grid.show(out);
+    }
+    if !recent.is_empty() {
+        out.line("");
+        commits(recent).show(out);
+    }
+    Ok(Exit::Ok)
+}
+
+fn cause<'a>(e: &Event<'a>) -> Option<&'a str> {
+    e.entry.death.as_ref().filter(|_| e.what == "dead").map(|d| d.cause.as_str())
+}
+
+fn commits(recent: &[CommitRecord]) -> Grid {
+    let mut grid = Grid::new(["COMMIT", "BY", "CHANGED"]);
+    for commit in recent {
+        let by = commit.committer.map_or_else(|| "a person or program".to_owned(), |silo| silo.to_string());
+        let changed = match &commit.changed {
+            ChangedKeys::Keys(keys) if keys.is_empty() => "settings".to_owned(),
+            ChangedKeys::Keys(keys) if keys.len() <= 4 => clean(&keys.join(", ")),
+            ChangedKeys::Keys(keys) => count(keys.len(), "row"),
+            ChangedKeys::Count(n) => count(usize::try_from(*n).unwrap_or(usize::MAX), "row"),
+        };
+        grid.row([(commit.version.to_string(), Paint::Plain), (by, Paint::Plain), (changed, Paint::Plain)]);
+    }
+    grid
+}
+
+/// Something that happened to a silo.
+struct Event<'a> {
+    /// By the clock of whoever wrote it down.
+    at: WallTime,
+    /// Whether `at` is that moment, or only one that cannot be after it.
+    exact: bool,
+    version: Option<u64>,
+    what: &'static str,
+    entry: &'a MembershipEntry,
+}
+
+/// Everything the rows tell. A row knows the version of its activation but not the time: that it cannot have been before its own start,
+/// nor before what happened at lower versions.
+fn events(snapshot: &Snapshot) -> Vec<Event<'_>> {
+    let mut versioned = Vec::new();
+    let mut all = Vec::new();
+    for entry in snapshot.rows.entries() {
+        all.push(Event { at: entry.start_time, exact: true, version: None, what: "started", entry });
+        if let Some(version) = entry.active_since {
+            versioned.push(Event { at: entry.start_time, exact: false, version: Some(version), what: "active", entry });
+        }
+        if let Some(death) = &entry.death {
+            versioned.push(Event { at: death.at, exact: true, version: Some(death.version), what: "dead", entry });
+        }
+    }
+    versioned.sort_by_key(|e| (e.version, e.what, e.entry.address));
+    let mut earliest = WallTime::default();
+    for event in &mut versioned {
+        if !event.exact {
+            event.at = event.at.max(earliest);
+        }
+        earliest = earliest.max(event.at);
+    }
+    all.append(&mut versioned);
+    all.sort_by_key(|e| e.at);
+    all
+}
+
+fn parse_since(text: &str) -> Result<WallTime, Failure> {
+    if let Ok(age) = humantime::parse_duration(text) {
+        return Ok(clock::wall().minus(age));
+    }
+    if let Ok(at) = text.parse::<WallTime>() {
+        return Ok(at);
+    }
+    match humantime::parse_rfc3339_weak(text).ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()) {
+        Some(since) => Ok(WallTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))),
+        None => Err(Failure::usage("--since is a duration such as 2h, or a UTC time such as 2026-11-21T01:02:03Z")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_is_a_duration_or_a_time() {
+        assert_eq!(parse_since("2026-11-21T01:02:03Z").unwrap().to_string(), "2026-11-21T01:02:03.000Z");
+        assert_eq!(parse_since("2026-11-21 01:02:03").unwrap().to_string(), "2026-11-21T01:02:03.000Z");
+        assert!(parse_since("1h").unwrap() < clock::wall());
+        assert_eq!(parse_since("yesterday").unwrap_err().exit, Exit::Usage);
+    }
+}

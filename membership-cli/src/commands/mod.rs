@@ -1,0 +1,11 @@
+//! What the program can do: one file per command.
+
+pub(crate) mod cleanup;
+pub(crate) mod delete;
+pub(crate) mod doctor;
+pub(crate) mod evict;
+pub(crate) mod history;
+pub(crate) mod settings;
+pub(crate) mod status;
+pub(crate) mod watch;
+pub(crate) mod why;

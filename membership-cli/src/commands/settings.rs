@@ -1,0 +1,184 @@
+//! `membership settings`: what all silos share, shown, and changed by a commit.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use membership_core::{Attempt, CommitId, CommitRequest, Config, SharedSettings};
+use serde_json::Value;
+
+use crate::clock;
+use crate::exit::{Exit, Failure};
+use crate::look::Look;
+use crate::out::Paint;
+use crate::program::{Session, TableArgs};
+use crate::text::{Grid, clean};
+use crate::write;
+
+/// Show what all silos share, or change it: settings set i_am_alive_period=30s
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    table: Shared,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Change settings by one commit; silos follow as soon as they see it
+    Set {
+        /// name=value, for example i_am_alive_period=30s
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        changes: Vec<String>,
+    },
+}
+
+/// The same flags before and after `set`.
+#[derive(Debug, clap::Args)]
+struct Shared {
+    /// Where the membership table is, for example sqlite:membership.db
+    #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true, value_name = "URL", global = true)]
+    table: Option<String>,
+    /// Which cluster in it: [service/]cluster
+    #[arg(long, env = "MEMBERSHIP_CLUSTER", value_name = "ID", default_value = "default", global = true)]
+    cluster: membership_core::ClusterName,
+}
+
+pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    let Some(url) = args.table.table else {
+        return Err(Failure::usage("which table? Say --table URL, or set MEMBERSHIP_TABLE"));
+    };
+    let table = session.open(&TableArgs { table: url, cluster: args.table.cluster }).await?;
+    if let Some(Action::Set { changes }) = &args.action {
+        let done = write::change(table.as_ref(), |now| {
+            let old = &now.version_row.settings;
+            let new = changed(old, changes)?;
+            if new == *old {
+                return Ok(None);
+            }
+            let id = CommitId::new(clock::random());
+            let expected = now.token.clone();
+            let (changes, attempt) = (Vec::new(), Attempt::First);
+            Ok(Some(CommitRequest { expected, id, attempt, committer: None, changes, settings: Some(new), core: None }))
+        })
+        .await?;
+        match done {
+            Some(version) => session.out.line(format_args!("changed as of version {version}")),
+            None => session.out.line("nothing to change"),
+        }
+    }
+    let look = Look::at(table.as_ref()).await?;
+    let settings = serde_json::to_value(&look.snapshot.version_row.settings).unwrap_or_default();
+    if args.json {
+        session.out.line(settings);
+        return Ok(Exit::Ok);
+    }
+    let mut grid = Grid::new(["SETTING", "VALUE"]);
+    for (name, value) in settings.as_object().into_iter().flatten() {
+        grid.row([(clean(name), Paint::Plain), (clean(&plain(value)), Paint::Plain)]);
+    }
+    grid.show(&mut session.out);
+    Ok(Exit::Ok)
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The settings with the changes made, if they can work.
+fn changed(old: &SharedSettings, changes: &[String]) -> Result<SharedSettings, Failure> {
+    let mut value = serde_json::to_value(old).unwrap_or_default();
+    let names: Vec<String> = known().collect();
+    for change in changes {
+        let Some((name, text)) = change.split_once('=') else {
+            return Err(Failure::usage(format!("`{}` is no change: write name=value", clean(change))));
+        };
+        if !names.iter().any(|n| n == name) {
+            return Err(Failure::usage(format!("`{}` is no shared setting: there are {}", clean(name), names.join(", "))));
+        }
+        let Some(field) = value.get_mut(name) else { continue };
+        *field = match (&*field, text.parse::<u32>()) {
+            (Value::Number(_), Ok(number)) => number.into(),
+            (Value::Number(_), Err(_)) => return Err(Failure::usage(format!("`{name}` is a whole number"))),
+            _ => text.into(),
+        };
+    }
+    let new: SharedSettings = serde_json::from_value(value)
+        .map_err(|e| Failure::usage(format!("that cannot be read: {e}; durations are written like 10s, 2min or 500ms")))?;
+    validate(&new)?;
+    Ok(new)
+}
+
+fn known() -> impl Iterator<Item = String> {
+    let value = serde_json::to_value(SharedSettings::default()).unwrap_or_default();
+    value.as_object().cloned().unwrap_or_default().into_iter().map(|(name, _)| name)
+}
+
+/// The ranges are those of [`Config`]: a silo with such a configuration must be possible.
+fn validate(new: &SharedSettings) -> Result<(), Failure> {
+    let window = new.failure_window;
+    let (least, most) = (Duration::from_millis(200), Duration::from_secs(20 * 60));
+    if !(least..=most).contains(&window) {
+        return Err(Failure::usage(format!("`failure_window` is {window:?}, but must be {least:?} to {most:?}")));
+    }
+    let minute = Duration::from_secs(60);
+    let misses = u32::try_from(window.as_nanos().div_ceil(minute.as_nanos())).unwrap_or(20).clamp(2, 20);
+    let misses = if window >= Duration::from_millis(300) { misses.max(3) } else { misses };
+    let probe = window / misses;
+    let config = Config {
+        probe_timeout: probe,
+        min_probe_timeout: probe / 2,
+        max_probe_timeout: (probe * 4).min(minute * 2),
+        num_missed_probes_limit: misses,
+        num_votes_for_death_declaration: new.num_votes_for_death_declaration,
+        death_vote_expiration: new.death_vote_expiration,
+        i_am_alive_period: new.i_am_alive_period,
+        num_missed_i_am_alive_limit: new.num_missed_i_am_alive_limit,
+        max_join_attempt_time: new.max_join_attempt_time,
+        ..Config::default()
+    };
+    config.validate().map_err(|e| Failure::usage(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(changes: &[&str]) -> Result<SharedSettings, String> {
+        let changes: Vec<String> = changes.iter().map(|c| (*c).to_owned()).collect();
+        changed(&SharedSettings::default(), &changes).map_err(|f| f.message)
+    }
+
+    #[test]
+    fn changes_are_read_and_checked() {
+        let new = set(&["i_am_alive_period=30s", "num_votes_for_death_declaration=3"]).unwrap();
+        assert_eq!((new.i_am_alive_period, new.num_votes_for_death_declaration), (Duration::from_secs(30), 3));
+        for (bad, why) in [
+            ("i_am_alive_period", "name=value"),
+            ("colour=red", "no shared setting"),
+            ("i_am_alive_period=soon", "durations"),
+            ("num_votes_for_death_declaration=many", "whole number"),
+            ("num_votes_for_death_declaration=0", "1 to 10"),
+            ("failure_window=1h", "failure_window"),
+            ("death_vote_expiration=1s", "death_vote_expiration"),
+        ] {
+            let error = set(&[bad]).unwrap_err();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_window_in_range_can_be_configured() {
+        for ms in [200, 299, 300, 1_500, 15_000, 180_000, 1_200_000] {
+            let settings = SharedSettings {
+                failure_window: Duration::from_millis(ms),
+                death_vote_expiration: Duration::from_secs(2400),
+                ..SharedSettings::default()
+            };
+            validate(&settings).unwrap_or_else(|e| panic!("{ms}: {e}"));
+        }
+    }
+}

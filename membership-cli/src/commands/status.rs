@@ -1,0 +1,165 @@
+//! `membership status`: the table as it is now.
+
+use std::collections::BTreeMap;
+
+use membership_core::{CauseOfDeath, ClusterView, MembershipEntry, SiloStatus};
+use serde_json::{Value, json};
+
+use crate::events;
+use crate::exit::{Exit, Failure};
+use crate::look::Look;
+use crate::out::{Out, Paint};
+use crate::program::{Session, TableArgs};
+use crate::text::{Grid, ago, clean, count};
+
+/// Show every silo: where it is in its life, its last heartbeat, who suspects it, how it ended
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    table: TableArgs,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    let table = session.open(&args.table).await?;
+    let look = Look::at(table.as_ref()).await?;
+    if args.json {
+        session.out.line(as_json(&look, &args.table.cluster.to_string(), table.store()));
+    } else {
+        session.out.line(format_args!("cluster {} on {}", clean(&args.table.cluster.to_string()), table.store()));
+        show(&look, &mut session.out);
+    }
+    Ok(Exit::Ok)
+}
+
+/// The silos under each other, what is damaged, and a summary.
+pub(crate) fn show(look: &Look, out: &mut Out) {
+    let mut grid = Grid::new(["SILO", "NAME", "ROLE", "ZONE", "GATEWAY", "STATUS", "STARTED", "HEARTBEAT", "SUSPECTED BY", "END"]);
+    for entry in look.snapshot.rows.entries() {
+        let stale = look.seems_stale(entry);
+        let dead = entry.status == SiloStatus::Dead;
+        let quiet = if dead { Paint::Dim } else { Paint::Plain };
+        let heartbeat = match look.heartbeats.silos.get(&entry.address) {
+            Some(beat) => ago(beat.at, look.now),
+            None if dead => String::new(),
+            None => "none yet".to_owned(),
+        };
+        let suspected = if dead || entry.suspicions.is_empty() { String::new() } else { suspected(entry) };
+        grid.row([
+            (entry.address.to_string(), quiet),
+            (clean(&entry.silo_name), quiet),
+            (clean(&entry.role), quiet),
+            (clean(&entry.zone), quiet),
+            (if entry.gateway_port == 0 { String::new() } else { entry.gateway_port.to_string() }, quiet),
+            (entry.status.to_string(), colour(entry.status)),
+            (ago(entry.start_time, look.now), quiet),
+            (if stale { format!("{heartbeat} (stale)") } else { heartbeat }, if stale { Paint::Red } else { quiet }),
+            (suspected, Paint::Yellow),
+            (ending(entry, look), quiet),
+        ]);
+    }
+    if look.snapshot.rows.entries().next().is_some() {
+        grid.show(out);
+    }
+    for row in look.snapshot.rows.undecodable() {
+        let line = format!(
+            "row {} cannot be decoded: {} (run `membership doctor`)",
+            clean(row.key()),
+            clean(row.undecodable().unwrap_or_default())
+        );
+        let line = out.paint(Paint::Red, line);
+        out.line(line);
+    }
+    out.line(summary(look));
+}
+
+fn suspected(entry: &MembershipEntry) -> String {
+    let names: Vec<String> = entry.suspicions.iter().take(3).map(|s| s.accuser.endpoint().to_string()).collect();
+    let more = entry.suspicions.len().saturating_sub(3);
+    if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
+}
+
+/// `voted 12 s ago`, `evicted 3 min ago: disk full`.
+pub(crate) fn ending(entry: &MembershipEntry, look: &Look) -> String {
+    let Some(death) = &entry.death else { return String::new() };
+    let when = ago(death.at, look.now);
+    match &death.cause {
+        CauseOfDeath::Evicted { by, reason } => format!("evicted {when} by {}: {}", clean(by), clean(reason)),
+        cause => format!("{} {when}", cause.as_str()),
+    }
+}
+
+pub(crate) const fn colour(status: SiloStatus) -> Paint {
+    match status {
+        SiloStatus::Active => Paint::Green,
+        SiloStatus::Dead => Paint::Dim,
+        _ => Paint::Yellow,
+    }
+}
+
+/// `5 Active, 1 Dead (1 voted) · version 17 · leader …`.
+pub(crate) fn summary(look: &Look) -> String {
+    let mut by_status: BTreeMap<SiloStatus, usize> = BTreeMap::new();
+    let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
+    for entry in look.snapshot.rows.entries() {
+        *by_status.entry(entry.status).or_default() += 1;
+        if let Some(death) = &entry.death {
+            *causes.entry(death.cause.as_str()).or_default() += 1;
+        }
+    }
+    let causes: Vec<String> = causes.iter().map(|(cause, n)| format!("{n} {cause}")).collect();
+    let mut parts: Vec<String> = by_status
+        .iter()
+        .map(|(status, n)| if *status == SiloStatus::Dead { format!("{n} Dead ({})", causes.join(", ")) } else { format!("{n} {status}") })
+        .collect();
+    if parts.is_empty() {
+        parts.push("no silo yet".to_owned());
+    }
+    let stale = look.snapshot.rows.entries().filter(|e| look.seems_stale(e)).count();
+    if stale > 0 {
+        parts.push(format!("{stale} stale"));
+    }
+    let damaged = look.snapshot.rows.undecodable().count();
+    if damaged > 0 {
+        parts.push(count(damaged, "damaged row"));
+    }
+    let mut line = format!("{} · version {}", parts.join(", "), look.snapshot.version());
+    if let Some(leader) = ClusterView::new(look.snapshot.clone()).leader() {
+        line.push_str(&format!(" · leader {}", leader.address));
+    }
+    line
+}
+
+fn as_json(look: &Look, cluster: &str, store: &str) -> Value {
+    let view = ClusterView::new(look.snapshot.clone());
+    let row = &look.snapshot.version_row;
+    let members: Vec<Value> = look.snapshot.rows.entries().map(|entry| member(entry, look)).collect();
+    let undecodable: Vec<Value> = look.snapshot.rows.undecodable().map(|r| json!({"key": r.key(), "why": r.undecodable()})).collect();
+    json!({
+        "cluster": cluster,
+        "store": store,
+        "table_id": row.table_id,
+        "version": row.version,
+        "digest": events::digest(&view),
+        "layout": row.layout,
+        "leader": view.leader().map(|e| e.address),
+        "settings": row.settings,
+        "members": members,
+        "undecodable": undecodable,
+        "recent": row.recent,
+    })
+}
+
+/// A row with the words of the event stream (`silo`, `status`, `cause`) and everything else the table has.
+fn member(entry: &MembershipEntry, look: &Look) -> Value {
+    let mut value = serde_json::to_value(entry).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("silo".to_owned(), json!(entry.address));
+        fields.insert("cause".to_owned(), json!(entry.death.as_ref().map(|d| d.cause.as_str())));
+        fields.insert("heartbeat".to_owned(), json!(look.heartbeats.silos.get(&entry.address)));
+        fields.insert("seems_stale".to_owned(), json!(look.seems_stale(entry)));
+    }
+    value
+}

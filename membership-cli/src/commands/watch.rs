@@ -1,0 +1,158 @@
+//! `membership watch`: the table as it changes, until somebody stops it.
+
+use std::time::Duration;
+
+use membership_core::{
+    ChangeKind, ClusterView, Heartbeats, MembershipTable, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind,
+    check_snapshot,
+};
+
+use super::status;
+use crate::clock;
+use crate::events;
+use crate::exit::{Exit, Failure};
+use crate::look::Look;
+use crate::out::Paint;
+use crate::program::{Session, TableArgs};
+use crate::text::clean;
+
+/// Show the table as it changes, until Ctrl-C
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    table: TableArgs,
+    /// How often to look
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    every: Duration,
+    /// One JSON object per line: a `view` for each version seen, `table` when the table goes or comes back
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    if args.every < Duration::from_millis(50) {
+        return Err(Failure::usage("--every is at least 50ms"));
+    }
+    let table = session.open(&args.table).await?;
+    let look = Look::at(table.as_ref()).await?;
+    let mut watch = Watch { json: args.json, available: true, session };
+    watch.first(&look);
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut known = look.snapshot;
+    while !watch.session.out.is_closed() {
+        tokio::select! {
+            _ = &mut interrupted => return Ok(Exit::Ok),
+            () = tokio::time::sleep(args.every) => {}
+        }
+        let read = tokio::select! {
+            _ = &mut interrupted => return Ok(Exit::Ok),
+            read = look_again(table.as_ref(), &known) => read,
+        };
+        match read {
+            Ok((snapshot, heartbeats)) => {
+                let look = Look { snapshot, heartbeats, now: clock::wall() };
+                watch.again(&known, &look);
+                known = look.snapshot;
+            }
+            Err(error) if matches!(error.next_step(), NextStep::Retry | NextStep::FindOut) => watch.down(&error),
+            Err(error) => {
+                if args.json {
+                    watch.session.out.line(events::table(error.kind().as_str()));
+                }
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn look_again(table: &dyn MembershipTable, known: &Snapshot) -> Result<(Snapshot, Heartbeats), TableError> {
+    let request = ReadRequest { known: Some(known.token.clone()), heartbeats: true, barrier: false };
+    match table.read(&request).await? {
+        ReadAnswer::Unchanged { heartbeats } => Ok((known.clone(), heartbeats.unwrap_or_default())),
+        ReadAnswer::Snapshot { snapshot, heartbeats } => match check_snapshot(known, &snapshot) {
+            Ok(()) => Ok((snapshot, heartbeats.unwrap_or_default())),
+            Err(what) => {
+                let message = format!("version {} is not what version {} became", snapshot.version(), known.version());
+                Err(TableError::new(TableErrorKind::from(what), membership_core::Operation::Read, table.store(), message))
+            }
+        },
+    }
+}
+
+struct Watch<'a> {
+    json: bool,
+    available: bool,
+    session: &'a mut Session,
+}
+
+impl Watch<'_> {
+    fn first(&mut self, look: &Look) {
+        let out = &mut self.session.out;
+        if self.json {
+            out.line(events::view(&ClusterView::new(look.snapshot.clone())));
+        } else if out.is_terminal() {
+            self.redraw(look);
+        } else {
+            status::show(look, out);
+        }
+    }
+
+    fn again(&mut self, known: &Snapshot, look: &Look) {
+        let was_away = !std::mem::replace(&mut self.available, true);
+        let out = &mut self.session.out;
+        if self.json {
+            if was_away {
+                out.line(events::table("available"));
+            }
+            if known.version() != look.snapshot.version() {
+                out.line(events::view(&ClusterView::new(look.snapshot.clone())));
+            }
+        } else if out.is_terminal() {
+            self.redraw(look);
+        } else {
+            if was_away {
+                out.line("the table is back");
+            }
+            let (new, old) = (ClusterView::new(look.snapshot.clone()), ClusterView::new(known.clone()));
+            for change in new.changes_since(&old) {
+                out.line(format_args!("{}  version {}  {}", look.now, new.version(), describe(&change, look)));
+            }
+        }
+    }
+
+    fn redraw(&mut self, look: &Look) {
+        let out = &mut self.session.out;
+        // Home, and clear to the end of the screen.
+        out.raw("\u{1b}[H\u{1b}[2J");
+        out.line(format_args!("{}  (Ctrl-C ends)", look.now));
+        status::show(look, out);
+    }
+
+    fn down(&mut self, error: &TableError) {
+        if std::mem::replace(&mut self.available, false) {
+            if self.json {
+                self.session.out.line(events::table("unavailable"));
+            } else {
+                let text = self.session.out.paint(Paint::Yellow, format!("the table cannot be read, still trying: {error}"));
+                self.session.out.line(text);
+            }
+        }
+    }
+}
+
+/// One change in words.
+pub(crate) fn describe(change: &membership_core::Change, look: &Look) -> String {
+    let entry = &change.entry;
+    let name = if entry.silo_name.is_empty() { String::new() } else { format!(" ({})", clean(&entry.silo_name)) };
+    let what = match change.kind {
+        ChangeKind::Died if entry.death.is_some() => format!("Dead, {}", status::ending(entry, look)),
+        ChangeKind::Died => "its row is gone".to_owned(),
+        ChangeKind::Updated if !entry.suspicions.is_empty() => {
+            let by: Vec<String> = entry.suspicions.iter().map(|s| s.accuser.endpoint().to_string()).collect();
+            format!("{}, suspected by {}", entry.status, by.join(", "))
+        }
+        _ => entry.status.to_string(),
+    };
+    format!("{}{name}  {what}", entry.address)
+}

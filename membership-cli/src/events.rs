@@ -1,0 +1,23 @@
+//! The lines of `--json`: one object each, the same for `silo` and `watch`.
+
+use membership_core::ClusterView;
+use serde_json::{Value, json};
+
+/// A view: every silo of the table with its status and how it ended.
+pub(crate) fn view(view: &ClusterView) -> Value {
+    let members: Vec<Value> = view
+        .members()
+        .map(|e| json!({"silo": e.address, "status": e.status, "cause": e.death.as_ref().map(|d| d.cause.as_str())}))
+        .collect();
+    json!({"event": "view", "version": view.version(), "digest": digest(view), "table_id": view.table_id(), "members": members})
+}
+
+/// 32 hexadecimal digits: views with equal versions and digests have equal members.
+pub(crate) fn digest(view: &ClusterView) -> String {
+    format!("{:032x}", view.digest())
+}
+
+/// The table is in another state: one word.
+pub(crate) fn table(state: &str) -> Value {
+    json!({"event": "table", "state": state})
+}

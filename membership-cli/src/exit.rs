@@ -1,0 +1,146 @@
+//! How the program ends: the one table of exit codes, and the one error that leads there.
+
+use membership::ConnectError;
+use membership_core::{ParseClusterError, TableError, TableErrorKind};
+
+/// How the program ends. The numbers are part of its interface: scripts and supervisors decide by them.
+///
+/// ```
+/// use membership_cli::Exit;
+/// assert_eq!(Exit::ToldDead.code(), 3);
+/// assert!(Exit::ALL.iter().all(|exit| !exit.meaning().is_empty()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Exit {
+    /// It did what was asked.
+    Ok = 0,
+    /// It did its work, and the answer is no: `doctor` found something, the survivors of `demo` disagree, a question was answered with no.
+    Failed = 1,
+    /// The command line or the configuration cannot work.
+    Usage = 2,
+    /// The silo was declared dead by the others.
+    ToldDead = 3,
+    /// The silo could not join: port taken, address in use, silos that cannot be reached.
+    CannotJoin = 4,
+    /// The table cannot be reached, or is not initialized.
+    Unreachable = 5,
+    /// The table cannot be used: foreign, of a newer layout, damaged, being deleted; for `watch` also replaced or rolled back.
+    Unusable = 6,
+}
+
+impl Exit {
+    /// Every way to end.
+    pub const ALL: [Self; 7] = [Self::Ok, Self::Failed, Self::Usage, Self::ToldDead, Self::CannotJoin, Self::Unreachable, Self::Unusable];
+
+    /// The number that the shell sees.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// What it means, in one line.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Ok => "done",
+            Self::Failed => "the answer is no: doctor found something, survivors disagree, or a question was answered with no",
+            Self::Usage => "usage or configuration",
+            Self::ToldDead => "the silo was declared dead",
+            Self::CannotJoin => "the silo cannot join: port taken, address in use, or silos that cannot be reached",
+            Self::Unreachable => "the table cannot be reached or is not initialized",
+            Self::Unusable => "the table cannot be used: foreign, newer layout, damaged, being deleted, replaced or rolled back",
+        }
+    }
+
+    /// The table of codes, for the end of the help text.
+    #[must_use]
+    pub fn table() -> String {
+        let rows: Vec<String> = Self::ALL.iter().map(|exit| format!("  {}  {}", exit.code(), exit.meaning())).collect();
+        format!("Exit codes:\n{}", rows.join("\n"))
+    }
+}
+
+impl From<Exit> for std::process::ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// What a kind of table error means for the exit code.
+impl From<TableErrorKind> for Exit {
+    fn from(kind: TableErrorKind) -> Self {
+        match kind {
+            TableErrorKind::Configuration | TableErrorKind::InvalidRequest | TableErrorKind::LimitExceeded | TableErrorKind::NoSuchRow => {
+                Self::Usage
+            }
+            TableErrorKind::ForeignTable
+            | TableErrorKind::NewerLayout
+            | TableErrorKind::BeingDeleted
+            | TableErrorKind::TableReplaced
+            | TableErrorKind::TableRolledBack
+            | TableErrorKind::Damaged => Self::Unusable,
+            _ => Self::Unreachable,
+        }
+    }
+}
+
+/// Why a command did not do what was asked: an exit code, and one line that says what to do next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    pub exit: Exit,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+}
+
+impl From<TableError> for Failure {
+    fn from(error: TableError) -> Self {
+        Self::new(error.kind().into(), error.to_string())
+    }
+}
+
+/// Never shows the URL, which may hold a password.
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Table(error) => error.into(),
+            ConnectError::FeatureOff { scheme, feature } => Self::usage(format!(
+                "this program was built without `{scheme}:`; install it with: cargo install membership-cli --features {feature}"
+            )),
+            ConnectError::NoScheme { known } => {
+                let known: Vec<String> = known.iter().map(|scheme| format!("{scheme}:")).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                Self::usage(format!("--table is no URL: write scheme:rest, for example sqlite:membership.db; this program knows {known}"))
+            }
+            other => Self::usage(other.to_string()),
+        }
+    }
+}
+
+impl From<ParseClusterError> for Failure {
+    fn from(error: ParseClusterError) -> Self {
+        Self::usage(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_that_was_left_out_says_how_to_get_it() {
+        let failure = Failure::from(ConnectError::FeatureOff { scheme: "sqlite".into(), feature: "sqlite" });
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.message.contains("cargo install membership-cli --features sqlite"), "{failure}");
+    }
+}

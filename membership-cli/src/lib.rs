@@ -1,0 +1,21 @@
+//! The `membership` program as a library: everything it does, for whoever ships it with a store of their own.
+//!
+//! `main_with` runs it with the stores that are handed in; [`Exit`] is the table of its exit codes. Only `out` writes, only
+//! `commands` knows what the commands do, one file each; each opens the table, looks or commits once, and says in one line what is wrong.
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+mod clock;
+mod commands;
+mod events;
+mod exit;
+mod find;
+mod look;
+mod out;
+mod program;
+mod text;
+mod write;
+
+pub use exit::Exit;
+pub use membership::Connectors;
+pub use program::{main_with, run};

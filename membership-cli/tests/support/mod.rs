@@ -1,0 +1,169 @@
+//! What the tests share: a folder with a table in it, and the program run on it.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use membership_core::{
+    CauseOfDeath, CommitId, CommitOutcome, CommitRequest, Config, Death, Evidence, Extra, Grounds, Heartbeat, HeartbeatWrite,
+    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, Preset, SiloAddress, SiloStatus, Suspicion, TableExt, TableId,
+    WallTime,
+};
+use membership_sql::{SqliteConfig, SqliteTable};
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_membership");
+
+pub fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    WallTime::from_millis(u64::try_from(since.as_millis()).unwrap())
+}
+
+pub fn secs(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+/// A folder that goes when the test ends, with room for one table.
+pub struct Place {
+    folder: tempfile::TempDir,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// What a run of the program gave.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    /// The standard output as one JSON value.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        assert!(!self.err.contains("panicked"), "{self:#?}");
+        // A failure is one line; only a mistyped command line is answered with usage.
+        assert!(code == 0 || self.err.lines().count() == 1 || self.err.contains("Usage:") || self.err.contains("--help"), "{self:#?}");
+        self
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { folder: tempfile::tempdir().unwrap(), runtime }
+    }
+
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("membership.db")
+    }
+
+    pub fn url(&self) -> String {
+        format!("sqlite:{}", self.file().display())
+    }
+
+    /// The program, with nothing of the caller's environment that it would read.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).env_remove("MEMBERSHIP_CLUSTER").env_remove("NO_COLOR").env("MEMBERSHIP_TABLE", self.url());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs the program on the table to its end.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        self.command(args).output().unwrap().into()
+    }
+
+    pub fn table(&self) -> SqliteTable {
+        let config = SqliteConfig::new(self.file());
+        self.runtime.block_on(SqliteTable::open(config, "default".parse().unwrap())).unwrap()
+    }
+
+    pub fn initialize(&self) -> SqliteTable {
+        let table = self.table();
+        let request = InitializeRequest { table_id: TableId::new(7), settings: Config::preset(Preset::Local).shared() };
+        self.runtime.block_on(table.initialize(&request)).unwrap();
+        table
+    }
+
+    /// Puts rows in, by one commit.
+    pub fn insert(&self, table: &SqliteTable, entries: Vec<MembershipEntry>) {
+        self.runtime.block_on(async {
+            let (now, _) = table.read_all().await.unwrap();
+            let request = CommitRequest::new(now.token, CommitId::new(u128::from(now.version_row.version) + 1), None, entries, [], []);
+            assert!(matches!(table.commit(&request).await.unwrap(), CommitOutcome::Committed(_)));
+        });
+    }
+
+    pub fn beat(&self, table: &SqliteTable, silo: SiloAddress, counter: u64, at: WallTime) {
+        let write = HeartbeatWrite::Silo { silo, heartbeat: Heartbeat { counter, at } };
+        self.runtime.block_on(table.update_i_am_alive(&write)).unwrap();
+    }
+
+    pub fn entry(&self, table: &SqliteTable, silo: SiloAddress) -> Option<MembershipEntry> {
+        self.runtime.block_on(table.read_all()).unwrap().0.rows.get(&silo).cloned()
+    }
+}
+
+pub fn silo(port: u16) -> SiloAddress {
+    SiloAddress::new([127, 0, 0, 1].into(), port, 1_763_000_000_000 + u64::from(port))
+}
+
+/// An Active silo that started ten minutes ago.
+pub fn active(port: u16) -> MembershipEntry {
+    let mut entry = MembershipEntry::new(silo(port), InstanceId::new(u128::from(port)), now().minus(secs(600)));
+    entry.status = SiloStatus::Active;
+    entry.active_since = Some(1);
+    entry.silo_name = format!("silo-{port}");
+    entry
+}
+
+/// A silo that two others voted out a minute ago.
+pub fn voted_out(port: u16, accusers: [u16; 2]) -> MembershipEntry {
+    let mut entry = active(port);
+    let at = now().minus(secs(60));
+    entry.status = SiloStatus::Dead;
+    entry.suspicions = accusers
+        .map(|accuser| Suspicion {
+            accuser: silo(accuser),
+            at,
+            grounds: Grounds::Silent,
+            evidence: Evidence {
+                misses: 3,
+                timeout_ms: 500,
+                last_answer: Some(at.minus(secs(2))),
+                via: None,
+                accuser_health: 0,
+                stale: false,
+            },
+            extra: Extra::default(),
+        })
+        .into();
+    entry.death = Some(Death { cause: CauseOfDeath::Voted, at, by: Some(silo(accusers[0])), version: 1, extra: Extra::default() });
+    entry
+}
+
+impl Ran {
+    /// The same where a question stands before the error.
+    #[track_caller]
+    pub fn expect_lines(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        assert!(!self.err.contains("panicked"), "{self:#?}");
+        self
+    }
+}

@@ -1,0 +1,191 @@
+//! The commands that need nothing but a table, each run as a process on a SQLite file.
+
+mod support;
+
+use std::io::Write;
+use std::process::Stdio;
+
+use support::{Place, active, now, secs, silo, voted_out};
+
+/// Two living silos with fresh heartbeats, and one that they voted out.
+fn cluster() -> (Place, membership_sql::SqliteTable) {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(1), active(2), voted_out(3, [1, 2])]);
+    for port in [1, 2] {
+        place.beat(&table, silo(port), 5, now());
+    }
+    place.beat(&table, silo(3), 4, now().minus(std::time::Duration::from_millis(63_900)));
+    (place, table)
+}
+
+#[test]
+fn status_shows_every_silo_and_a_summary() {
+    let (place, _table) = cluster();
+    let ran = place.run(&["status"]).expect(0);
+    for part in
+        ["SILO", "127.0.0.1:1@", "silo-2", "Active", "voted 60 s ago", "2 Active, 1 Dead (1 voted)", "version 1", "leader 127.0.0.1:1@"]
+    {
+        assert!(ran.out.contains(part), "{part}: {}", ran.out);
+    }
+    assert!(!ran.out.contains('\u{1b}'), "colours only on a terminal");
+    assert!(!ran.out.contains("ROLE"), "a column that nobody fills is left out");
+    let json = place.run(&["status", "--json"]).expect(0).json();
+    assert_eq!(json["version"], 1);
+    assert_eq!(json["members"][2]["cause"], "voted");
+    assert_eq!(json["members"][0]["heartbeat"]["counter"], 5);
+    assert_eq!(json["digest"].as_str().map(str::len), Some(32));
+}
+
+#[test]
+fn why_tells_the_story_however_the_silo_is_named() {
+    let (place, _table) = cluster();
+    for name in [silo(3).to_string(), silo(3).endpoint().to_string(), "silo-3".to_owned()] {
+        let ran = place.run(&["why", &name]).expect(0);
+        for part in [
+            "is Dead, voted",
+            "2 silos found",
+            "3 missed probes in a row",
+            "last answer",
+            "3 s before its death",
+            "the 4th",
+            "its clock: agrees",
+        ] {
+            assert!(ran.out.contains(part), "{part}: {}", ran.out);
+        }
+    }
+    assert!(place.run(&["why", "silo-1"]).expect(0).out.contains("is not dead"));
+    assert!(place.run(&["why", "nobody"]).expect(2).err.contains("membership status"));
+}
+
+#[test]
+fn history_is_ordered_and_can_be_cut() {
+    let (place, _table) = cluster();
+    let ran = place.run(&["history"]).expect(0);
+    let at = |part: &str| ran.out.find(part).unwrap_or_else(|| panic!("{part}: {}", ran.out));
+    assert!(at("started") < at("active") && at("active") < at("Dead: voted") && at("Dead: voted") < at("COMMIT"));
+    let cut = place.run(&["history", "--since", "2min"]).expect(0).out;
+    assert!(cut.contains("Dead: voted") && !cut.contains("started"), "{cut}");
+    assert!(place.run(&["history", "--since", "yesterday"]).expect(2).err.contains("--since"));
+    for line in place.run(&["history", "--json"]).expect(0).out.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+}
+
+#[test]
+fn cleanup_removes_only_what_age_and_number_both_give_up() {
+    let place = Place::new();
+    let table = place.initialize();
+    let mut entries = vec![active(1), active(2)];
+    for (port, age) in [(3, 5000), (4, 4000), (5, 10)] {
+        let mut entry = voted_out(port, [1, 2]);
+        entry.death.as_mut().unwrap().at = now().minus(secs(age));
+        entries.push(entry);
+    }
+    place.insert(&table, entries);
+    let dry = place.run(&["cleanup", "--older-than", "1h", "--keep", "2", "--dry-run"]).expect(0).out;
+    assert!(dry.contains("127.0.0.1:3@") && dry.contains("1 row would go"), "{dry}");
+    assert!(place.entry(&table, silo(3)).is_some());
+    place.run(&["cleanup", "--older-than", "1h", "--keep", "2"]).expect(0);
+    let left = |port| place.entry(&table, silo(port)).is_some();
+    assert!(!left(3) && left(4) && left(5) && left(1));
+    place.run(&["cleanup", "--older-than", "1s"]).expect(2);
+}
+
+#[test]
+fn settings_are_shown_and_changed_by_a_commit() {
+    let (place, _table) = cluster();
+    assert!(place.run(&["settings"]).expect(0).out.contains("i_am_alive_period"));
+    let ran = place.run(&["settings", "set", "i_am_alive_period=30s"]).expect(0).out;
+    assert!(ran.contains("version 2") && ran.contains("30s"), "{ran}");
+    assert!(place.run(&["settings", "set", "i_am_alive_period=30s"]).expect(0).out.contains("nothing to change"));
+    assert!(place.run(&["settings", "set", "i_am_alive_period=1ms"]).expect(2).err.contains("500ms to 600s"));
+    assert!(place.run(&["settings", "set", "colour=red"]).expect(2).err.contains("no shared setting"));
+    assert_eq!(place.run(&["settings", "--json"]).expect(0).json()["i_am_alive_period"], "30s");
+}
+
+#[test]
+fn doctor_finds_ghosts_and_clocks_and_says_so() {
+    let (place, table) = cluster();
+    let ran = place.run(&["doctor", "--quick"]).expect(0).out;
+    for part in ["reachable", "to read and to write", "layout"] {
+        assert!(ran.contains(part), "{part}: {ran}");
+    }
+    place.insert(&table, vec![active(9)]);
+    place.beat(&table, silo(9), 1, now().minus(secs(300)));
+    place.beat(&table, silo(2), 6, now().plus(secs(60)));
+    // Watched for a period and a half: nobody beats here, so the old heartbeat is a ghost's.
+    let ran = place.run(&["doctor"]).expect(1);
+    assert!(ran.out.contains("127.0.0.1:9@") && ran.out.contains("has not written a heartbeat"), "{ran:?}");
+    assert!(ran.out.contains("ahead of this machine") && ran.err.contains("--repair"), "{ran:?}");
+}
+
+#[test]
+fn evict_asks_and_warns() {
+    let (place, table) = cluster();
+    assert!(place.run(&["evict", "silo-1", "--reason", "test"]).expect_lines(2).err.contains("--yes"));
+    let mut child = place.command(&["evict", "silo-1", "--reason", "test"]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"no\n").unwrap();
+    let ran: support::Ran = child.wait_with_output().unwrap().into();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("it is alive"), "{ran:?}");
+    assert_eq!(place.entry(&table, silo(1)).unwrap().status, membership_core::SiloStatus::Active);
+    assert!(place.run(&["evict", "silo-3", "--reason", "test", "--yes"]).expect(2).err.contains("Dead already"));
+    place.run(&["evict", "silo-1", "--reason", " ", "--yes"]).expect(2);
+}
+
+#[test]
+fn delete_asks_for_the_name_and_then_nothing_is_left() {
+    let (place, _table) = cluster();
+    place.run(&["delete"]).expect(2);
+    place.run(&["delete", "--cluster", "default"]).expect_lines(2);
+    place.run(&["status"]).expect(0);
+    place.run(&["delete", "--cluster", "default", "--yes"]).expect(0);
+    assert!(place.run(&["status"]).expect(5).err.contains("not_initialized"));
+}
+
+#[test]
+fn what_cannot_work_ends_in_one_line_and_its_code() {
+    let place = Place::new();
+    place.run(&["status"]).expect(5);
+    assert!(!place.file().exists(), "looking makes no file");
+    let ask = |url: &str, code: i32| place.run(&["status", "--table", url]).expect(code).err;
+    assert!(ask("redis://user:hunter2@host", 2).contains("no provider"));
+    assert!(!ask("redis://user:hunter2@host", 2).contains("hunter2"));
+    assert!(ask("gopher://host", 2).contains("no scheme"));
+    assert!(ask("membership.db", 2).contains("sqlite:membership.db"));
+    place.run(&["status", "--cluster", "a/b/c"]).expect(2);
+    place.run(&["frobnicate"]).expect(2);
+    std::fs::write(place.file(), vec![b'x'; 8192]).unwrap();
+    place.run(&["status"]).expect(6);
+}
+
+#[test]
+fn help_has_the_exit_codes_and_a_reader_may_leave() {
+    let (place, _table) = cluster();
+    let help = place.run(&["--help"]).expect(0).out;
+    for exit in membership_cli::Exit::ALL {
+        assert!(help.contains(exit.meaning()), "{help}");
+    }
+    let mut child = place.command(&["watch", "--every", "50ms", "--json"]).spawn().unwrap();
+    drop(child.stdout.take());
+    // The next line meets a closed pipe; until the table changes there is none.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    place.insert(&place.table(), vec![active(7)]);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn watch_ends_when_the_table_is_replaced() {
+    use std::io::{BufRead, BufReader};
+    let (place, table) = cluster();
+    let mut child = place.command(&["watch", "--every", "50ms", "--json"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("\"event\":\"view\""));
+    place.insert(&table, vec![active(7)]);
+    assert!(lines.next().unwrap().unwrap().contains("127.0.0.1:7@"));
+    place.run(&["delete", "--cluster", "default", "--yes"]).expect(0);
+    let last = lines.last().unwrap().unwrap();
+    assert!(last.contains("\"event\":\"table\""), "{last}");
+    assert_eq!(child.wait().unwrap().code(), Some(6));
+}
