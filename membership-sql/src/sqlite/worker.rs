@@ -233,30 +233,40 @@ mod tests {
         Worker::start(session, Duration::from_millis(timeout)).unwrap()
     }
 
-    /// An operation that hangs before or after it has asked whether it may commit, until it is let go; then says whether it would have.
-    fn hang(
-        after_asking: bool,
-    ) -> (mpsc::Sender<()>, mpsc::Receiver<bool>, impl FnOnce(&mut Session, &dyn Gate) -> Result<(), TableError>) {
-        let ((go, wait), (tell, told)) = (mpsc::channel(), mpsc::channel());
-        let work = move |_: &mut Session, gate: &dyn Gate| {
-            let early = after_asking && gate.may_commit();
-            wait.recv().unwrap();
-            tell.send(early || gate.may_commit()).unwrap();
-            Ok(())
-        };
-        (go, told, work)
+    /// An operation that hangs, before or after it has asked whether it may commit.
+    struct Hang {
+        go: mpsc::Sender<()>,
+        told: mpsc::Receiver<bool>,
+    }
+
+    impl Hang {
+        fn new(after_asking: bool) -> (Self, impl FnOnce(&mut Session, &dyn Gate) -> Result<(), TableError>) {
+            let ((go, wait), (tell, told)) = (mpsc::channel(), mpsc::channel());
+            let work = move |_: &mut Session, gate: &dyn Gate| {
+                let early = after_asking && gate.may_commit();
+                wait.recv().unwrap();
+                tell.send(early || gate.may_commit()).unwrap();
+                Ok(())
+            };
+            (Self { go, told }, work)
+        }
+
+        /// Lets it go on; says whether it would have committed.
+        fn end(self) -> bool {
+            self.go.send(()).unwrap();
+            self.told.recv().unwrap()
+        }
     }
 
     #[tokio::test]
     async fn what_is_ended_before_commit_does_not_commit() {
         let worker = worker(50);
-        let (go, told, work) = hang(false);
+        let (hang, work) = Hang::new(false);
         let (running, queued) = (worker.call(Operation::Commit, work), worker.call(Operation::Commit, |_, _| Ok(())));
         let (running, queued) = tokio::join!(running, queued);
         assert_eq!(running.unwrap_err().kind(), TableErrorKind::Unavailable);
         assert_eq!(queued.unwrap_err().kind(), TableErrorKind::Busy);
-        go.send(()).unwrap();
-        assert!(!told.recv().unwrap(), "nobody waits for it any more");
+        assert!(!hang.end(), "nobody waits for it any more");
         // The thread is free again.
         worker.call(Operation::Read, |_, _| Ok(())).await.unwrap();
     }
@@ -264,10 +274,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_ended_while_committing_is_unknown() {
         let worker = worker(50);
-        let (go, told, work) = hang(true);
+        let (hang, work) = Hang::new(true);
         assert_eq!(worker.call(Operation::Commit, work).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
-        go.send(()).unwrap();
-        assert!(told.recv().unwrap());
+        assert!(hang.end());
     }
 
     #[tokio::test]
