@@ -1,4 +1,5 @@
 //! The suite on the two stores that live in memory.
+#![allow(clippy::print_stdout, clippy::panic, reason = "a test says what it looks at, and what is wrong")]
 
 use conformance_tests::backends::{Document, Memory};
 use conformance_tests::{Backend, Reason, Report, Suite};

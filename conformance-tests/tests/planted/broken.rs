@@ -1,0 +1,427 @@
+//! A backend over the in-memory table that breaks one clause on purpose.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use conformance_tests::backends::Memory;
+use conformance_tests::{Backend, Capability, Checkpoint, Clause, Reason, Stop};
+use membership_core::{
+    Attempt, ClusterName, CommitOutcome, CommitRequest, Conflict, Guarantees, Heartbeat, HeartbeatWrite, InitializeRequest,
+    MembershipEntry, MembershipTable, Operation, ReadAnswer, ReadRequest, Row, RowChange, RowRead, Rows, SharedSettings, SiloAddress,
+    Snapshot, TableError, TableErrorKind, TableId, TableLimits, VersionRow, VersionToken,
+};
+
+macro_rules! bugs {
+    ($($clause:ident $name:ident: $doc:literal,)+) => {
+        /// What is wrong with a table.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug {
+            /// Nothing.
+            None,
+            /// Only its backend does not say what it cannot stage.
+            ListsNothing,
+            $(#[doc = $doc] $name,)+
+        }
+
+        impl Bug {
+            /// Every bug and the clause it breaks.
+            pub const ALL: &[(Self, Clause)] = &[$((Self::$name, Clause::$clause),)+];
+        }
+    };
+}
+
+bugs! {
+    T1 InitializesAnew: "`initialize` resets a table that exists",
+    T1 LosesAnAcknowledgedCommit: "some acknowledged commits never happen",
+    T2 DropsAChange: "the last of several changes is forgotten",
+    T2 HalfAConflict: "a commit that does not fit the rows leaves a part behind",
+    T3 IgnoresTheToken: "a stale token is no conflict",
+    T3 UpsertsInserts: "an insert of a row that exists replaces it",
+    T4 ConflictsWithoutReason: "throttling is called a conflict",
+    T4 ConflictsAreErrors: "a conflict is called a permanent error",
+    T5 ForgetsItsOwnSuccess: "a commit that happened, sent again, is a conflict",
+    T5 AlwaysKnowsBetter: "what cannot be known is called a conflict",
+    T6 TearsReads: "rows of one version come with the token of another",
+    T6 ReadsThePast: "a read shows what the client saw last",
+    T6 AlwaysUnchanged: "a known token is always current",
+    T7 HeartbeatsMoveTheVersion: "a heartbeat makes a version",
+    T8 HeartbeatsMakeRows: "a heartbeat of a missing silo makes a row",
+    T8 MovesHeartbeatsBack: "a commit resets the heartbeats of the rows it writes",
+    T9 MixesSimilarNames: "characters that a store dislikes are left out of cluster names",
+    T10 DropsUnknownFields: "fields that this build does not know are dropped",
+    T10 CutsTimesToSeconds: "times are kept in seconds",
+    T11 DoesNotPage: "only the first page of rows is read",
+    T11 DoesNotLookAtLimits: "more than the limits is taken",
+    T12 SkipsUndecodableRows: "undecodable rows are left out",
+    T12 EmptyWhenAbsent: "an absent table reads as an empty one",
+    T12 RepairsByInitialize: "`initialize` takes rows without a version row for its own",
+    T13 EmptyWhenAway: "a store that is away reads as an empty table",
+    T13 HangsWhenAway: "nothing is answered while the store is away",
+    T14 PoisonedByADrop: "a dropped commit leaves its client locked",
+    T15 ShowsTheSecret: "`Debug` shows how the client connects",
+    T16 TrustsAnyTable: "whose table it is, is not looked at",
+    T16 IgnoresThePast: "a read does not compare with what is known",
+}
+
+const SECRET: &str = "correct-horse-battery-staple";
+
+/// The backend: many clients of broken tables.
+pub struct Planted {
+    bug: Bug,
+    memory: Memory,
+    away: Arc<AtomicBool>,
+}
+
+impl Planted {
+    pub fn new(bug: Bug) -> Self {
+        Self { bug, memory: Memory::default(), away: Arc::default() }
+    }
+
+    fn stored_as(&self, cluster: &ClusterName) -> ClusterName {
+        if self.bug != Bug::MixesSimilarNames {
+            return cluster.clone();
+        }
+        let plain = |part: &str| format!("_{}", part.chars().filter(char::is_ascii_alphanumeric).collect::<String>());
+        ClusterName::new(plain(cluster.service()), plain(cluster.cluster())).unwrap()
+    }
+}
+
+#[async_trait]
+impl Backend for Planted {
+    fn name(&self) -> String {
+        format!("{:?}", self.bug)
+    }
+
+    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+        let inner = self.memory.client(&self.stored_as(cluster)).await?;
+        let away = self.away.clone();
+        Ok(Arc::new(Broken {
+            bug: self.bug,
+            inner,
+            away,
+            raw: self.memory.clone(),
+            cluster: cluster.clone(),
+            count: AtomicU64::new(0),
+            last: Mutex::default(),
+            locked: AtomicBool::new(false),
+        }))
+    }
+
+    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+        if self.bug == Bug::ListsNothing { &[] } else { &[(Capability::Child, Reason::InMemory)] }
+    }
+
+    async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
+        self.memory.put_row(cluster, key, body).await
+    }
+
+    async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
+        self.memory.put_version_row(cluster, text).await
+    }
+
+    async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        self.memory.drop_version_row(cluster).await
+    }
+
+    async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        self.memory.wipe(cluster).await
+    }
+
+    async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
+        self.memory.save(cluster).await
+    }
+
+    async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
+        self.memory.restore(cluster, saved).await
+    }
+
+    async fn restart(&self) -> Result<(), Stop> {
+        self.away.store(true, Ordering::SeqCst);
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        self.away.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn set_available(&self, available: bool) -> Result<(), Stop> {
+        self.away.store(!available, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn secret(&self) -> Result<String, Stop> {
+        Ok(SECRET.to_owned())
+    }
+}
+
+struct Broken {
+    bug: Bug,
+    inner: Arc<dyn MembershipTable>,
+    raw: Memory,
+    away: Arc<AtomicBool>,
+    cluster: ClusterName,
+    count: AtomicU64,
+    last: Mutex<Option<Snapshot>>,
+    locked: AtomicBool,
+}
+
+impl std::fmt::Debug for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.bug == Bug::ShowsTheSecret { write!(f, "Broken({SECRET})") } else { f.write_str("Broken") }
+    }
+}
+
+impl Broken {
+    /// True once in so many calls.
+    fn once_in(&self, n: u64) -> bool {
+        self.count.fetch_add(1, Ordering::SeqCst) % n == n - 1
+    }
+
+    async fn reachable(&self, operation: Operation) -> Result<(), TableError> {
+        if self.locked.load(Ordering::SeqCst) {
+            return Err(TableError::new(TableErrorKind::Unavailable, operation, "broken", "locked"));
+        }
+        if !self.away.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if self.bug == Bug::HangsWhenAway {
+            std::future::pending::<()>().await;
+        }
+        Err(TableError::new(TableErrorKind::Unavailable, operation, "broken", "the store is away"))
+    }
+
+    async fn now(&self) -> Result<Snapshot, TableError> {
+        match self.inner.read(&ReadRequest::default()).await? {
+            ReadAnswer::Snapshot { snapshot, .. } => Ok(snapshot),
+            ReadAnswer::Unchanged { .. } => unreachable!(),
+        }
+    }
+
+    fn damage(&self, request: &mut CommitRequest) {
+        let rewrite = |request: &mut CommitRequest, change: fn(&mut MembershipEntry)| {
+            for row in &mut request.changes {
+                if let RowChange::Insert(row) | RowChange::Update(row) = row {
+                    let mut entry = row.entry().unwrap().clone();
+                    change(&mut entry);
+                    *row = Row::encode(entry);
+                }
+            }
+        };
+        match self.bug {
+            Bug::DropsAChange if request.changes.len() > 1 => {
+                request.changes.pop();
+            }
+            Bug::DropsUnknownFields => rewrite(request, |e| e.extra = Default::default()),
+            Bug::CutsTimesToSeconds => rewrite(request, |e| {
+                e.start_time = membership_core::WallTime::from_millis(e.start_time.as_millis() / 1000 * 1000);
+            }),
+            _ => {}
+        }
+    }
+
+    /// The request as it would be on the table as it is now.
+    fn rebased(request: &CommitRequest, now: &Snapshot) -> CommitRequest {
+        let mut rebased = request.clone();
+        rebased.expected = now.token.clone();
+        for change in &mut rebased.changes {
+            if let RowChange::Insert(row) | RowChange::Update(row) = change {
+                let entry = MembershipEntry { written_at: now.version() + 1, ..row.entry().unwrap().clone() };
+                *row = Row::encode(entry);
+            }
+        }
+        rebased
+    }
+
+    async fn after_commit(&self, request: &CommitRequest, answer: Result<CommitOutcome, TableError>) -> Result<CommitOutcome, TableError> {
+        let conflict = matches!(answer, Ok(CommitOutcome::Conflict(_)));
+        match self.bug {
+            Bug::HalfAConflict if conflict && request.changes.len() > 1 => {
+                if let Some(RowChange::Insert(row) | RowChange::Update(row)) = request.changes.first() {
+                    let _ = self.raw.put_row(&self.cluster, row.key(), row.body()).await;
+                }
+                answer
+            }
+            Bug::IgnoresTheToken if conflict => self.inner.commit(&Self::rebased(request, &self.now().await?)).await,
+            Bug::TrustsAnyTable if answer.as_ref().is_err_and(|e| e.kind() == TableErrorKind::TableReplaced) => {
+                self.inner.commit(&Self::rebased(request, &self.now().await?)).await
+            }
+            Bug::UpsertsInserts if conflict => {
+                let now = self.now().await?;
+                let mut upsert = request.clone();
+                for change in &mut upsert.changes {
+                    if let RowChange::Insert(row) = change
+                        && now.rows.by_key(row.key()).is_some()
+                    {
+                        *change = RowChange::Update(row.clone());
+                    }
+                }
+                self.inner.commit(&upsert).await
+            }
+            Bug::ConflictsAreErrors if conflict => {
+                Err(TableError::new(TableErrorKind::Configuration, Operation::Commit, "broken", "condition failed"))
+            }
+            Bug::AlwaysKnowsBetter if answer.as_ref().is_err_and(|e| e.kind() == TableErrorKind::OutcomeUnknown) => {
+                Ok(CommitOutcome::Conflict(Conflict::default()))
+            }
+            Bug::MovesHeartbeatsBack if matches!(answer, Ok(CommitOutcome::Committed(_))) => {
+                for change in &request.changes {
+                    if let RowChange::Update(row) = change {
+                        let heartbeat = Heartbeat { counter: 1, at: Default::default() };
+                        let write = HeartbeatWrite::Silo { silo: row.entry().unwrap().address, heartbeat };
+                        let _ = self.inner.update_i_am_alive(&write).await;
+                    }
+                }
+                answer
+            }
+            _ => answer,
+        }
+    }
+
+    fn show(&self, mut snapshot: Snapshot) -> Snapshot {
+        match self.bug {
+            Bug::TearsReads => {
+                let mut last = self.last.lock().unwrap();
+                let rows = last.replace(snapshot.clone()).map(|s| s.rows);
+                snapshot.rows = rows.unwrap_or(snapshot.rows);
+            }
+            Bug::ReadsThePast => {
+                let mut last = self.last.lock().unwrap();
+                // The first client of a test sees the present, or nothing could begin.
+                let old = last.replace(snapshot.clone());
+                snapshot = old.filter(|old| old.table_id() == snapshot.table_id()).unwrap_or(snapshot);
+            }
+            Bug::DoesNotPage => snapshot.rows = snapshot.rows.iter().take(1000).cloned().collect(),
+            Bug::SkipsUndecodableRows => snapshot.rows = snapshot.rows.iter().filter(|r| r.entry().is_some()).cloned().collect(),
+            _ => {}
+        }
+        snapshot
+    }
+}
+
+fn empty() -> ReadAnswer {
+    let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+    let snapshot = Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows: Rows::new() };
+    ReadAnswer::Snapshot { snapshot, heartbeats: Some(Default::default()) }
+}
+
+/// Locks its client unless it is disarmed.
+struct Lock<'a>(&'a AtomicBool, bool);
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        self.0.store(self.1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl MembershipTable for Broken {
+    fn store(&self) -> &'static str {
+        "broken"
+    }
+
+    fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
+        self.reachable(Operation::Initialize).await?;
+        let answer = self.inner.initialize(request).await;
+        match &answer {
+            Ok(()) if self.bug == Bug::InitializesAnew => {
+                self.inner.delete().await?;
+                self.inner.initialize(request).await
+            }
+            Err(e) if self.bug == Bug::RepairsByInitialize && e.kind() == TableErrorKind::Damaged => {
+                let row = VersionRow::initial(request.table_id, request.settings.clone());
+                let _ = self.raw.put_version_row(&self.cluster, &membership_core::encoding::encode_version_row(&row)).await;
+                Ok(())
+            }
+            _ => answer,
+        }
+    }
+
+    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if self.bug == Bug::EmptyWhenAway && self.away.load(Ordering::SeqCst) {
+            return Ok(empty());
+        }
+        self.reachable(Operation::Read).await?;
+        let request = match self.bug {
+            Bug::IgnoresThePast | Bug::TrustsAnyTable => ReadRequest { known: None, ..request.clone() },
+            _ => request.clone(),
+        };
+        match self.inner.read(&request).await {
+            Ok(ReadAnswer::Snapshot { heartbeats, .. }) if self.bug == Bug::AlwaysUnchanged && request.known.is_some() => {
+                Ok(ReadAnswer::Unchanged { heartbeats })
+            }
+            Ok(ReadAnswer::Snapshot { snapshot, heartbeats }) => Ok(ReadAnswer::Snapshot { snapshot: self.show(snapshot), heartbeats }),
+            Err(e) if self.bug == Bug::EmptyWhenAbsent && e.kind() == TableErrorKind::NotInitialized => Ok(empty()),
+            other => other,
+        }
+    }
+
+    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+        self.reachable(Operation::ReadRow).await?;
+        self.inner.read_row(silo, known).await
+    }
+
+    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        self.reachable(Operation::Commit).await?;
+        if self.bug != Bug::DoesNotLookAtLimits {
+            request.validate(&self.limits(), "broken")?;
+        }
+        let mut lock = Lock(&self.locked, self.bug == Bug::PoisonedByADrop);
+        tokio::task::yield_now().await;
+        lock.1 = false;
+        drop(lock);
+        let mut request = request.clone();
+        self.damage(&mut request);
+        if self.bug == Bug::LosesAnAcknowledgedCommit && self.once_in(23) && self.now().await?.token.same_commit(&request.expected) {
+            return Ok(CommitOutcome::Committed(request.next_token(&[])));
+        }
+        if self.bug == Bug::ConflictsWithoutReason && self.once_in(23) {
+            return Ok(CommitOutcome::Conflict(Conflict::default()));
+        }
+        if self.bug == Bug::ForgetsItsOwnSuccess && request.attempt == Attempt::Again {
+            let now = self.now().await?;
+            if now.version_row.recent.iter().any(|r| r.id == request.id) {
+                return Ok(CommitOutcome::Conflict(Conflict { newest: now.version_row.recent.last().cloned(), snapshot: None }));
+            }
+        }
+        let answer = self.inner.commit(&request).await;
+        self.after_commit(&request, answer).await
+    }
+
+    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+        self.reachable(Operation::UpdateIAmAlive).await?;
+        let answer = self.inner.update_i_am_alive(write).await;
+        let HeartbeatWrite::Silo { silo, .. } = write else { return answer };
+        match &answer {
+            Ok(()) if self.bug == Bug::HeartbeatsMoveTheVersion => {
+                let token = self.now().await?.token;
+                let mut request = CommitRequest::new(token, membership_core::CommitId::new(9), None, [], [], []);
+                request.core = Some(String::new());
+                self.inner.commit(&request).await.map(|_| ())
+            }
+            Err(e) if self.bug == Bug::HeartbeatsMakeRows && e.kind() == TableErrorKind::NoSuchRow => {
+                let entry = MembershipEntry::new(*silo, Default::default(), Default::default());
+                let row = Row::encode(entry);
+                let _ = self.raw.put_row(&self.cluster, row.key(), row.body()).await;
+                Ok(())
+            }
+            _ => answer,
+        }
+    }
+
+    async fn delete(&self) -> Result<(), TableError> {
+        self.reachable(Operation::Delete).await?;
+        self.inner.delete().await
+    }
+
+    fn limits(&self) -> TableLimits {
+        TableLimits { rows_per_commit: 100, bytes_per_row: 32_000, bytes_per_commit: 1_000_000, rows: 20_000 }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+}
