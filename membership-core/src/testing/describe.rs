@@ -56,7 +56,7 @@ fn message(body: &Message, truth: &Circumstances) -> Option<String> {
         Message::Delta(d) => {
             format!("delta {} to v{}", d.from.map_or_else(|| "of everything".to_owned(), |v| format!("from v{v}")), d.to())
         }
-        Message::Farewell { version } | Message::YouAreDead { version } => format!("{} at v{version}", body.name()),
+        Message::Farewell { version, .. } | Message::YouAreDead { version } => format!("{} at v{version}", body.name()),
         other => other.name().to_owned(),
     })
 }

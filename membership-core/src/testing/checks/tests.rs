@@ -201,8 +201,8 @@ fn p4_sees_answers_after_reading_ones_own_death_and_a_second_farewell() {
     };
     check.see(&Fact::Takes { process: me, input: &input }, &stage.truth).unwrap();
     let mut other = check.clone();
-    wants(&mut check, send(Message::Farewell { version: 1 })).unwrap();
-    wants(&mut check, send(Message::Farewell { version: 1 })).unwrap_err();
+    wants(&mut check, send(Message::Farewell { version: 1, delta: None })).unwrap();
+    wants(&mut check, send(Message::Farewell { version: 1, delta: None })).unwrap_err();
     wants(&mut other, send(Message::IndirectReply { round: 1, outcome: IndirectOutcome::Yes })).unwrap_err();
     wants(&mut other, Effect::Publish(ClusterView::new(stage.table.clone()))).unwrap_err();
     wants(&mut other, Effect::Stop(Termination::Left { clean: true })).unwrap();
@@ -264,7 +264,7 @@ fn p7_sees_what_is_not_well_again() {
     };
     let (a, b) = ((ProcessId(0), Some(view.clone())), (ProcessId(1), Some(view.clone())));
     settled(&[a.clone(), b.clone()], &stage).unwrap();
-    assert!(settled(&[a.clone()], &stage).unwrap_err().contains("no live process"));
+    assert!(settled(std::slice::from_ref(&a), &stage).unwrap_err().contains("no live process"));
     settled(&[a.clone(), (ProcessId(1), None)], &stage).unwrap_err();
     let mut later = Stage::with(2);
     later.commits(&mut Rising::default(), vec![], vec![entry(1, SiloStatus::ShuttingDown)]).unwrap();
