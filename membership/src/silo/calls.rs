@@ -90,3 +90,7 @@ impl Calls {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "calls_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::MembershipTable;
-use membership_core::protocol::{Command, Effect, Input, JoinProgress, Observation, Protocol, Setup, Termination};
+use membership_core::protocol::{Command, Effect, Input, JoinProgress, Protocol, Setup, Termination};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -53,6 +53,7 @@ pub(super) struct Driver {
     dropped: bool,
     lag: Lag,
     hints: Arc<Notify>,
+    helpers: JoinSet<()>,
     effects: Vec<Effect>,
     end: Option<Termination>,
 }
@@ -83,6 +84,7 @@ impl Driver {
             dropped: false,
             lag,
             hints,
+            helpers,
             effects: Vec::new(),
             end: None,
         };
@@ -92,11 +94,16 @@ impl Driver {
                 driver.take(input);
             }
         }
-        // Whoever waits for an answer or the end is told before the transport takes its moment to say farewell.
-        let Self { transport, teller, calls, waiting, end, .. } = driver;
-        drop((helpers, calls, waiting));
-        teller.end.send_replace(end);
-        transport.shutdown().await;
+        driver.close().await;
+    }
+
+    /// The farewell gets its moment to leave before anybody is told of the end: the process may exit when it hears of it.
+    async fn close(self) {
+        drop((self.helpers, self.calls));
+        if tokio::time::timeout(CLOSING, self.transport.shutdown()).await.is_err() {
+            tracing::warn!("the transport did not shut down within {CLOSING:?}");
+        }
+        self.teller.end.send_replace(self.end);
     }
 
     /// The next thing that happens. Every branch may be dropped half-way without losing anything.
@@ -167,11 +174,12 @@ impl Driver {
                 if let Some(me) = self.protocol.me() {
                     self.transport.update(me, Some(view.table_id()), view.version());
                 }
-                self.teller.publish(view.clone(), self.clock.mono());
-                self.report.view(view);
+                let now = self.clock.mono();
+                self.teller.publish(view.clone(), now);
+                self.report.view(view, now);
             }
             Effect::Tell(notice) => self.tell(notice),
-            Effect::Observe(observation) => self.observe(&observation),
+            Effect::Observe(observation) => self.report.observation(&observation),
             Effect::Stop(termination) => {
                 self.report.end(&termination);
                 self.end = Some(termination);
@@ -179,15 +187,13 @@ impl Driver {
             other => tracing::error!(effect = ?other, "an effect this runtime does not know"),
         }
     }
-
-    fn observe(&self, observation: &Observation) {
-        self.report.observation(observation);
-    }
 }
 
 /// The bound of the inbox, in messages; behind it the transport stops reading.
 pub(super) const INBOX: usize = 4096;
 /// The bound of what handles may have asked without the driver having seen it.
 pub(super) const REQUESTS: usize = 256;
+/// How long a transport may take to shut down; a good one takes a second at most.
+const CLOSING: Duration = Duration::from_secs(2);
 /// A driver that took no input for this long is not running: its own lag task is due twice a second.
 pub(super) const SILENT: Duration = Duration::from_secs(30);

@@ -68,7 +68,7 @@ impl StartError {
 pub enum RequestError {
     /// The silo has stopped, or stopped before it answered: whether the request was carried out is in the table.
     #[error("the silo has stopped; the table says whether the request was carried out")]
-    Stopped(Termination),
+    Stopped(Box<Termination>),
     /// More than a thousand requests wait already.
     #[error("too many requests wait for an answer: ask again later")]
     TooMany,
@@ -91,5 +91,5 @@ pub enum WaitError {
     },
     /// The silo has stopped: there will be no more views.
     #[error("the silo has stopped: there are no more views")]
-    Stopped(Termination),
+    Stopped(Box<Termination>),
 }

@@ -71,7 +71,7 @@ impl Starting {
         let mut view = self.told.view.clone();
         let found = {
             let active = async {
-                let me = state.wait_for(|s| s.status >= SiloStatus::Active && s.me.is_some()).await.ok().and_then(|s| s.me)?;
+                let me = state.wait_for(|s| s.status == SiloStatus::Active && s.me.is_some()).await.ok().and_then(|s| s.me)?;
                 let first = view.wait_for(Option::is_some).await.ok().and_then(|v| v.clone())?;
                 Some((me, first))
             };
@@ -142,6 +142,12 @@ impl Silo {
         self.view().owner(key).cloned()
     }
 
+    /// Table id and version of the newest view: see [`FencingToken`] and the [example](crate#fencing).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.view().fencing_token()
+    }
+
     /// Waits for a view that satisfies `predicate`, which is asked about the current view and about newer ones; gives that view.
     ///
     /// # Errors
@@ -160,7 +166,7 @@ impl Silo {
         });
         match found.await {
             Ok(Some(view)) => Ok(view),
-            Ok(None) => Err(WaitError::Stopped(self.terminated().await)),
+            Ok(None) => Err(WaitError::Stopped(Box::new(self.terminated().await))),
             Err(_) => Err(WaitError::TimedOut { waited: timeout, version }),
         }
     }
@@ -187,7 +193,7 @@ impl Silo {
     }
 
     async fn ask<T>(&self, request: Request, answer: oneshot::Receiver<T>) -> Result<T, RequestError> {
-        let stopped = |end| Err(RequestError::Stopped(end));
+        let stopped = |end| Err(RequestError::Stopped(Box::new(end)));
         if self.inner.requests.send(request).await.is_err() {
             return stopped(self.terminated().await);
         }
@@ -283,13 +289,5 @@ impl fmt::Debug for Silo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = *self.inner.told.state.borrow();
         f.debug_struct("Silo").field("me", &self.inner.me).field("status", &state.status).finish_non_exhaustive()
-    }
-}
-
-impl Silo {
-    /// Table id and version of the newest view: see [`FencingToken`] and the [example](crate#fencing).
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.view().fencing_token()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use membership_core::protocol::{Identity, Notice, Observation, Protocol, TableState, Termination};
+use membership_core::protocol::{Health, Identity, Notice, Observation, Protocol, TableState, Termination};
 use membership_core::{ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress};
 use tracing::{debug, error, info, warn};
 
@@ -19,20 +19,12 @@ pub(super) struct Report {
     me: Option<SiloAddress>,
     last: Option<(ClusterView, MonoTime)>,
     gauges_at: MonoTime,
-    now: MonoTime,
     sent: TransportStats,
 }
 
 impl Report {
     pub(super) fn new(identity: &Identity) -> Self {
-        Self {
-            cluster: identity.cluster.clone(),
-            me: None,
-            last: None,
-            gauges_at: MonoTime::ZERO,
-            now: MonoTime::ZERO,
-            sent: TransportStats::default(),
-        }
+        Self { cluster: identity.cluster.clone(), me: None, last: None, gauges_at: MonoTime::ZERO, sent: TransportStats::default() }
     }
 
     fn silo(&self) -> String {
@@ -42,12 +34,13 @@ impl Report {
     /// A few times a second: what changes without an event.
     pub(super) fn tick(&mut self, protocol: &Protocol, now: MonoTime, late: Duration, stats: TransportStats) {
         self.me = protocol.me().or(self.me);
-        self.now = now;
         metrics::executor_lag(late);
         if now.since(self.gauges_at) < GAUGES_EVERY {
             return;
         }
         self.gauges_at = now;
+        let Health { score, local } = protocol.health();
+        metrics::observe(&Observation::Health { score, local });
         if let Some((view, published)) = &self.last {
             metrics::ages(now.since(*published), now.since(view.confirmed_at()));
         }
@@ -55,7 +48,7 @@ impl Report {
         self.sent = stats;
     }
 
-    pub(super) fn view(&mut self, view: ClusterView) {
+    pub(super) fn view(&mut self, view: ClusterView, now: MonoTime) {
         metrics::view(&view);
         let (silo, version) = (self.silo(), view.version());
         match &self.last {
@@ -74,7 +67,7 @@ impl Report {
                 }
             }
         }
-        self.last = Some((view, self.now));
+        self.last = Some((view, now));
     }
 
     pub(super) fn notice(&mut self, notice: &Notice) {

@@ -111,3 +111,48 @@ impl Told {
 
 /// A driver that was dropped has marked nothing: others will find out.
 const VANISHED: Termination = Termination::Left { clean: false };
+
+#[cfg(test)]
+mod tests {
+    use membership_core::{CommitId, Rows, SharedSettings, Snapshot, TableId, VersionRow};
+
+    use super::super::views::Views;
+    use super::*;
+
+    fn view(version: u64) -> ClusterView {
+        let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        row.version = version;
+        let token = membership_core::VersionToken::new(row.table_id, version, CommitId::new(0), &[]);
+        ClusterView::new(Snapshot { version_row: Arc::new(row), token, rows: Rows::new() })
+    }
+
+    #[tokio::test]
+    async fn a_stream_gives_the_newest_view_once_and_ends_with_the_driver() {
+        let (teller, told) = channel();
+        teller.publish(view(1), MonoTime::ZERO);
+        let mut views = Views::new(told.view.clone());
+        assert_eq!(views.next().await, Some(view(1)));
+        teller.publish(view(2), MonoTime::ZERO);
+        teller.publish(view(3), MonoTime::ZERO);
+        assert_eq!(views.next().await, Some(view(3)));
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(10), views.next()).await.is_err(), "no view twice");
+        teller.publish(view(4), MonoTime::ZERO);
+        drop(teller);
+        assert_eq!(views.next().await, Some(view(4)));
+        assert_eq!(views.next().await, None);
+        assert_eq!(Views::new(told.view.clone()).next().await, Some(view(4)), "a stream taken after the end");
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_vanishes_ends_unclean_and_one_that_ends_tells_how() {
+        let (teller, told) = channel();
+        assert_eq!(told.ended(), None);
+        drop(teller);
+        assert_eq!((told.ended(), told.termination().await), (Some(VANISHED), VANISHED));
+        let (teller, told) = channel();
+        teller.end.send_replace(Some(Termination::Left { clean: true }));
+        drop(teller);
+        assert_eq!(told.ended(), Some(Termination::Left { clean: true }));
+        assert_eq!(told.termination().await, Termination::Left { clean: true });
+    }
+}

@@ -1,0 +1,94 @@
+//! From connection strings to tables, and from mistakes to advice that shows no secret.
+
+use std::sync::Arc;
+
+use membership::{
+    ClusterName, ConnectError, Connectors, InitializeRequest, MembershipTable, MemoryTable, ReadAnswer, ReadRequest, SharedSettings,
+    TableId, connect,
+};
+
+fn blue() -> ClusterName {
+    "blue".parse().unwrap()
+}
+
+async fn error(url: &str) -> String {
+    Connectors::default().connect(url, blue()).await.unwrap_err().to_string()
+}
+
+#[cfg(feature = "memory")]
+#[tokio::test]
+async fn memory_stores_of_one_name_are_one_store() {
+    let request = InitializeRequest { table_id: TableId::new(5), settings: SharedSettings::default() };
+    connect("memory:one", blue()).await.unwrap().initialize(&request).await.unwrap();
+    let same = connect("MEMORY:one", blue()).await.unwrap();
+    let ReadAnswer::Snapshot { snapshot, .. } = same.read(&ReadRequest::all()).await.unwrap() else { panic!("nothing was known") };
+    assert_eq!(snapshot.table_id(), TableId::new(5));
+    for other in ["memory:", "memory:two"] {
+        assert!(connect(other, blue()).await.unwrap().read(&ReadRequest::all()).await.is_err(), "{other} is another store");
+    }
+    let other = connect("memory:one", "green".parse().unwrap()).await.unwrap();
+    assert!(other.read(&ReadRequest::all()).await.is_err(), "another cluster of the store");
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn sqlite_opens_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("m.db").display());
+    let request = InitializeRequest { table_id: TableId::new(5), settings: SharedSettings::default() };
+    connect(&url, blue()).await.unwrap().initialize(&request).await.unwrap();
+    assert!(connect(&url, blue()).await.unwrap().read(&ReadRequest::all()).await.is_ok());
+    let error = connect(&format!("{url}?colour=red"), blue()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Table(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_reserved_scheme_is_not_promised() {
+    for scheme in ["postgres", "mysql", "redis", "rediss", "redis+sentinel", "redis+cluster", "zk", "mongodb"].into_iter().chain([
+        "cassandra",
+        "consul",
+        "consul+https",
+        "etcd",
+        "dynamodb",
+        "azure-table",
+    ]) {
+        let error = error(&format!("{scheme}://u:hunter2@host/db")).await;
+        assert!(error.contains(&format!("no provider for `{scheme}:` in this version")), "{error}");
+        assert!(!error.contains("hunter2") && !error.contains("host"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn mistakes_show_no_secret_and_name_what_is_there() {
+    for url in ["hunter2", "", ":hunter2", "user hunter2@host:1", "Pass:hunter2", "a_b://hunter2"] {
+        let error = error(url).await;
+        assert!(!error.contains("hunter2"), "{error}");
+        #[cfg(feature = "memory")]
+        assert!(error.contains("`memory:`"), "{error}");
+    }
+    assert!(error("oracle://scott:hunter2@db").await.starts_with("`oracle:` is no scheme"));
+}
+
+#[tokio::test]
+async fn a_scheme_whose_feature_is_off_names_the_feature() {
+    // Without its factory a scheme looks exactly as with its feature off.
+    let error = Connectors::empty().connect("sqlite:hunter2", blue()).await.unwrap_err().to_string();
+    assert!(error.contains("cargo add silo-membership --features sqlite") && !error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn third_parties_join_in() {
+    let mut connectors = Connectors::empty();
+    let factory = |url: String, cluster| -> membership::Connecting {
+        Box::pin(async move {
+            assert_eq!(url, "acme+x://host");
+            Ok(Arc::new(MemoryTable::new(cluster)) as Arc<dyn MembershipTable>)
+        })
+    };
+    connectors.register("acme+x", factory).unwrap();
+    assert_eq!(connectors.schemes().collect::<Vec<_>>(), ["acme+x"]);
+    assert_eq!(*connectors.connect("acme+x://host", blue()).await.unwrap().cluster(), blue());
+    for bad in ["", "Acme", "1acme", "ac:me", "ac me", &"a".repeat(33)] {
+        assert!(matches!(connectors.register(bad, factory), Err(ConnectError::BadScheme)), "{bad}");
+    }
+}
