@@ -229,20 +229,56 @@ async fn damage_in_the_file_is_an_error_and_not_an_empty_table() {
     assert_eq!(error.kind(), TableErrorKind::Damaged, "{error}");
 }
 
+/// What somebody without rights is told of each of these files.
+#[cfg(unix)]
+async fn is_forbidden(dir: &std::path::Path) {
+    for name in ["read-only.db", "hidden.db", "closed/members.db"] {
+        let config = SqliteConfig::new(dir.join(name));
+        let error = match SqliteTable::open(config, "blue".parse().unwrap()).await {
+            Ok(table) => table.update_i_am_alive(&beat(0, 1)).await.unwrap_err(),
+            Err(e) => e,
+        };
+        assert_eq!(error.kind(), TableErrorKind::PermissionDenied, "{name}: {error}");
+    }
+}
+
+/// Permissions bind nobody who is root, who therefore has somebody else look.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_read_only_file_is_a_matter_of_permission() {
-    use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
-    let (table, token) = table_with(&place, 1).await;
-    table.close().await;
-    std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o444)).unwrap();
-    // Permissions bind nobody who is root.
-    if std::fs::OpenOptions::new().append(true).open(place.path()).is_ok() {
-        return;
+async fn missing_rights_are_a_matter_of_permission() {
+    use std::fs::{Permissions, create_dir, set_permissions};
+    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+    const DIR: &str = "MEMBERSHIP_SQL_TEST_FORBIDDEN";
+    if let Some(dir) = std::env::var_os(DIR) {
+        return is_forbidden(dir.as_ref()).await;
     }
-    let table = place.open().await;
-    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::PermissionDenied);
+    let place = Place::new();
+    create_dir(place.beside("closed")).unwrap();
+    for (name, mode) in [("read-only.db", 0o444), ("hidden.db", 0o000), ("closed/members.db", 0o644)] {
+        let table = SqliteTable::open(SqliteConfig::new(place.beside(name)), "blue".parse().unwrap()).await.unwrap();
+        initialize(&table).await.unwrap();
+        commit(&table, &insert(&read(&table).await.0.token, [0])).await;
+        table.close().await;
+        set_permissions(place.beside(name), Permissions::from_mode(mode)).unwrap();
+    }
+    let dir = place.beside("");
+    set_permissions(place.beside("closed"), Permissions::from_mode(0o000)).unwrap();
+    set_permissions(&dir, Permissions::from_mode(0o555)).unwrap();
+    if std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0) {
+        // A copy of this program, in a place where others may run it.
+        let program = place.beside("program");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let mut other = std::process::Command::new(&program);
+        other.args(["missing_rights_are_a_matter_of_permission", "--exact", "--nocapture"]).env(DIR, &dir).uid(65534).gid(65534);
+        let said = other.output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        assert!(said.status.success() && out.contains("1 passed"), "{out}{err}");
+    } else {
+        is_forbidden(&dir).await;
+    }
+    for name in ["", "closed"] {
+        set_permissions(place.beside(name), Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 #[tokio::test]
