@@ -118,6 +118,13 @@ fn no_death_goes_unseen() {
 }
 
 #[test]
+fn a_row_is_removed_once() {
+    let t = table(actives(1..=2).into_iter().chain([died(silo(3), CauseOfDeath::Left, Duration::from_secs(9999))]));
+    let applied = run(&t, &numbered(vec![remove(silo(1), [3]), remove(silo(2), [3])]));
+    assert_eq!((applied.answers, applied.removes.len()), (vec![DONE, Answer::Moot], 1));
+}
+
+#[test]
 fn what_cannot_fit_alone_is_refused() {
     let too_large = |applied: &Applied, i: usize| matches!(&applied.answers[i], Answer::Refused(Refusal::TooLarge(_)));
     let mut big = entry(silo(1), SiloStatus::Joining);
