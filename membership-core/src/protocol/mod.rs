@@ -1,18 +1,42 @@
 //! How one silo behaves, as a state machine without input or output.
 
+mod beater;
+mod cleaner;
+mod context;
+mod disseminator;
+mod estimator;
+mod gate;
+mod intermediary;
 mod io;
+mod joiner;
+mod leaver;
+mod machine;
 mod message;
+mod monitor;
+mod partition;
+mod pause;
+mod prober;
+mod receive;
+mod rings;
+mod settle;
+mod staleness;
+mod timers;
+mod voter;
+mod writer;
 
 pub use io::{
     CallId, Command, DeclaredDead, Destination, Effect, Input, JoinError, JoinProgress, LinkId, Notice, Observation, RequestId,
     TableErrorText, TableState, Termination, Unreached,
 };
+pub use machine::Protocol;
 pub use message::{Header, IndirectOutcome, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
+
+pub use rings::successors;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::{ClusterName, ClusterView, Config, InstanceId, MonoTime, Now, SiloAddress, SiloStatus, TableLimits};
+use crate::{ClusterName, Config, InstanceId, TableLimits};
 
 /// Who a silo is, before it has an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +74,6 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// One silo's protocol: feed it inputs, carry out its effects.
-#[derive(Debug)]
-pub struct Protocol {
-    setup: Setup,
-}
-
 /// How a silo feels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
@@ -63,59 +81,4 @@ pub struct Health {
     pub score: u8,
     /// The local reasons alone.
     pub local: u8,
-}
-
-impl Protocol {
-    /// A silo that does nothing until [`Input::Start`].
-    #[must_use]
-    pub fn new(setup: Setup) -> Self {
-        Self { setup }
-    }
-
-    /// Takes one input and appends the effects. Same seed, same inputs, same effects.
-    pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
-        let _ = (now, input, effects, &self.setup);
-    }
-
-    /// When to call [`handle`](Self::handle) with [`Input::Wake`], at the latest; none = only when something happens.
-    #[must_use]
-    pub fn next_wakeup(&self) -> Option<MonoTime> {
-        None
-    }
-
-    /// My address, once the epoch is decided.
-    #[must_use]
-    pub fn me(&self) -> Option<SiloAddress> {
-        None
-    }
-
-    /// Where I am in my life.
-    #[must_use]
-    pub fn status(&self) -> SiloStatus {
-        SiloStatus::Created
-    }
-
-    /// The last published view.
-    #[must_use]
-    pub fn view(&self) -> Option<&ClusterView> {
-        None
-    }
-
-    /// How I feel.
-    #[must_use]
-    pub fn health(&self) -> Health {
-        Health::default()
-    }
-
-    /// Whether I publish and write nothing after a long pause.
-    #[must_use]
-    pub fn is_suspended(&self) -> bool {
-        false
-    }
-
-    /// Whether I have stopped for good.
-    #[must_use]
-    pub fn is_stopped(&self) -> bool {
-        false
-    }
 }

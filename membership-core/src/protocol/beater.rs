@@ -1,0 +1,49 @@
+//! My heartbeat: a lane of its own to the table, retried within a period.
+
+use super::context::Ctx;
+use super::io::{CallId, Effect};
+use super::timers::Timer;
+use crate::{Heartbeat, HeartbeatWrite, MonoTime, SiloStatus, TableError};
+
+#[derive(Debug, Default)]
+pub(crate) struct Beater {
+    counter: u64,
+    flight: Option<(CallId, MonoTime)>,
+}
+
+impl Beater {
+    /// My row is in: beat at once, and from now on.
+    pub(crate) fn start(&mut self, ctx: &mut Ctx) {
+        if !ctx.timers.is_set(Timer::Heartbeat) && self.flight.is_none() {
+            ctx.timers.set(Timer::Heartbeat, ctx.mono());
+        }
+    }
+
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx) {
+        if ctx.status == SiloStatus::Created || ctx.table_changed() {
+            return;
+        }
+        let period = ctx.heartbeat_period();
+        if self.flight.is_some() || ctx.suspended {
+            // The one under way says when the next is due; while suspended nothing is written.
+            ctx.set_timer(Timer::Heartbeat, period / 4);
+            return;
+        }
+        self.counter += 1;
+        let call = ctx.call();
+        self.flight = Some((call, ctx.mono()));
+        let heartbeat = Heartbeat { counter: self.counter, at: ctx.now.wall };
+        ctx.out.push(Effect::WriteHeartbeat { call, write: HeartbeatWrite::Silo { silo: ctx.me, heartbeat } });
+        ctx.set_timer(Timer::Heartbeat, period);
+    }
+
+    /// When the call that ended was sent, if it was the current one.
+    pub(crate) fn on_written(&mut self, ctx: &mut Ctx, call: CallId, result: &Result<(), TableError>) -> Option<MonoTime> {
+        let (_, sent) = self.flight.take_if(|(c, _)| *c == call)?;
+        if result.is_err() && !ctx.table_changed() {
+            let retry = ctx.heartbeat_period() / 4;
+            ctx.set_timer(Timer::Heartbeat, retry);
+        }
+        Some(sent)
+    }
+}

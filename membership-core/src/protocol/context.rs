@@ -1,0 +1,199 @@
+//! What all the small machines share: who I am, what I believe, the clock of this input, the random numbers, and the list of effects.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand_core::{Rng as _, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::io::{CallId, Destination, Effect, LinkId, Notice, Observation, TableState};
+use super::message::{Header, Message, PROTOCOL_VERSION};
+use super::timers::{Timer, Timers};
+use super::{Identity, Setup};
+use crate::{ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot, TableLimits, WallTime};
+
+/// What the current view says, sorted once per view.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    /// Active silos, by address.
+    pub(crate) active: Vec<SiloAddress>,
+    /// Every silo that is not Dead, by address.
+    pub(crate) alive: Vec<SiloAddress>,
+    /// Alive silos with votes against them.
+    pub(crate) accused: Vec<SiloAddress>,
+}
+
+/// How the table answers.
+#[derive(Debug)]
+pub(crate) struct TableHealth {
+    pub(crate) state: TableState,
+    /// When the calls began to fail; none while they succeed.
+    pub(crate) failing_since: Option<MonoTime>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ctx {
+    pub(crate) identity: Identity,
+    pub(crate) config: Config,
+    pub(crate) limits: TableLimits,
+    pub(crate) fingerprint: u64,
+    pub(crate) now: Now,
+    pub(crate) timers: Timers,
+    pub(crate) out: Vec<Effect>,
+    /// Me; epoch 0 until it is decided.
+    pub(crate) me: SiloAddress,
+    pub(crate) status: SiloStatus,
+    /// The last adopted view.
+    pub(crate) view: Option<ClusterView>,
+    pub(crate) members: Members,
+    /// When I first saw each vote: (suspect, accuser) to (its time, my time).
+    pub(crate) first_seen: BTreeMap<(SiloAddress, SiloAddress), (WallTime, MonoTime)>,
+    pub(crate) table: TableHealth,
+    pub(crate) suspended: bool,
+    confirmed: Arc<AtomicU64>,
+    rng: Xoshiro256PlusPlus,
+    next_call: u64,
+}
+
+impl Ctx {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let me = SiloAddress::at(setup.identity.advertise, 0);
+        Self {
+            fingerprint: setup.identity.cluster.fingerprint(),
+            identity: setup.identity,
+            config: setup.config,
+            limits: setup.limits,
+            now: Now::default(),
+            timers: Timers::default(),
+            out: Vec::new(),
+            me,
+            status: SiloStatus::Created,
+            view: None,
+            members: Members::default(),
+            first_seen: BTreeMap::new(),
+            table: TableHealth { state: TableState::Available, failing_since: None },
+            suspended: false,
+            confirmed: Arc::new(AtomicU64::new(0)),
+            rng: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
+            next_call: 0,
+        }
+    }
+
+    pub(crate) fn mono(&self) -> MonoTime {
+        self.now.mono
+    }
+
+    pub(crate) fn set_timer(&mut self, timer: Timer, after: Duration) {
+        self.timers.set(timer, self.now.mono + after);
+    }
+
+    /// The settings the cluster shares: the table's as soon as it was read.
+    pub(crate) fn settings(&self) -> SharedSettings {
+        self.view.as_ref().map_or_else(|| self.config.shared(), |v| v.snapshot().version_row.settings.clone())
+    }
+
+    pub(crate) fn failure_window(&self) -> Duration {
+        self.view.as_ref().map_or_else(|| self.config.failure_window(), |v| v.snapshot().version_row.settings.failure_window)
+    }
+
+    pub(crate) fn heartbeat_period(&self) -> Duration {
+        self.view.as_ref().map_or(self.config.i_am_alive_period, |v| v.snapshot().version_row.settings.i_am_alive_period)
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.view.as_ref().map_or(0, ClusterView::version)
+    }
+
+    pub(crate) fn random(&mut self) -> u64 {
+        self.rng.next_u64()
+    }
+
+    pub(crate) fn random_id(&mut self) -> u128 {
+        (u128::from(self.random()) << 64) | u128::from(self.random())
+    }
+
+    /// Uniform in `0..n`; 0 when `n` is 0.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        if n == 0 { 0 } else { usize::try_from(self.random() % n as u64).unwrap_or(0) }
+    }
+
+    /// Uniform between nothing and `most`.
+    pub(crate) fn jitter(&mut self, most: Duration) -> Duration {
+        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX - 1);
+        Duration::from_nanos(self.random() % (nanos + 1))
+    }
+
+    pub(crate) fn call(&mut self) -> CallId {
+        self.next_call += 1;
+        CallId(self.next_call)
+    }
+
+    /// The view of a snapshot of my table.
+    pub(crate) fn make_view(&self, snapshot: Snapshot) -> ClusterView {
+        ClusterView::with_clock(snapshot, self.confirmed.clone())
+    }
+
+    /// The table answered a call that was sent at `sent`.
+    pub(crate) fn confirm(&self, sent: MonoTime) {
+        self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+    }
+
+    fn header(&self, to: Option<SiloAddress>) -> Header {
+        Header {
+            cluster: self.fingerprint,
+            protocol: PROTOCOL_VERSION,
+            from: self.me,
+            instance: self.identity.instance,
+            to,
+            table_id: self.view.as_ref().map(ClusterView::table_id),
+            version: self.version(),
+            digest: self.view.as_ref().map_or(0, ClusterView::digest),
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: Destination, silo: Option<SiloAddress>, body: impl Into<Arc<Message>>) {
+        let header = self.header(silo);
+        self.out.push(Effect::Send { to, header, body: body.into() });
+    }
+
+    /// To a silo, wherever it listens.
+    pub(crate) fn send_to(&mut self, silo: SiloAddress, body: impl Into<Arc<Message>>) {
+        self.send(Destination::Endpoint(silo.endpoint()), Some(silo), body);
+    }
+
+    /// Back on the connection something came by.
+    pub(crate) fn reply(&mut self, link: LinkId, silo: SiloAddress, body: impl Into<Arc<Message>>) {
+        self.send(Destination::Link(link), (silo.epoch() != 0).then_some(silo), body);
+    }
+
+    pub(crate) fn dial_afresh(&mut self, endpoint: SocketAddr, silo: Option<SiloAddress>, body: impl Into<Arc<Message>>) {
+        self.send(Destination::Fresh(endpoint), silo, body);
+    }
+
+    pub(crate) fn tell(&mut self, notice: Notice) {
+        self.out.push(Effect::Tell(notice));
+    }
+
+    pub(crate) fn observe(&mut self, observation: Observation) {
+        self.out.push(Effect::Observe(observation));
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.status == SiloStatus::Active
+    }
+
+    /// Whether nothing may be written or adopted any more because the table is not the one I knew.
+    pub(crate) fn table_changed(&self) -> bool {
+        matches!(self.table.state, TableState::Changed(_))
+    }
+
+    pub(crate) fn set_table_state(&mut self, state: TableState) {
+        if self.table.state != state && !self.table_changed() {
+            self.table.state = state;
+            self.tell(Notice::Table(state));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The one gate through which views enter: same table, larger version, consistent with the recent commits, nobody returned from the dead.
+//! Invariants P1 to P3, clause T16.
+
+use super::context::{Ctx, Members};
+use crate::{Discontinuity, SiloStatus, Snapshot, check_snapshot, check_token};
+
+/// A message may move the version by so much; more is confirmed by a read.
+const MAX_LEAP: u64 = 1000;
+
+/// Where a snapshot comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Read from the table.
+    Read,
+    /// Made by a commit of mine that the table acknowledged.
+    Commit,
+    /// Told by another silo.
+    Message,
+}
+
+/// What became of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// It is the view now.
+    Adopted,
+    /// Nothing new.
+    Known,
+    /// Told by a message, and too far-reaching to believe without a read.
+    NeedsRead,
+    /// Not consistent with what I know.
+    Broken(Discontinuity),
+    /// A message that makes no sense.
+    Nonsense,
+}
+
+pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage {
+    if let Some(view) = &ctx.view {
+        let known = view.snapshot();
+        if source == Source::Message && snapshot.table_id() != known.table_id() {
+            return Passage::NeedsRead;
+        }
+        if snapshot.table_id() == known.table_id() && snapshot.version() < known.version() {
+            // Others may have told me more while the read was under way. A table that went back is told by the read itself, which names
+            // the version I knew when it began.
+            return Passage::Known;
+        }
+        if snapshot.version() == known.version()
+            && snapshot.token.same_commit(&known.token)
+            && snapshot.rows.digest() == known.rows.digest()
+        {
+            return Passage::Known;
+        }
+        let checked = match source {
+            Source::Read => check_snapshot(known, &snapshot),
+            Source::Commit | Source::Message => check_token(&known.token, &snapshot.version_row),
+        };
+        match (checked, source) {
+            (Ok(()), _) => {}
+            (Err(_), Source::Message) => return Passage::NeedsRead,
+            (Err(d), _) => return Passage::Broken(d),
+        }
+        if source == Source::Message {
+            if snapshot.version() == known.version() || snapshot.version() - known.version() > MAX_LEAP || ends_me(ctx, &snapshot) {
+                return Passage::NeedsRead;
+            }
+        }
+        let risen = known
+            .rows
+            .entries()
+            .any(|e| e.status == SiloStatus::Dead && snapshot.rows.get(&e.address).is_some_and(|n| n.status != SiloStatus::Dead));
+        if risen {
+            return if source == Source::Message { Passage::Nonsense } else { Passage::Broken(Discontinuity::RolledBack) };
+        }
+    } else if source == Source::Message {
+        return Passage::NeedsRead;
+    }
+    install(ctx, snapshot);
+    Passage::Adopted
+}
+
+/// Whether a snapshot says that I am gone.
+pub(crate) fn ends_me(ctx: &Ctx, snapshot: &Snapshot) -> bool {
+    ctx.status != SiloStatus::Created && snapshot.rows.get(&ctx.me).is_none_or(|e| e.status == SiloStatus::Dead)
+}
+
+fn install(ctx: &mut Ctx, snapshot: Snapshot) {
+    let mut members = Members::default();
+    let now = ctx.mono();
+    let mut seen = std::collections::BTreeMap::new();
+    for entry in snapshot.rows.entries() {
+        if entry.status == SiloStatus::Dead {
+            continue;
+        }
+        members.alive.push(entry.address);
+        if entry.status == SiloStatus::Active {
+            members.active.push(entry.address);
+        }
+        if !entry.suspicions.is_empty() {
+            members.accused.push(entry.address);
+        }
+        for s in &entry.suspicions {
+            let key = (entry.address, s.accuser);
+            let first = ctx.first_seen.get(&key).filter(|(at, _)| *at == s.at).map_or((s.at, now), |known| *known);
+            seen.insert(key, first);
+        }
+    }
+    ctx.first_seen = seen;
+    ctx.members = members;
+    let view = ctx.make_view(snapshot);
+    ctx.view = Some(view);
+}

@@ -1,0 +1,108 @@
+//! Probing somebody on another silo's behalf: two probes in a row, then yes, no, or unknown; and my own word against it only if I
+//! am Active and healthy, know that silo at that epoch, and have no sign of life from it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::io::LinkId;
+use super::message::{IndirectOutcome, Message};
+use super::timers::Timer;
+use crate::{Evidence, Grounds, MonoTime, SiloAddress, SiloStatus, Suspicion, WallTime};
+
+/// At most so many rounds at once; more are answered `Unknown`.
+const MAX_ROUNDS: usize = 64;
+
+#[derive(Debug)]
+struct Round {
+    asker: SiloAddress,
+    link: LinkId,
+    asked: u64,
+    suspect: SiloAddress,
+    timeout: Duration,
+    nonces: Vec<u64>,
+    began: MonoTime,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Intermediary {
+    rounds: BTreeMap<u64, Round>,
+}
+
+impl Intermediary {
+    /// I was paused: what I would say now proves nothing.
+    pub(crate) fn void(&mut self, ctx: &mut Ctx) {
+        for (key, round) in std::mem::take(&mut self.rounds) {
+            ctx.timers.clear(Timer::Round(key));
+            ctx.reply(round.link, round.asker, Message::IndirectReply { round: round.asked, outcome: IndirectOutcome::Unknown });
+        }
+    }
+
+    /// Whom this round is about.
+    pub(crate) fn suspect(&self, key: u64) -> Option<SiloAddress> {
+        self.rounds.get(&key).map(|r| r.suspect)
+    }
+
+    pub(crate) fn on_request(
+        &mut self,
+        ctx: &mut Ctx,
+        asker: SiloAddress,
+        link: LinkId,
+        asked: u64,
+        suspect: SiloAddress,
+        timeout: Duration,
+        local: u8,
+    ) {
+        let known = ctx.view.as_ref().and_then(|v| v.get(&suspect)).is_some_and(|e| e.status != SiloStatus::Dead);
+        if !ctx.is_active() || local > 0 || !known || suspect == ctx.me || self.rounds.len() >= MAX_ROUNDS {
+            ctx.reply(link, asker, Message::IndirectReply { round: asked, outcome: IndirectOutcome::Unknown });
+            return;
+        }
+        let timeout = timeout.min(ctx.config.max_probe_timeout);
+        let key = ctx.random();
+        let nonce = ctx.random();
+        ctx.send_to(suspect, Message::Probe { nonce });
+        ctx.set_timer(Timer::Round(key), timeout);
+        self.rounds.insert(key, Round { asker, link, asked, suspect, timeout, nonces: vec![nonce], began: ctx.mono() });
+    }
+
+    /// The suspect answered one of my probes. True when it was one of this machine's.
+    pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> Option<MonoTime> {
+        let key = *self.rounds.iter().find(|(_, r)| r.suspect == from && r.nonces.contains(&nonce))?.0;
+        let round = self.rounds.remove(&key)?;
+        ctx.timers.clear(Timer::Round(key));
+        ctx.reply(round.link, round.asker, Message::IndirectReply { round: round.asked, outcome: IndirectOutcome::Yes });
+        Some(round.began)
+    }
+
+    /// One probe has timed out. `alive_since` says when the suspect last gave me a sign of life; `local` and `score` how I feel.
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, key: u64, alive_since: Option<(MonoTime, WallTime)>, score: u8, local: u8) {
+        let Some(mut round) = self.rounds.remove(&key) else { return };
+        if round.nonces.len() < 2 {
+            let nonce = ctx.random();
+            round.nonces.push(nonce);
+            ctx.send_to(round.suspect, Message::Probe { nonce });
+            ctx.set_timer(Timer::Round(key), round.timeout);
+            self.rounds.insert(key, round);
+            return;
+        }
+        let outcome = if local > 0 || ctx.suspended || !ctx.is_active() {
+            IndirectOutcome::Unknown
+        } else {
+            let known = ctx.view.as_ref().and_then(|v| v.get(&round.suspect)).is_some_and(|e| e.status != SiloStatus::Dead);
+            let alive = alive_since.is_some_and(|(t, _)| t >= round.began);
+            let consents = score == 0 && known && !alive;
+            let evidence = Evidence {
+                misses: 2,
+                timeout_ms: u64::try_from(round.timeout.as_millis()).unwrap_or(u64::MAX),
+                last_answer: alive_since.map(|(_, w)| w),
+                via: Some(round.asker),
+                accuser_health: score,
+                stale: false,
+            };
+            let vote = Suspicion { accuser: ctx.me, at: ctx.now.wall, grounds: Grounds::Silent, evidence, extra: crate::Extra::default() };
+            IndirectOutcome::No { consent: consents.then_some(vote) }
+        };
+        ctx.reply(round.link, round.asker, Message::IndirectReply { round: round.asked, outcome });
+    }
+}

@@ -1,0 +1,471 @@
+//! From nothing to Active: meet myself at my own address, read the table, choose an epoch, put my row in, have two-way contact with
+//! every Active silo that is not stale, become Active. Invariant P9.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::io::{CallId, Effect, JoinError, JoinProgress, Notice, TableErrorText, Unreached};
+use super::message::Message;
+use super::timers::Timer;
+use super::writer::Writer;
+use crate::intent::{Action, Answer, Refusal};
+use crate::{
+    Config, Heartbeats, InitializeRequest, InstanceId, MembershipEntry, MonoTime, NextStep, SiloAddress, SiloStatus, TableError, TableId,
+};
+
+/// Progress is told so often.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
+/// A row whose heartbeat is so far behind my clock, and that does not answer, need not be reached.
+const ABANDONED: Duration = Duration::from_secs(15 * 60);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Idle,
+    /// Dialling my own advertised address.
+    MeetMyself,
+    /// Creating or finding the table.
+    Initialize,
+    /// Reading it for the first time.
+    FirstRead,
+    /// Watching whether an older row at my address, from another host, still beats.
+    WatchAddress {
+        counters: BTreeMap<SiloAddress, u64>,
+        until: MonoTime,
+    },
+    /// My row is on its way.
+    Insert,
+    /// Contacting everybody.
+    Contact,
+    /// Failed: my row is being ended before I say so.
+    Failing,
+    Done,
+}
+
+#[derive(Debug, Default)]
+struct Contact {
+    answers: bool,
+    dials: bool,
+    nonce: u64,
+    error: Option<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Joiner {
+    stage: Stage,
+    began: MonoTime,
+    nonce: u64,
+    call: Option<CallId>,
+    contacts: BTreeMap<SiloAddress, Contact>,
+    last_error: Option<String>,
+    last_table_error: Option<TableError>,
+    failure: Option<JoinError>,
+}
+
+/// What the join asks of the whole machine.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// My row may be in now.
+    Nothing,
+    /// The join has failed and no row of mine is in the table.
+    Failed(JoinError),
+}
+
+fn retry_period(config: &Config) -> Duration {
+    (config.probe_timeout / 2).min(Duration::from_secs(1))
+}
+
+impl Joiner {
+    pub(crate) fn is_joining(&self) -> bool {
+        !matches!(self.stage, Stage::Idle | Stage::Done)
+    }
+
+    /// The row is not in, or its end is what is waited for.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.stage == Stage::Failing
+    }
+
+    pub(crate) fn start(&mut self, ctx: &mut Ctx) {
+        self.began = ctx.mono();
+        self.stage = Stage::MeetMyself;
+        ctx.set_timer(Timer::JoinDeadline, ctx.config.max_join_attempt_time);
+        ctx.set_timer(Timer::JoinProgress, PROGRESS_PERIOD);
+        self.meet_myself(ctx);
+    }
+
+    fn meet_myself(&mut self, ctx: &mut Ctx) {
+        self.nonce = ctx.random();
+        let body = Message::Identify { nonce: self.nonce };
+        ctx.dial_afresh(ctx.identity.advertise, None, body);
+        let retry = retry_period(&ctx.config);
+        ctx.set_timer(Timer::Join, retry);
+    }
+
+    /// My own question arrived: my advertised address leads to me.
+    pub(crate) fn on_met_myself(&mut self, ctx: &mut Ctx, nonce: u64) {
+        if self.stage == Stage::MeetMyself && nonce == self.nonce {
+            self.stage = Stage::Initialize;
+            self.initialize(ctx);
+        }
+    }
+
+    fn initialize(&mut self, ctx: &mut Ctx) {
+        let call = ctx.call();
+        self.call = Some(call);
+        let request = InitializeRequest { table_id: TableId::new(ctx.random_id()), settings: ctx.config.shared() };
+        ctx.out.push(Effect::Initialize { call, request });
+        ctx.timers.clear(Timer::Join);
+    }
+
+    /// Somebody answered at my advertised address.
+    pub(crate) fn on_identity(&mut self, ctx: &mut Ctx, instance: InstanceId, silo: Option<SiloAddress>, host: &str) -> Step {
+        let mine = instance == ctx.identity.instance;
+        if mine || !matches!(self.stage, Stage::MeetMyself | Stage::WatchAddress { .. }) {
+            return Step::Nothing;
+        }
+        let silo = silo.map_or_else(|| "one that has not joined yet".to_owned(), |s| s.to_string());
+        self.fail(ctx, JoinError::AddressInUse { endpoint: ctx.identity.advertise, silo, host: host.to_owned() })
+    }
+
+    pub(crate) fn on_send_failed(&mut self, ctx: &Ctx, to: SocketAddr, reason: &str) {
+        if to == ctx.identity.advertise {
+            self.last_error = Some(reason.to_owned());
+        }
+        for (silo, contact) in &mut self.contacts {
+            if silo.endpoint() == to {
+                contact.error = Some(reason.to_owned());
+            }
+        }
+    }
+
+    pub(crate) fn on_initialized(&mut self, ctx: &mut Ctx, writer: &mut Writer, call: CallId, result: Result<(), TableError>) -> Step {
+        if self.stage != Stage::Initialize || self.call.take_if(|c| *c == call).is_none() {
+            return Step::Nothing;
+        }
+        match result {
+            Ok(()) => {
+                self.stage = Stage::FirstRead;
+                writer.want_read(false);
+            }
+            Err(error) => return self.on_table_error(ctx, error),
+        }
+        Step::Nothing
+    }
+
+    /// A table call failed while joining: some errors end the join, the others only delay it.
+    pub(crate) fn on_table_error(&mut self, ctx: &mut Ctx, error: TableError) -> Step {
+        if !self.is_joining() || self.stage == Stage::Failing {
+            return Step::Nothing;
+        }
+        if error.next_step() == NextStep::GiveUp && matches!(self.stage, Stage::Initialize | Stage::FirstRead) {
+            return self.fail(ctx, JoinError::Table(TableErrorText(error)));
+        }
+        self.last_table_error = Some(error);
+        if self.stage == Stage::Initialize {
+            let wait = Duration::from_millis(500) + ctx.jitter(Duration::from_millis(500));
+            ctx.set_timer(Timer::Join, wait);
+        }
+        Step::Nothing
+    }
+
+    /// A read succeeded (the view is in the context).
+    pub(crate) fn on_read(&mut self, ctx: &mut Ctx, writer: &mut Writer, heartbeats: Option<&Heartbeats>) -> Step {
+        match &self.stage {
+            Stage::FirstRead => self.choose_epoch(ctx, writer, heartbeats),
+            Stage::WatchAddress { counters, until } => {
+                let Some(now) = heartbeats else { return Step::Nothing };
+                let moved = counters.iter().find(|(s, c)| now.counter(s) != **c).map(|(s, _)| *s);
+                let over = ctx.mono() >= *until;
+                match moved {
+                    Some(silo) => {
+                        let host = ctx.view.as_ref().and_then(|v| v.get(&silo)).map_or_else(String::new, |e| e.host_name.clone());
+                        self.fail(ctx, JoinError::AddressInUse { endpoint: silo.endpoint(), silo: silo.to_string(), host })
+                    }
+                    None if over => {
+                        self.insert(ctx, writer);
+                        Step::Nothing
+                    }
+                    None => Step::Nothing,
+                }
+            }
+            _ => Step::Nothing,
+        }
+    }
+
+    fn choose_epoch(&mut self, ctx: &mut Ctx, writer: &mut Writer, heartbeats: Option<&Heartbeats>) -> Step {
+        let Some(view) = &ctx.view else { return Step::Nothing };
+        let endpoint = ctx.identity.advertise;
+        let newest = view.snapshot().rows.at_endpoint(endpoint).next_back().map(|e| e.address.epoch());
+        let epoch = ctx.now.wall.as_millis().max(newest.map_or(1, |e| e + 1));
+        ctx.me = SiloAddress::at(endpoint, epoch);
+        // An older row of this host, or of this process, is superseded. One of another host may be somebody else's who has the same
+        // private address: then it is watched first.
+        let strangers: BTreeMap<SiloAddress, u64> = view
+            .snapshot()
+            .rows
+            .at_endpoint(endpoint)
+            .filter(|e| e.status != SiloStatus::Dead && e.instance_id != ctx.identity.instance && e.host_name != ctx.identity.host_name)
+            .map(|e| (e.address, heartbeats.map_or(0, |h| h.counter(&e.address))))
+            .collect();
+        if strangers.is_empty() {
+            self.insert(ctx, writer);
+        } else {
+            let wait = ctx.heartbeat_period() + ctx.config.probe_timeout;
+            self.stage = Stage::WatchAddress { counters: strangers, until: ctx.mono() + wait };
+            let retry = retry_period(&ctx.config);
+            ctx.set_timer(Timer::Join, retry);
+        }
+        Step::Nothing
+    }
+
+    fn insert(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
+        let id = &ctx.identity;
+        let mut entry = MembershipEntry::new(ctx.me, id.instance, ctx.now.wall);
+        entry.gateway_port = id.gateway_port;
+        entry.host_name.clone_from(&id.host_name);
+        entry.silo_name.clone_from(&id.silo_name);
+        entry.role.clone_from(&id.role);
+        entry.zone.clone_from(&id.zone);
+        entry.metadata.clone_from(&id.metadata);
+        self.stage = Stage::Insert;
+        writer.submit(ctx, Action::Join(Box::new(entry)));
+    }
+
+    /// An intent of the join is settled.
+    pub(crate) fn on_answer(&mut self, ctx: &mut Ctx, writer: &mut Writer, action: &Action, answer: &Answer) -> Step {
+        match (action, answer) {
+            (Action::Join(_), Answer::Applied { .. } | Answer::Moot) if self.stage == Stage::Insert => {
+                self.stage = Stage::Contact;
+                ctx.status = SiloStatus::Joining;
+                ctx.tell(Notice::Joining { silo: ctx.me, version: ctx.version() });
+                ctx.timers.set(Timer::Join, ctx.mono());
+                Step::Nothing
+            }
+            (Action::Join(_), Answer::Applied { .. } | Answer::Moot) if self.stage == Stage::Failing => {
+                // It landed after I had given up.
+                ctx.status = SiloStatus::Joining;
+                writer.submit(ctx, Action::Leave { silo: ctx.me });
+                Step::Nothing
+            }
+            (Action::Join(_), Answer::Refused(refusal)) => {
+                if self.stage == Stage::Failing {
+                    return self.give_up();
+                }
+                let error = match refusal {
+                    Refusal::Superseded(newer) => JoinError::Superseded { newer: *newer },
+                    other => JoinError::Refused(other.clone()),
+                };
+                self.fail(ctx, error)
+            }
+            (Action::BecomeActive { .. }, Answer::Applied { .. } | Answer::Moot) if self.stage == Stage::Contact => {
+                self.stage = Stage::Done;
+                self.contacts.clear();
+                ctx.timers.clear(Timer::Join);
+                ctx.timers.clear(Timer::JoinDeadline);
+                ctx.timers.clear(Timer::JoinProgress);
+                Step::Nothing
+            }
+            (Action::BecomeActive { .. }, Answer::Refused(_)) => {
+                writer.want_read(false);
+                Step::Nothing
+            }
+            (Action::Leave { .. }, Answer::Applied { .. } | Answer::Moot | Answer::Refused(_)) if self.stage == Stage::Failing => {
+                self.give_up()
+            }
+            _ => Step::Nothing,
+        }
+    }
+
+    pub(crate) fn give_up(&mut self) -> Step {
+        self.stage = Stage::Done;
+        Step::Failed(self.failure.take().unwrap_or(JoinError::Stopped))
+    }
+
+    /// Ends the join; if my row is in, or may be, it is ended first.
+    pub(crate) fn fail(&mut self, ctx: &mut Ctx, error: JoinError) -> Step {
+        self.failure.get_or_insert(error);
+        let row_may_be_in = matches!(self.stage, Stage::Insert | Stage::Contact | Stage::Failing);
+        ctx.timers.clear(Timer::JoinProgress);
+        if !row_may_be_in {
+            return self.give_up();
+        }
+        self.stage = Stage::Failing;
+        ctx.set_timer(Timer::JoinDeadline, ctx.config.leave_timeout.min(Duration::from_secs(10)));
+        Step::Nothing
+    }
+
+    pub(crate) fn on_deadline(&mut self, ctx: &mut Ctx, writer: &mut Writer, required: &BTreeSet<SiloAddress>) -> Step {
+        match self.stage {
+            Stage::Idle | Stage::Done => Step::Nothing,
+            Stage::Failing => self.give_up(),
+            _ => {
+                let error = self.verdict(ctx, required);
+                let step = self.fail(ctx, error);
+                self.end_row(ctx, writer);
+                step
+            }
+        }
+    }
+
+    /// Once the join has failed: take my row back, whatever became of it.
+    pub(crate) fn end_row(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
+        if self.stage == Stage::Failing {
+            writer.withdraw(|a| matches!(a, Action::BecomeActive { .. }));
+            if ctx.status == SiloStatus::Joining && !writer.has(|a| matches!(a, Action::Leave { .. })) {
+                writer.submit(ctx, Action::Leave { silo: ctx.me });
+            }
+        }
+    }
+
+    fn verdict(&self, ctx: &Ctx, required: &BTreeSet<SiloAddress>) -> JoinError {
+        let elapsed = ctx.mono().since(self.began);
+        match (&self.stage, &self.last_table_error) {
+            (Stage::MeetMyself, _) => self.nobody_home(ctx),
+            (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => JoinError::Table(TableErrorText(e.clone())),
+            _ => {
+                let unreached = self.unreached(required);
+                if unreached.is_empty() {
+                    JoinError::TimedOut { elapsed, waiting_for: self.waiting_for(&unreached) }
+                } else {
+                    JoinError::Unreachable { elapsed, unreached }
+                }
+            }
+        }
+    }
+
+    fn nobody_home(&self, ctx: &Ctx) -> JoinError {
+        let reason = self.last_error.clone().unwrap_or_else(|| "no answer".to_owned());
+        JoinError::NotReachableByMyself { endpoint: ctx.identity.advertise, reason }
+    }
+
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, writer: &mut Writer, required: &BTreeSet<SiloAddress>) -> Step {
+        match self.stage {
+            Stage::MeetMyself => {
+                if ctx.mono().since(self.began) >= ctx.config.failure_window() {
+                    let error = self.nobody_home(ctx);
+                    return self.fail(ctx, error);
+                }
+                self.meet_myself(ctx);
+            }
+            Stage::Initialize => self.initialize(ctx),
+            Stage::WatchAddress { .. } => {
+                let body = Message::Identify { nonce: self.nonce };
+                ctx.dial_afresh(ctx.identity.advertise, None, body);
+                writer.want_read(false);
+                let retry = retry_period(&ctx.config);
+                ctx.set_timer(Timer::Join, retry);
+            }
+            Stage::Contact => {
+                self.contact(ctx, required);
+                let retry = retry_period(&ctx.config);
+                ctx.set_timer(Timer::Join, retry);
+            }
+            _ => {}
+        }
+        Step::Nothing
+    }
+
+    /// Tries everybody who is not reached yet, other joiners too, though those hold nobody up.
+    fn contact(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>) {
+        let joiners =
+            ctx.view.iter().flat_map(|v| v.members()).filter(|e| e.status == SiloStatus::Joining && e.address != ctx.me).map(|e| e.address);
+        let wanted: BTreeSet<SiloAddress> = required.iter().copied().chain(joiners).collect();
+        for silo in wanted {
+            let fresh = ctx.random();
+            let contact = self.contacts.entry(silo).or_insert_with(|| Contact { nonce: fresh, ..Contact::default() });
+            let (nonce, answers, dials) = (contact.nonce, contact.answers, contact.dials);
+            if !answers {
+                ctx.send_to(silo, Message::Probe { nonce });
+            }
+            if !dials {
+                ctx.send_to(silo, Message::DialMe { nonce, endpoint: ctx.identity.advertise });
+            }
+        }
+    }
+
+    pub(crate) fn on_ack(&mut self, from: SiloAddress, nonce: u64) -> bool {
+        match self.contacts.get_mut(&from).filter(|c| c.nonce == nonce) {
+            Some(contact) => {
+                contact.answers = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn on_dial_back(&mut self, from: SiloAddress, nonce: u64) {
+        if let Some(contact) = self.contacts.get_mut(&from).filter(|c| c.nonce == nonce) {
+            contact.dials = true;
+        }
+    }
+
+    /// Everybody whom I must reach: the Active silos that are not stale. `stale` is my own judgement of heartbeats.
+    pub(crate) fn required(
+        &self,
+        ctx: &Ctx,
+        stale: &BTreeSet<SiloAddress>,
+        last_beat: &BTreeMap<SiloAddress, crate::WallTime>,
+    ) -> BTreeSet<SiloAddress> {
+        let abandoned = |s: &SiloAddress| {
+            let answers = self.contacts.get(s).is_some_and(|c| c.answers);
+            !answers && last_beat.get(s).is_some_and(|at| ctx.now.wall.since(*at) > ABANDONED)
+        };
+        ctx.members
+            .active
+            .iter()
+            .filter(|s| **s != ctx.me && !s.same_endpoint(&ctx.me) && !stale.contains(s) && !abandoned(s))
+            .copied()
+            .collect()
+    }
+
+    /// Becomes Active when nobody is missing.
+    pub(crate) fn poll(&mut self, ctx: &mut Ctx, writer: &mut Writer, required: &BTreeSet<SiloAddress>) {
+        if self.stage != Stage::Contact || writer.has(|a| matches!(a, Action::BecomeActive { .. })) {
+            return;
+        }
+        if self.unreached(required).is_empty() {
+            let contacted = self.contacts.iter().filter(|(_, c)| c.answers && c.dials).map(|(s, _)| *s).collect();
+            writer.submit(ctx, Action::BecomeActive { silo: ctx.me, contacted });
+        }
+    }
+
+    fn unreached(&self, required: &BTreeSet<SiloAddress>) -> Vec<Unreached> {
+        required
+            .iter()
+            .filter_map(|s| {
+                let c = self.contacts.get(s);
+                let (i_reach_it, it_reaches_me) = (c.is_some_and(|c| c.answers), c.is_some_and(|c| c.dials));
+                let last_error = c.and_then(|c| c.error.clone());
+                (!(i_reach_it && it_reaches_me)).then_some(Unreached { silo: *s, i_reach_it, it_reaches_me, last_error })
+            })
+            .collect()
+    }
+
+    fn waiting_for(&self, unreached: &[Unreached]) -> String {
+        match (&self.stage, &self.last_table_error) {
+            (Stage::MeetMyself, _) => "an answer from my own advertised address".to_owned(),
+            (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => format!("the membership table ({e})"),
+            (Stage::Initialize | Stage::FirstRead | Stage::Insert, None) => "the membership table".to_owned(),
+            (Stage::WatchAddress { .. }, _) => "an older silo of another host at my address to beat or not".to_owned(),
+            (Stage::Failing, _) => "my row to be ended".to_owned(),
+            _ if unreached.is_empty() => "the commit that makes me Active".to_owned(),
+            _ => format!("two-way contact with {} Active silos", unreached.len()),
+        }
+    }
+
+    pub(crate) fn on_progress_timer(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>) {
+        if self.is_joining() {
+            let unreached = if self.stage == Stage::Contact { self.unreached(required) } else { Vec::new() };
+            let waiting_for = self.waiting_for(&unreached);
+            ctx.tell(Notice::JoinProgress(JoinProgress { elapsed: ctx.mono().since(self.began), waiting_for, unreached }));
+            ctx.set_timer(Timer::JoinProgress, PROGRESS_PERIOD);
+        }
+    }
+
+    /// Whether staleness decides about my join, so that heartbeats should be read often.
+    pub(crate) fn waits(&self, required: &BTreeSet<SiloAddress>) -> bool {
+        self.stage == Stage::Contact && !self.unreached(required).is_empty()
+    }
+}

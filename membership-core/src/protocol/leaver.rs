@@ -1,0 +1,102 @@
+//! The way out: ShuttingDown is published, the application drains, the row ends as `left`. Bounded in time, also with the table down.
+
+use super::context::Ctx;
+use super::io::Notice;
+use super::timers::Timer;
+use super::writer::Writer;
+use crate::SiloStatus;
+use crate::intent::{Action, Answer};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Staying,
+    /// ShuttingDown is on its way.
+    Announcing,
+    /// The application drains.
+    Draining,
+    /// The end is on its way.
+    Ending,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Leaver {
+    stage: Stage,
+    finish: bool,
+}
+
+impl Leaver {
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.stage != Stage::Staying
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.stage == Stage::Ending
+    }
+
+    pub(crate) fn begin(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
+        if self.stage == Stage::Staying {
+            self.stage = Stage::Announcing;
+            writer.submit(ctx, Action::BeginShutdown { silo: ctx.me, fast: false });
+            ctx.set_timer(Timer::Leave, ctx.config.leave_timeout / 2);
+        }
+    }
+
+    pub(crate) fn finish(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
+        match self.stage {
+            Stage::Staying | Stage::Announcing => {
+                self.begin(ctx, writer);
+                self.finish = true;
+            }
+            Stage::Draining => self.end(ctx, writer),
+            Stage::Ending => {}
+        }
+    }
+
+    pub(crate) fn stop(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
+        if self.stage != Stage::Ending {
+            writer.submit(ctx, Action::BeginShutdown { silo: ctx.me, fast: true });
+            self.end(ctx, writer);
+        }
+    }
+
+    fn end(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
+        self.stage = Stage::Ending;
+        writer.submit(ctx, Action::Leave { silo: ctx.me });
+        ctx.set_timer(Timer::Leave, ctx.config.leave_timeout);
+    }
+
+    pub(crate) fn on_answer(&mut self, ctx: &mut Ctx, writer: &mut Writer, action: &Action, answer: &Answer) {
+        if let (Action::BeginShutdown { .. }, Stage::Announcing) = (action, self.stage) {
+            let version = match answer {
+                Answer::Applied { version } => Some(*version),
+                _ => None,
+            };
+            self.announced(ctx, writer, version);
+        }
+    }
+
+    fn announced(&mut self, ctx: &mut Ctx, writer: &mut Writer, version: Option<u64>) {
+        self.stage = Stage::Draining;
+        if matches!(ctx.status, SiloStatus::Active | SiloStatus::Joining) {
+            ctx.status = SiloStatus::ShuttingDown;
+        }
+        ctx.timers.clear(Timer::Leave);
+        ctx.tell(Notice::LeaveBegun { version });
+        if self.finish {
+            self.end(ctx, writer);
+        }
+    }
+
+    /// True when the time is up and the silo goes without its row saying so.
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, writer: &mut Writer) -> bool {
+        match self.stage {
+            Stage::Announcing => {
+                self.announced(ctx, writer, None);
+                false
+            }
+            Stage::Ending => true,
+            Stage::Staying | Stage::Draining => false,
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! The one machine made of the small ones: takes an input, lets due timers fire, and sees what there is to do next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::beater::Beater;
+use super::cleaner::Cleaner;
+use super::context::Ctx;
+use super::disseminator::Disseminator;
+use super::intermediary::Intermediary;
+use super::io::{Command, Effect, Input, JoinError, Notice, Observation, RequestId, TableState, Termination};
+use super::joiner::{Joiner, Step};
+use super::leaver::Leaver;
+use super::monitor::Monitor;
+use super::partition::PartitionCheck;
+use super::pause::{Length, Pause};
+use super::prober::Prober;
+use super::staleness::Staleness;
+use super::timers::Timer;
+use super::voter::{Sight, Voter};
+use super::writer::Writer;
+use super::{Health, Setup, rings};
+use crate::intent::{Action, Observed};
+use crate::{ClusterView, IntentId, MonoTime, Now, SiloAddress, SiloStatus, WallTime};
+
+/// Besides its ring successors a silo probes at most so many that others accuse.
+const MAX_ACCUSED_TARGETS: usize = 10;
+/// So many silos share the probing of each stale row.
+const STALE_SHARE: usize = 4;
+
+/// One silo's protocol: feed it inputs, carry out its effects.
+#[derive(Debug)]
+pub struct Protocol {
+    pub(super) ctx: Ctx,
+    pub(super) writer: Writer,
+    pub(super) joiner: Joiner,
+    pub(super) prober: Prober,
+    pub(super) intermediary: Intermediary,
+    pub(super) check: PartitionCheck,
+    pub(super) voter: Voter,
+    pub(super) staleness: Staleness,
+    pub(super) monitor: Monitor,
+    pub(super) disseminator: Disseminator,
+    pub(super) beater: Beater,
+    pub(super) leaver: Leaver,
+    pub(super) pause: Pause,
+    /// Silos whose heartbeat stands still and that do not answer, as of the last look.
+    pub(super) stale: BTreeSet<SiloAddress>,
+    /// The wall times of the last heartbeats read: for people, and for rows abandoned long ago.
+    pub(super) last_beats: BTreeMap<SiloAddress, WallTime>,
+    pub(super) evictions: BTreeMap<IntentId, RequestId>,
+    /// The view moved since targets were chosen.
+    pub(super) dirty: bool,
+    pub(super) published: Option<u64>,
+    pub(super) told_active: bool,
+    pub(super) settings_told: bool,
+    last_fast_read: Option<MonoTime>,
+    pub(super) ended: bool,
+}
+
+impl Protocol {
+    /// A silo that does nothing until [`Input::Start`].
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        Self {
+            ctx: Ctx::new(setup),
+            writer: Writer::default(),
+            joiner: Joiner::default(),
+            prober: Prober::default(),
+            intermediary: Intermediary::default(),
+            check: PartitionCheck::default(),
+            voter: Voter::default(),
+            staleness: Staleness::default(),
+            monitor: Monitor::default(),
+            disseminator: Disseminator::default(),
+            beater: Beater::default(),
+            leaver: Leaver::default(),
+            pause: Pause::default(),
+            stale: BTreeSet::new(),
+            last_beats: BTreeMap::new(),
+            evictions: BTreeMap::new(),
+            dirty: false,
+            published: None,
+            told_active: false,
+            settings_told: false,
+            last_fast_read: None,
+            ended: false,
+        }
+    }
+
+    /// Takes one input and appends the effects. Same seed, same inputs, same effects.
+    pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        if self.ended {
+            return;
+        }
+        self.ctx.now = now;
+        std::mem::swap(&mut self.ctx.out, effects);
+        self.notice_pause();
+        self.take(input);
+        while let Some(timer) = self.ctx.timers.pop_due(now.mono) {
+            if self.ended {
+                break;
+            }
+            self.fire(timer);
+        }
+        self.proceed();
+        std::mem::swap(&mut self.ctx.out, effects);
+    }
+
+    /// When to call [`handle`](Self::handle) with [`Input::Wake`], at the latest; none = only when something happens.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<MonoTime> {
+        if self.ended { None } else { self.ctx.timers.next() }
+    }
+
+    /// My address, once the epoch is decided.
+    #[must_use]
+    pub fn me(&self) -> Option<SiloAddress> {
+        (self.ctx.me.epoch() != 0).then_some(self.ctx.me)
+    }
+
+    /// Where I am in my life.
+    #[must_use]
+    pub fn status(&self) -> SiloStatus {
+        if self.ended { SiloStatus::Dead } else { self.ctx.status }
+    }
+
+    /// The view I act by; published if my row is in it.
+    #[must_use]
+    pub fn view(&self) -> Option<&ClusterView> {
+        self.ctx.view.as_ref()
+    }
+
+    /// How I feel.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health { score: self.monitor.score(), local: self.monitor.local() }
+    }
+
+    /// How the table answers.
+    #[must_use]
+    pub fn table_state(&self) -> TableState {
+        self.ctx.table.state
+    }
+
+    /// Whether I publish and write nothing after a long pause.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.ctx.suspended
+    }
+
+    /// Whether I have stopped for good.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.ended
+    }
+
+    fn notice_pause(&mut self) {
+        let now = self.ctx.mono();
+        let late = self.ctx.timers.next().map_or(Duration::ZERO, |due| now.since(due));
+        self.monitor.timers_late(now, late);
+        let length = Pause::judge(late, self.ctx.config.probe_timeout, self.ctx.failure_window());
+        if length == Length::None {
+            return;
+        }
+        self.ctx.observe(Observation::Paused(late));
+        self.pause.last_at = Some(now);
+        self.prober.void(&mut self.ctx);
+        self.prober.forget_misses();
+        self.check.void(&mut self.ctx);
+        self.intermediary.void(&mut self.ctx);
+        self.staleness.reset();
+        self.stale.clear();
+        self.voter.reset();
+        self.monitor.reset();
+        if length == Length::Long && self.ctx.status != SiloStatus::Created {
+            if !self.ctx.suspended {
+                self.ctx.suspended = true;
+                self.ctx.tell(Notice::Suspended(true));
+            }
+            self.pause.silent = true;
+            self.writer.abandon();
+            self.writer.read_now();
+            // Before anything else: the read is the first effect.
+            self.pump();
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Start => {
+                if self.ctx.status == SiloStatus::Created && !self.joiner.is_joining() {
+                    self.tick();
+                    self.joiner.start(&mut self.ctx);
+                }
+            }
+            Input::Wake => {}
+            Input::Message { link, header, body } => self.receive(link, &header, &body),
+            Input::SendFailed { to, reason } => self.joiner.on_send_failed(&self.ctx, to, &reason),
+            Input::Heard { from, asked } => self.prober.on_evidence(&self.ctx, from, asked),
+            Input::Initialized { call, result } => {
+                let step = self.joiner.on_initialized(&mut self.ctx, &mut self.writer, call, result);
+                self.step(step);
+            }
+            Input::Read { call, result } => {
+                let outcomes = self.writer.on_read(&mut self.ctx, call, result);
+                self.settle(outcomes);
+            }
+            Input::Committed { call, result } => {
+                let outcomes = self.writer.on_committed(&mut self.ctx, call, result);
+                self.settle(outcomes);
+            }
+            Input::HeartbeatWritten { call, result } => self.heartbeat_written(call, result),
+            Input::ExecutorLag(lag) => self.monitor.executor_lag(self.ctx.now.mono, lag),
+            Input::Hint => self.writer.want_read(false),
+            Input::Command(command) => self.command(command),
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        let joining = self.joiner.is_joining() || self.ctx.status == SiloStatus::Created;
+        match command {
+            Command::BeginLeave | Command::FinishLeave | Command::Stop if joining => {
+                let step = self.joiner.fail(&mut self.ctx, JoinError::Stopped);
+                self.joiner.end_row(&mut self.ctx, &mut self.writer);
+                self.step(step);
+            }
+            Command::BeginLeave => self.leaver.begin(&mut self.ctx, &mut self.writer),
+            Command::FinishLeave => self.leaver.finish(&mut self.ctx, &mut self.writer),
+            Command::Stop => self.leaver.stop(&mut self.ctx, &mut self.writer),
+            Command::Evict { request, silo, reason } => {
+                let by = self.ctx.me.to_string();
+                let id = self.writer.submit(&mut self.ctx, Action::Evict { silo, by, reason });
+                self.evictions.insert(id, request);
+            }
+            Command::Refresh { request, at_least } => {
+                let version = self.ctx.version();
+                if self.ctx.view.is_some() && at_least.is_some_and(|v| version >= v) {
+                    self.ctx.tell(Notice::Refreshed { request, result: Ok(version) });
+                } else {
+                    self.writer.refresh(request);
+                }
+            }
+        }
+    }
+
+    /// A step of the join that may have ended everything.
+    pub(super) fn step(&mut self, step: Step) {
+        if let Step::Failed(error) = step {
+            self.end(Termination::JoinFailed(error));
+        } else if self.joiner.is_failing() {
+            self.joiner.end_row(&mut self.ctx, &mut self.writer);
+        }
+    }
+
+    fn fire(&mut self, timer: Timer) {
+        let stretch = self.monitor.stretch();
+        match timer {
+            Timer::Tick => self.tick(),
+            Timer::Heartbeat => self.beater.on_timer(&mut self.ctx),
+            Timer::Refresh => {
+                self.writer.want_read(false);
+                self.arm_refresh();
+            }
+            Timer::FastRead => {
+                self.last_fast_read = Some(self.ctx.now.mono);
+                if !self.ctx.table_changed() {
+                    self.writer.want_read(false);
+                }
+            }
+            Timer::Writer => {}
+            Timer::Join => {
+                let required = self.required();
+                let step = self.joiner.on_timer(&mut self.ctx, &mut self.writer, &required);
+                self.step(step);
+            }
+            Timer::JoinDeadline => {
+                let required = self.required();
+                let step = self.joiner.on_deadline(&mut self.ctx, &mut self.writer, &required);
+                self.step(step);
+            }
+            Timer::JoinProgress => {
+                let required = self.required();
+                self.joiner.on_progress_timer(&mut self.ctx, &required);
+            }
+            Timer::Probe(silo) => self.prober.on_timer(&mut self.ctx, silo, stretch),
+            Timer::Round(key) => {
+                let alive = self.intermediary.suspect(key).and_then(|s| self.prober.last_sign(&s));
+                self.intermediary.on_timer(&mut self.ctx, key, alive, self.monitor.score(), self.monitor.local());
+            }
+            Timer::Check => self.check.on_timer(&mut self.ctx),
+            Timer::Leave => {
+                if self.leaver.on_timer(&mut self.ctx, &mut self.writer) {
+                    self.end(Termination::Left { clean: false });
+                }
+            }
+            Timer::Clean => Cleaner::on_timer(&mut self.ctx, &mut self.writer),
+        }
+    }
+
+    /// Often enough to notice a pause that is longer than a probe timeout, and to judge health and staleness anew.
+    fn tick(&mut self) {
+        let period = (self.ctx.config.probe_timeout / 5).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        self.ctx.set_timer(Timer::Tick, period);
+        if self.ctx.status == SiloStatus::Created {
+            return;
+        }
+        let accusers = self.accusers();
+        let (targets, last) = (self.prober.targets(), self.prober.last_answer());
+        self.monitor.update(&mut self.ctx, targets, last, &accusers);
+        self.judge_staleness();
+    }
+
+    pub(super) fn arm_refresh(&mut self) {
+        let period = self.ctx.config.table_refresh_period;
+        let jitter = self.ctx.jitter(period / 5);
+        self.ctx.set_timer(Timer::Refresh, period - period / 10 + jitter);
+    }
+
+    /// Active silos with a fresh vote against me.
+    fn accusers(&self) -> Vec<SiloAddress> {
+        let expiration = self.ctx.settings().death_vote_expiration;
+        let now = self.ctx.mono();
+        let entry = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me));
+        let fresh =
+            |accuser: &SiloAddress| self.ctx.first_seen.get(&(self.ctx.me, *accuser)).is_some_and(|(_, at)| now.since(*at) < expiration);
+        let active = |s: &SiloAddress| self.ctx.members.active.binary_search(s).is_ok();
+        entry.map(|e| e.suspicions.iter().map(|s| s.accuser).filter(|a| active(a) && fresh(a)).collect()).unwrap_or_default()
+    }
+
+    pub(super) fn judge_staleness(&mut self) {
+        let settings = self.ctx.settings();
+        let now = self.ctx.mono();
+        let stale: BTreeSet<SiloAddress> = self
+            .ctx
+            .members
+            .alive
+            .iter()
+            .filter(|s| {
+                **s != self.ctx.me
+                    && self.staleness.stands_still(s, now, &settings)
+                    && !self.prober.answered_within(s, now, settings.failure_window)
+            })
+            .copied()
+            .collect();
+        if stale != self.stale {
+            self.stale = stale;
+            self.dirty = true;
+        }
+    }
+
+    pub(super) fn required(&self) -> BTreeSet<SiloAddress> {
+        self.joiner.required(&self.ctx, &self.stale, &self.last_beats)
+    }
+
+    /// What there is to do after every input.
+    fn proceed(&mut self) {
+        for _ in 0..8 {
+            if self.ended {
+                return;
+            }
+            if self.dirty {
+                self.dirty = false;
+                self.retarget();
+            }
+            if !self.pump() {
+                break;
+            }
+        }
+        if self.ended {
+            return;
+        }
+        self.publish();
+        self.arm_fast_read();
+    }
+
+    fn sight(&self) -> Sight<'_> {
+        let (targets, last) = (self.prober.targets(), self.prober.last_answer());
+        Sight {
+            stale: &self.stale,
+            deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
+            score: self.monitor.score(),
+            local: self.monitor.local(),
+            stretch: self.monitor.stretch(),
+        }
+    }
+
+    /// Votes, joins and writes; true when something happened that may call for more.
+    pub(super) fn pump(&mut self) -> bool {
+        if let Some(verdict) = self.check.poll(&mut self.ctx) {
+            self.voter.on_verdict(&verdict);
+        }
+        let stale = self.stale.clone();
+        let (targets, last) = (self.prober.targets(), self.prober.last_answer());
+        let deaf = self.monitor.hears_nobody(&self.ctx, targets, last);
+        let (score, local, stretch) = (self.monitor.score(), self.monitor.local(), self.monitor.stretch());
+        let sight = Sight { stale: &stale, deaf, score, local, stretch };
+        self.voter.poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
+        if self.joiner.is_joining() {
+            let required = self.required();
+            self.joiner.poll(&mut self.ctx, &mut self.writer, &required);
+        }
+        let can_commit = self.writer.can_commit(&self.ctx);
+        let votes = if can_commit { self.voter.intents(&mut self.ctx, &self.prober, &sight) } else { Vec::new() };
+        let observed = if can_commit && (!votes.is_empty() || self.writer.has_queued()) {
+            let now = self.ctx.mono();
+            let window = self.ctx.failure_window();
+            let answered = self.prober.answered(now, window);
+            Observed { stale, answered, first_seen: self.ctx.first_seen.clone() }
+        } else {
+            Observed::default()
+        };
+        let outcomes = self.writer.pump(&mut self.ctx, votes, &observed);
+        if outcomes.is_empty() {
+            return false;
+        }
+        self.settle(outcomes);
+        true
+    }
+
+    /// Chooses whom to probe: ring successors, accused silos, and my share of the stale rows.
+    fn retarget(&mut self) {
+        self.voter.on_view(&self.ctx);
+        let mut targets = BTreeSet::new();
+        if self.ctx.is_active() {
+            let ctx = &self.ctx;
+            targets.extend(rings::successors(&ctx.me, &ctx.members.alive, ctx.config.num_probed_silos));
+            let expiration = ctx.settings().death_vote_expiration;
+            let now = ctx.mono();
+            let fresh = |s: &SiloAddress| {
+                ctx.first_seen
+                    .range((*s, min_silo())..)
+                    .take_while(|((suspect, _), _)| suspect == s)
+                    .any(|(_, (_, at))| now.since(*at) < expiration)
+            };
+            targets.extend(ctx.members.accused.iter().filter(|s| **s != ctx.me && fresh(s)).take(MAX_ACCUSED_TARGETS));
+            if !self.stale.is_empty() {
+                let live: Vec<SiloAddress> = ctx.members.active.iter().filter(|s| !self.stale.contains(s)).copied().collect();
+                targets.extend(self.stale.iter().filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE)));
+            }
+        }
+        self.prober.set_targets(&mut self.ctx, &targets);
+    }
+
+    fn arm_fast_read(&mut self) {
+        if self.ctx.timers.is_set(Timer::FastRead) || self.ctx.table_changed() {
+            return;
+        }
+        let waits = self.joiner.is_joining() && self.joiner.waits(&self.required());
+        if waits || self.voter.waits_for_staleness(&self.ctx, &self.prober, &self.sight()) {
+            let period = self.ctx.heartbeat_period() / 2;
+            let at = self.last_fast_read.map_or(self.ctx.mono(), |t| t + period).max(self.ctx.mono());
+            self.ctx.timers.set(Timer::FastRead, at);
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.ctx.suspended || self.ctx.status == SiloStatus::Created {
+            return;
+        }
+        let Some(view) = &self.ctx.view else { return };
+        if self.published.is_none_or(|v| view.version() > v) {
+            self.published = Some(view.version());
+            let view = view.clone();
+            self.ctx.out.push(Effect::Publish(view));
+        }
+        if self.ctx.is_active() && !self.told_active {
+            self.told_active = true;
+            let version = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me)).and_then(|e| e.active_since).unwrap_or(0);
+            self.ctx.tell(Notice::Active { version });
+        }
+    }
+
+    /// The end: nothing is sent, written or published after this.
+    pub(super) fn end(&mut self, termination: Termination) {
+        if !self.ended {
+            self.ended = true;
+            self.ctx.out.push(Effect::Stop(termination));
+        }
+    }
+}
+
+fn min_silo() -> SiloAddress {
+    SiloAddress::new([0, 0, 0, 0].into(), 0, 0)
+}

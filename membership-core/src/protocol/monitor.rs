@@ -1,0 +1,99 @@
+//! Am I the sick one? A score from 0 (healthy) to 8, after Lifeguard (Dadgar et al., 2017).
+//!
+//! Local reasons (my own executor or timers are late) forbid accusing anybody. All reasons together stretch my timeouts.
+
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::io::Observation;
+use crate::{MonoTime, SiloAddress};
+
+/// The score never rises above this.
+pub(crate) const MAX_SCORE: u8 = 8;
+/// An executor that runs a due task later than this is sick.
+const EXECUTOR_LAG_LIMIT: Duration = Duration::from_secs(1);
+/// So are timers that fire later than this.
+const LATE_TIMER_LIMIT: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Default)]
+pub(crate) struct Monitor {
+    executor_late: Option<MonoTime>,
+    timer_late: Option<MonoTime>,
+    last_probe_received: Option<MonoTime>,
+    /// Since when I am Active and there are enough others for silence to mean something.
+    watching_since: Option<MonoTime>,
+    targets_since: Option<MonoTime>,
+    score: u8,
+    local: u8,
+}
+
+impl Monitor {
+    pub(crate) fn score(&self) -> u8 {
+        self.score
+    }
+
+    pub(crate) fn local(&self) -> u8 {
+        self.local
+    }
+
+    pub(crate) fn executor_lag(&mut self, now: MonoTime, lag: Duration) {
+        if lag > EXECUTOR_LAG_LIMIT {
+            self.executor_late = Some(now);
+        }
+    }
+
+    pub(crate) fn timers_late(&mut self, now: MonoTime, late: Duration) {
+        if late > LATE_TIMER_LIMIT {
+            self.timer_late = Some(now);
+        }
+    }
+
+    pub(crate) fn probe_received(&mut self, now: MonoTime) {
+        self.last_probe_received = Some(now);
+    }
+
+    /// After a pause silence proves nothing.
+    pub(crate) fn reset(&mut self) {
+        self.watching_since = None;
+        self.targets_since = None;
+    }
+
+    /// Silence of *everybody* I probe: then only the table's word against a silo counts.
+    pub(crate) fn hears_nobody(&self, ctx: &Ctx, targets: usize, last_answer: Option<MonoTime>) -> bool {
+        targets >= 2 && last_answer.is_none_or(|t| ctx.mono().since(t) > ctx.failure_window())
+    }
+
+    /// Looks at everything anew. `accusers` = Active silos with a fresh vote against me.
+    pub(crate) fn update(&mut self, ctx: &mut Ctx, targets: usize, last_answer: Option<MonoTime>, accusers: &[SiloAddress]) {
+        let now = ctx.mono();
+        let window = ctx.failure_window();
+        let recent = |t: Option<MonoTime>| t.is_some_and(|t| now.since(t) <= window);
+        let local = u8::from(recent(self.executor_late)) + u8::from(recent(self.timer_late));
+        let mut score = u32::from(local);
+        if ctx.status != crate::SiloStatus::Joining && !ctx.is_active() {
+            score += u32::from(MAX_SCORE);
+        }
+        score += u32::try_from(accusers.len()).unwrap_or(u32::MAX);
+        let since = |cond: bool, at: &mut Option<MonoTime>| {
+            if cond { at.get_or_insert(now).to_owned() } else { at.take().map_or(now, |_| now) }
+        };
+        let probing = since(targets >= 2, &mut self.targets_since);
+        if now.since(probing) > window && self.hears_nobody(ctx, targets, last_answer) {
+            score += 1;
+        }
+        let watched = since(ctx.is_active() && ctx.members.active.len() >= 3, &mut self.watching_since);
+        if now.since(watched) > window && !recent(self.last_probe_received) {
+            score += 1;
+        }
+        let score = u8::try_from(score.min(u32::from(MAX_SCORE))).unwrap_or(MAX_SCORE);
+        if (score, local) != (self.score, self.local) {
+            (self.score, self.local) = (score, local);
+            ctx.observe(Observation::Health { score, local });
+        }
+    }
+
+    /// Timeouts are stretched by this factor.
+    pub(crate) fn stretch(&self) -> u32 {
+        1 + u32::from(self.score)
+    }
+}

@@ -1,0 +1,327 @@
+//! Probes other silos, one small record each: misses, timeouts, the indirect last miss, and what counts as a suspicion.
+//!
+//! It never writes and never votes; it says whom it would vote against now, and since when it knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::estimator::Estimator;
+use super::io::Observation;
+use super::message::{IndirectOutcome, Message};
+use super::timers::Timer;
+use crate::{Evidence, Grounds, MonoTime, SiloAddress, Suspicion, WallTime};
+
+/// Fresh evidence of life holds back at most so many votes in a row.
+pub(crate) const MAX_SUPPRESSED: u32 = 3;
+
+#[derive(Debug)]
+struct Flight {
+    nonce: u64,
+    began: MonoTime,
+    timeout: Duration,
+    /// The intermediary, for an indirect probe.
+    via: Option<SiloAddress>,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    estimator: Estimator,
+    flight: Option<Flight>,
+    misses: u32,
+    /// The last probe that failed: when it began (mine), its timeout, and my clock when it had failed.
+    failed: Option<(MonoTime, Duration, WallTime)>,
+    failed_at: Option<MonoTime>,
+    last_answer: Option<(MonoTime, WallTime)>,
+    /// When the question was sent whose answer came last, on whatever connection.
+    asked: Option<MonoTime>,
+    consent: Option<Suspicion>,
+    suppressed: u32,
+    /// Still probed.
+    wanted: bool,
+}
+
+/// Somebody I would vote against now.
+#[derive(Debug, Clone)]
+pub(crate) struct Suspect {
+    pub(crate) silo: SiloAddress,
+    pub(crate) mine: Suspicion,
+    pub(crate) consent: Option<Suspicion>,
+    /// When the last probe failed, by my clock.
+    pub(crate) failed_at: MonoTime,
+    /// How long one probe of it takes at present.
+    pub(crate) period: Duration,
+    /// It answered something that was asked after that probe began.
+    pub(crate) evidence_of_life: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Prober {
+    peers: BTreeMap<SiloAddress, Peer>,
+    /// Intermediaries that kept silent or did not know, and until when they are not asked.
+    excluded: BTreeMap<SiloAddress, MonoTime>,
+    last_answer: Option<MonoTime>,
+}
+
+impl Prober {
+    /// Probes exactly these from now on. What is known of a silo that is probed again later is kept while it is alive.
+    pub(crate) fn set_targets(&mut self, ctx: &mut Ctx, targets: &BTreeSet<SiloAddress>) {
+        let alive: BTreeSet<SiloAddress> = ctx.members.alive.iter().copied().collect();
+        for silo in self.peers.keys().filter(|s| !alive.contains(s)) {
+            ctx.timers.clear(Timer::Probe(*silo));
+        }
+        self.peers.retain(|s, _| alive.contains(s));
+        self.excluded.retain(|s, _| alive.contains(s));
+        for (silo, peer) in &mut self.peers {
+            if peer.wanted && !targets.contains(silo) {
+                peer.wanted = false;
+                peer.flight = None;
+                peer.misses = 0;
+                peer.consent = None;
+                ctx.timers.clear(Timer::Probe(*silo));
+            }
+        }
+        for silo in targets {
+            let peer = self.peers.entry(*silo).or_default();
+            if !peer.wanted {
+                peer.wanted = true;
+                let delay = ctx.jitter(ctx.config.probe_timeout);
+                ctx.set_timer(Timer::Probe(*silo), delay);
+            }
+        }
+    }
+
+    pub(crate) fn targets(&self) -> usize {
+        self.peers.values().filter(|p| p.wanted).count()
+    }
+
+    /// When anybody answered a probe last.
+    pub(crate) fn last_answer(&self) -> Option<MonoTime> {
+        self.last_answer
+    }
+
+    /// When this silo answered last.
+    pub(crate) fn answered_at(&self, silo: &SiloAddress) -> Option<MonoTime> {
+        self.peers.get(silo).and_then(|p| p.last_answer).map(|(t, _)| t)
+    }
+
+    /// When this silo gave me a sign of life last, by both my clocks.
+    pub(crate) fn last_sign(&self, silo: &SiloAddress) -> Option<(MonoTime, WallTime)> {
+        self.peers.get(silo).and_then(|p| p.last_answer)
+    }
+
+    /// Everybody who answered within a window.
+    pub(crate) fn answered(&self, now: MonoTime, window: Duration) -> BTreeSet<SiloAddress> {
+        self.peers.iter().filter(|(_, p)| p.last_answer.is_some_and(|(t, _)| now.since(t) <= window)).map(|(s, _)| *s).collect()
+    }
+
+    pub(crate) fn answered_within(&self, silo: &SiloAddress, now: MonoTime, window: Duration) -> bool {
+        self.answered_at(silo).is_some_and(|t| now.since(t) <= window)
+    }
+
+    /// Starts all counters again: the network or the table was away for everybody.
+    pub(crate) fn forget_misses(&mut self) {
+        for peer in self.peers.values_mut() {
+            peer.misses = 0;
+            peer.consent = None;
+            peer.failed = None;
+            peer.failed_at = None;
+        }
+    }
+
+    /// Probes in flight prove nothing: I was paused. They start again.
+    pub(crate) fn void(&mut self, ctx: &mut Ctx) {
+        for (silo, peer) in &mut self.peers {
+            peer.flight = None;
+            if peer.wanted {
+                let delay = ctx.jitter(ctx.config.probe_timeout);
+                ctx.set_timer(Timer::Probe(*silo), delay);
+            }
+        }
+    }
+
+    fn timeout(peer: &Peer, ctx: &Ctx, stretch: u32) -> Duration {
+        let c = &ctx.config;
+        (peer.estimator.timeout(c.probe_timeout).max(c.min_probe_timeout) * stretch).min(c.max_probe_timeout)
+    }
+
+    /// The timer of one peer fired: its probe has timed out, or the next one is due.
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, stretch: u32) {
+        let now = ctx.mono();
+        let Some(peer) = self.peers.get_mut(&silo).filter(|p| p.wanted) else { return };
+        if let Some(flight) = peer.flight.take() {
+            match flight.via {
+                // The intermediary kept silent: no miss, but it is not asked again soon.
+                Some(via) => {
+                    self.excluded.insert(via, now + ctx.failure_window() * 2);
+                }
+                None => Self::miss(peer, ctx, silo, &flight, false),
+            }
+        }
+        let limit = ctx.config.num_missed_probes_limit;
+        let Some(peer) = self.peers.get(&silo) else { return };
+        let indirect = peer.misses + 1 == limit;
+        let timeout = Self::timeout(peer, ctx, stretch);
+        let via = if indirect { self.intermediary(ctx, &silo) } else { None };
+        let nonce = ctx.random();
+        match via {
+            Some(via) => {
+                ctx.send_to(via, Message::IndirectProbe { round: nonce, suspect: silo, timeout });
+                ctx.set_timer(Timer::Probe(silo), timeout * 5 / 2);
+            }
+            None => {
+                ctx.send_to(silo, Message::Probe { nonce });
+                ctx.set_timer(Timer::Probe(silo), timeout);
+            }
+        }
+        if let Some(peer) = self.peers.get_mut(&silo) {
+            peer.flight = Some(Flight { nonce, began: now, timeout, via });
+        }
+    }
+
+    fn miss(peer: &mut Peer, ctx: &mut Ctx, silo: SiloAddress, flight: &Flight, indirect: bool) {
+        peer.misses = peer.misses.saturating_add(1);
+        peer.failed = Some((flight.began, flight.timeout, ctx.now.wall));
+        peer.failed_at = Some(ctx.mono());
+        ctx.observe(Observation::ProbeMissed { peer: silo, misses: peer.misses, indirect });
+    }
+
+    /// A random Active silo that answered me within the failure window and was not found wanting lately.
+    fn intermediary(&self, ctx: &mut Ctx, suspect: &SiloAddress) -> Option<SiloAddress> {
+        let now = ctx.mono();
+        let window = ctx.failure_window();
+        let fit: Vec<SiloAddress> = ctx
+            .members
+            .active
+            .iter()
+            .filter(|s| {
+                **s != ctx.me
+                    && *s != suspect
+                    && !s.same_endpoint(suspect)
+                    && self.answered_within(s, now, window)
+                    && self.excluded.get(s).is_none_or(|until| *until <= now)
+            })
+            .copied()
+            .collect();
+        let i = ctx.below(fit.len());
+        fit.get(i).copied()
+    }
+
+    /// A probe was answered. True when it was one of mine.
+    pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
+        let now = ctx.mono();
+        let Some(peer) = self.peers.get_mut(&from) else { return false };
+        let Some(flight) = peer.flight.as_ref().filter(|f| f.nonce == nonce && f.via.is_none()) else { return false };
+        let round_trip = now.since(flight.began);
+        let next = (flight.began + flight.timeout).max(now);
+        peer.estimator.add(round_trip);
+        peer.asked = peer.asked.max(Some(flight.began));
+        peer.flight = None;
+        ctx.timers.set(Timer::Probe(from), next);
+        ctx.observe(Observation::ProbeAnswered { peer: from, round_trip });
+        self.alive(ctx, from);
+        true
+    }
+
+    /// A silo that answers a probe is alive: everything against it is void.
+    fn alive(&mut self, ctx: &Ctx, from: SiloAddress) {
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.misses = 0;
+            peer.consent = None;
+            peer.suppressed = 0;
+            peer.last_answer = Some((ctx.mono(), ctx.now.wall));
+            self.last_answer = Some(ctx.mono());
+        }
+    }
+
+    /// It answered something else that was sent at `asked`, on whatever connection.
+    pub(crate) fn on_evidence(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
+        if ctx.members.alive.binary_search(&from).is_ok() {
+            let peer = self.peers.entry(from).or_default();
+            peer.asked = peer.asked.max(Some(asked));
+            peer.last_answer = Some((ctx.mono(), ctx.now.wall));
+        }
+    }
+
+    /// The partition check reached it: nothing holds against it any more.
+    pub(crate) fn on_check_answer(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
+        self.on_evidence(ctx, from, asked);
+        self.alive(ctx, from);
+    }
+
+    /// The intermediary's word.
+    pub(crate) fn on_indirect(&mut self, ctx: &mut Ctx, from: SiloAddress, round: u64, outcome: &IndirectOutcome, stretch: u32) {
+        let found = self.peers.iter().find(|(_, p)| p.flight.as_ref().is_some_and(|f| f.nonce == round && f.via == Some(from)));
+        let Some(silo) = found.map(|(s, _)| *s) else { return };
+        let now = ctx.mono();
+        let Some(peer) = self.peers.get_mut(&silo) else { return };
+        let Some(flight) = peer.flight.take() else { return };
+        match outcome {
+            IndirectOutcome::Yes => {
+                peer.misses = 0;
+                peer.consent = None;
+                peer.suppressed = 0;
+            }
+            IndirectOutcome::No { consent } => {
+                peer.consent = consent.clone().filter(|c| c.accuser == from && c.accuser != silo).map(|mut c| {
+                    // Who wrote it down is mine to say, and so is the time: the intermediary's clock may be anywhere.
+                    c.evidence.via = Some(ctx.me);
+                    c.at = ctx.now.wall;
+                    c.grounds = Grounds::Silent;
+                    c
+                });
+                Self::miss(peer, ctx, silo, &flight, true);
+            }
+            IndirectOutcome::Unknown => {
+                self.excluded.insert(from, now + ctx.failure_window() * 2);
+            }
+        }
+        let Some(peer) = self.peers.get(&silo) else { return };
+        let wait = Self::timeout(peer, ctx, stretch);
+        ctx.timers.set(Timer::Probe(silo), (flight.began + wait).max(now));
+    }
+
+    /// How long one probe of this silo takes at present.
+    pub(crate) fn period(&self, ctx: &Ctx, silo: &SiloAddress, stretch: u32) -> Duration {
+        self.peers.get(silo).map_or(ctx.config.probe_timeout, |p| Self::timeout(p, ctx, stretch))
+    }
+
+    /// Everybody who has missed too many probes, as of now.
+    pub(crate) fn suspects(&self, ctx: &Ctx, health: u8, stretch: u32) -> Vec<Suspect> {
+        let limit = ctx.config.num_missed_probes_limit;
+        self.peers
+            .iter()
+            .filter(|(_, p)| p.wanted && p.misses >= limit)
+            .filter_map(|(silo, p)| {
+                let (began, timeout, wall) = p.failed?;
+                let evidence = Evidence {
+                    misses: p.misses,
+                    timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+                    last_answer: p.last_answer.map(|(_, w)| w),
+                    via: None,
+                    accuser_health: health,
+                    stale: false,
+                };
+                let mine = Suspicion { accuser: ctx.me, at: wall, grounds: Grounds::Silent, evidence, extra: crate::Extra::default() };
+                Some(Suspect {
+                    silo: *silo,
+                    mine,
+                    consent: p.consent.clone(),
+                    failed_at: p.failed_at?,
+                    period: Self::timeout(p, ctx, stretch),
+                    evidence_of_life: p.suppressed < MAX_SUPPRESSED && p.asked.is_some_and(|a| a > began),
+                })
+            })
+            .collect()
+    }
+
+    /// A vote was held back because of evidence of life.
+    pub(crate) fn suppressed(&mut self, silo: &SiloAddress) {
+        if let Some(p) = self.peers.get_mut(silo) {
+            p.suppressed += 1;
+            // Three more probes decide anew.
+            p.misses = 0;
+            p.consent = None;
+        }
+    }
+}

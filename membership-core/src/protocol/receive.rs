@@ -1,0 +1,146 @@
+//! What to do with a message: first whether to listen at all, then what it says.
+
+use super::disseminator::Call;
+use super::io::{LinkId, Observation};
+use super::machine::Protocol;
+use super::message::{Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
+use crate::SiloStatus;
+
+impl Protocol {
+    fn drop_message(&mut self, reason: &'static str) {
+        self.ctx.observe(Observation::Dropped { reason });
+    }
+
+    pub(super) fn receive(&mut self, link: LinkId, header: &Header, body: &Message) {
+        if header.cluster != self.ctx.fingerprint {
+            return self.drop_message("wrong_cluster");
+        }
+        if !(MIN_PROTOCOL_VERSION..=PROTOCOL_VERSION).contains(&header.protocol) {
+            return self.drop_message("wrong_protocol");
+        }
+        if header.instance == self.ctx.identity.instance {
+            return match body {
+                Message::Identify { nonce } => self.joiner.on_met_myself(&mut self.ctx, *nonce),
+                _ => self.drop_message("own_message"),
+            };
+        }
+        match body {
+            Message::Identify { nonce } => {
+                let silo = (self.ctx.me.epoch() != 0).then_some(self.ctx.me);
+                let (instance, host) = (self.ctx.identity.instance, self.ctx.identity.host_name.clone());
+                return self.ctx.reply(link, header.from, Message::Identity { nonce: *nonce, silo, instance, host });
+            }
+            Message::Identity { silo, instance, host, .. } => {
+                let step = self.joiner.on_identity(&mut self.ctx, *instance, *silo, host);
+                return self.step(step);
+            }
+            _ => {}
+        }
+        if self.ctx.me.epoch() == 0 {
+            return self.drop_message("not_joined");
+        }
+        if header.from.same_endpoint(&self.ctx.me) {
+            // Somebody else at my own address: only the table can say which of us is the younger.
+            let call = self.disseminator.read_once(&self.ctx);
+            self.obey(call);
+            return self.drop_message("same_address");
+        }
+        if header.to.is_some_and(|to| to != self.ctx.me) {
+            return match body {
+                Message::Probe { nonce } => self.ctx.reply(link, header.from, Message::NotMe { nonce: *nonce }),
+                _ => self.drop_message("not_me"),
+            };
+        }
+        let status = self.ctx.view.as_ref().and_then(|v| v.status(&header.from));
+        if status == Some(SiloStatus::Dead) && !matches!(body, Message::Farewell { .. }) {
+            return self.disseminator.on_dead_peer(&mut self.ctx, link, header.from);
+        }
+        self.listen(link, header, body);
+        if !self.ended && !matches!(body, Message::Delta(_) | Message::Farewell { .. }) {
+            let call = self.disseminator.on_peer_version(&mut self.ctx, link, header);
+            self.obey(call);
+        }
+    }
+
+    fn listen(&mut self, link: LinkId, header: &Header, body: &Message) {
+        let from = header.from;
+        let stretch = self.monitor.stretch();
+        match body {
+            Message::Probe { nonce } => {
+                self.monitor.probe_received(self.ctx.now.mono);
+                if self.pause.silent {
+                    self.pause.hold(link, from, *nonce);
+                } else if self.ctx.status != SiloStatus::Created {
+                    self.ctx.reply(link, from, Message::ProbeAck { nonce: *nonce });
+                }
+            }
+            Message::ProbeAck { nonce } => self.on_ack(header, *nonce),
+            Message::NotMe { .. } => {
+                let call = self.disseminator.read_once(&self.ctx);
+                self.obey(call);
+            }
+            Message::IndirectProbe { round, suspect, timeout } => {
+                let local = if self.ctx.suspended { 1 } else { self.monitor.local() };
+                self.intermediary.on_request(&mut self.ctx, from, link, *round, *suspect, *timeout, local);
+            }
+            Message::IndirectReply { round, outcome } => self.prober.on_indirect(&mut self.ctx, from, *round, outcome, stretch),
+            Message::DialMe { nonce, endpoint } => {
+                // Nobody is dialled on another's behalf.
+                if *endpoint == from.endpoint() && self.ctx.status != SiloStatus::Created {
+                    self.ctx.dial_afresh(*endpoint, Some(from), Message::DialBack { nonce: *nonce });
+                } else {
+                    self.drop_message("dial_elsewhere");
+                }
+            }
+            Message::DialBack { nonce } => self.joiner.on_dial_back(from, *nonce),
+            Message::AskDelta { table_id, have } => {
+                if !self.ctx.suspended {
+                    self.disseminator.on_ask(&mut self.ctx, link, from, *table_id, *have);
+                }
+            }
+            Message::Delta(delta) => self.on_delta(delta),
+            Message::Farewell { version, delta } => {
+                if let Some(delta) = delta {
+                    self.on_delta(delta);
+                }
+                if *version == 0 || *version > self.ctx.version() {
+                    let call = self.disseminator.read_once(&self.ctx);
+                    self.obey(call);
+                }
+            }
+            Message::YouAreDead { .. } => {
+                if self.ctx.status != SiloStatus::Created {
+                    let call = self.disseminator.read_once(&self.ctx);
+                    self.obey(call);
+                }
+            }
+            Message::Identify { .. } | Message::Identity { .. } => {}
+        }
+    }
+
+    fn on_ack(&mut self, header: &Header, nonce: u64) {
+        let from = header.from;
+        if self.prober.on_ack(&mut self.ctx, from, nonce) || self.joiner.on_ack(from, nonce) {
+            return;
+        }
+        if let Some(asked) = self.check.on_ack(from, nonce) {
+            self.prober.on_check_answer(&self.ctx, from, asked);
+        } else if let Some(asked) = self.intermediary.on_ack(&mut self.ctx, from, nonce) {
+            self.prober.on_evidence(&self.ctx, from, asked);
+        }
+    }
+
+    fn on_delta(&mut self, delta: &crate::Delta) {
+        let before = self.ctx.view.clone();
+        match self.disseminator.on_delta(&mut self.ctx, delta) {
+            Call::Adopted => self.adopted(before.as_ref(), super::gate::Source::Message),
+            call => self.obey(call),
+        }
+    }
+
+    fn obey(&mut self, call: Call) {
+        if call == Call::Read {
+            self.writer.want_read(true);
+        }
+    }
+}

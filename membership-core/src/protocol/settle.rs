@@ -1,0 +1,251 @@
+//! What the table's answers mean for the rest of the machine.
+
+use super::cleaner::Cleaner;
+use super::gate::{self, Passage, Source};
+use super::io::{CallId, DeclaredDead, JoinError, Notice, Observation, TableState, Termination};
+use super::machine::Protocol;
+use super::timers::Timer;
+use super::writer::Outcome;
+use crate::intent::{Action, Answer, Intent};
+use crate::{
+    CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, ReadAnswer, SiloStatus, Snapshot, TableError, TableErrorKind,
+};
+
+impl Protocol {
+    pub(super) fn settle(&mut self, outcomes: Vec<Outcome>) {
+        for outcome in outcomes {
+            if self.ended {
+                return;
+            }
+            match outcome {
+                Outcome::Contact(sent) => {
+                    self.ctx.confirm(sent);
+                    self.table_answers();
+                }
+                Outcome::Read { sent, answer } => self.on_read(sent, *answer),
+                Outcome::Made(snapshot) => self.adopt(*snapshot, Source::Commit),
+                Outcome::Answered(intent, answer) => self.on_answer(&intent, &answer),
+                Outcome::Refreshed(request, result) => {
+                    let result = result.map(|()| self.ctx.version());
+                    self.ctx.tell(Notice::Refreshed { request, result });
+                }
+                Outcome::Failed(sent, error) => self.on_failure(sent, error),
+            }
+        }
+    }
+
+    fn on_read(&mut self, sent: MonoTime, answer: ReadAnswer) {
+        let heartbeats = match answer {
+            ReadAnswer::Snapshot { snapshot, heartbeats } => {
+                self.adopt(snapshot, Source::Read);
+                heartbeats
+            }
+            ReadAnswer::Unchanged { heartbeats } => heartbeats,
+        };
+        if self.ended || self.ctx.table_changed() {
+            self.end_silence();
+            return;
+        }
+        if self.ctx.suspended && self.pause.last_at.is_none_or(|at| sent >= at) {
+            self.ctx.suspended = false;
+            self.ctx.tell(Notice::Suspended(false));
+            self.end_silence();
+        }
+        if let Some(heartbeats) = &heartbeats {
+            self.on_heartbeats(sent, heartbeats);
+        }
+        if !self.ctx.timers.is_set(Timer::Refresh) {
+            self.arm_refresh();
+        }
+        let step = self.joiner.on_read(&mut self.ctx, &mut self.writer, heartbeats.as_ref());
+        self.step(step);
+    }
+
+    fn on_heartbeats(&mut self, sent: MonoTime, heartbeats: &Heartbeats) {
+        let period = self.ctx.heartbeat_period();
+        self.staleness.on_read(sent, heartbeats, &self.ctx.members.alive, period);
+        self.last_beats = heartbeats.silos.iter().map(|(s, h)| (*s, h.at)).collect();
+        self.judge_staleness();
+    }
+
+    /// A snapshot goes through the gate.
+    pub(super) fn adopt(&mut self, snapshot: Snapshot, source: Source) {
+        if self.ctx.table_changed() {
+            return;
+        }
+        let before = self.ctx.view.clone();
+        match gate::pass(&mut self.ctx, snapshot, source) {
+            Passage::Adopted => self.adopted(before.as_ref(), source),
+            Passage::Broken(how) => self.table_broke(how),
+            Passage::Known | Passage::NeedsRead | Passage::Nonsense => {}
+        }
+    }
+
+    /// The view moved, by whatever way.
+    pub(super) fn adopted(&mut self, before: Option<&ClusterView>, source: Source) {
+        self.dirty = true;
+        let Some(view) = self.ctx.view.clone() else { return };
+        if !self.settings_told {
+            self.settings_told = true;
+            let (table, configured) = (self.ctx.settings(), self.ctx.config.shared());
+            if (crate::SharedSettings { extra: crate::Extra::default(), ..table.clone() }) != configured {
+                self.ctx.tell(Notice::SettingsDiffer { table, configured });
+            }
+        }
+        let was = before.and_then(|b| b.get(&self.ctx.me)).map_or(0, |e| e.suspicions.len());
+        for vote in view.get(&self.ctx.me).iter().flat_map(|e| e.suspicions.iter().skip(was)) {
+            let accuser = vote.accuser;
+            self.ctx.observe(Observation::VoteReceived { accuser });
+        }
+        if self.ctx.status != SiloStatus::Created && gate::ends_me(&self.ctx, view.snapshot()) {
+            self.found_my_end(&view, before);
+            return;
+        }
+        if let Some(mine) = view.get(&self.ctx.me).map(|e| e.status)
+            && self.ctx.status != SiloStatus::Created
+        {
+            self.ctx.status = self.ctx.status.max(mine);
+        }
+        if source == Source::Commit {
+            self.disseminator.on_commit(&mut self.ctx, before.map_or(0, ClusterView::version));
+        }
+    }
+
+    /// The table says that I am Dead, or has no row of mine any more.
+    fn found_my_end(&mut self, view: &ClusterView, before: Option<&ClusterView>) {
+        let me = self.ctx.me;
+        let entry = view.get(&me);
+        let cause = entry.and_then(|e| e.death.as_ref()).map(|d| d.cause.clone());
+        let left = cause == Some(CauseOfDeath::Left);
+        let newer = view.snapshot().rows.at_endpoint(me.endpoint()).next_back().map(|e| e.address).filter(|s| s.is_successor_of(&me));
+        if left && (self.joiner.is_failing() || self.leaver.is_leaving()) {
+            self.disseminator.farewell(&mut self.ctx, view.version(), before);
+            let termination = if self.joiner.is_failing() {
+                match self.joiner.give_up() {
+                    super::joiner::Step::Failed(error) => Termination::JoinFailed(error),
+                    super::joiner::Step::Nothing => Termination::JoinFailed(JoinError::Stopped),
+                }
+            } else {
+                Termination::Left { clean: true }
+            };
+            self.end(termination);
+        } else if let (true, Some(CauseOfDeath::Superseded), Some(newer)) = (self.joiner.is_joining(), &cause, newer) {
+            self.end(Termination::JoinFailed(JoinError::Superseded { newer }));
+        } else {
+            self.end(Termination::DeclaredDead(DeclaredDead {
+                silo: me,
+                version: view.version(),
+                death: entry.and_then(|e| e.death.clone()),
+                votes: entry.map(|e| e.suspicions.clone()).unwrap_or_default(),
+                at: self.ctx.now.wall,
+            }));
+        }
+    }
+
+    fn on_answer(&mut self, intent: &Intent, answer: &Answer) {
+        if let Action::Suspect { suspect, .. } = &intent.action {
+            match answer {
+                Answer::Applied { .. } => {
+                    self.voter.landed(&self.ctx, *suspect);
+                    self.ctx.observe(Observation::VoteCast { suspect: *suspect });
+                }
+                // A vote that the table already has, or will not take, is not offered again at once.
+                _ => self.voter.landed(&self.ctx, *suspect),
+            }
+            return;
+        }
+        if let Some(request) = self.evictions.remove(&intent.id) {
+            self.ctx.tell(Notice::Answered { request, answer: answer.clone() });
+        }
+        let step = self.joiner.on_answer(&mut self.ctx, &mut self.writer, &intent.action, answer);
+        if let (Action::Join(_), Answer::Applied { .. } | Answer::Moot) = (&intent.action, answer) {
+            self.dirty = true;
+            self.beater.start(&mut self.ctx);
+            Cleaner::start(&mut self.ctx);
+            // The view may have moved on meanwhile.
+            if let Some(view) = self.ctx.view.clone()
+                && gate::ends_me(&self.ctx, view.snapshot())
+            {
+                self.found_my_end(&view, None);
+                return;
+            }
+        }
+        self.step(step);
+        if self.ended {
+            return;
+        }
+        self.leaver.on_answer(&mut self.ctx, &mut self.writer, &intent.action, answer);
+        if matches!(intent.action, Action::Leave { .. }) && self.leaver.is_ending() && !matches!(answer, Answer::Queued) {
+            // The end was found in the view already; this is a row that was gone before.
+            self.end(Termination::Left { clean: true });
+        }
+    }
+
+    fn on_failure(&mut self, sent: MonoTime, error: TableError) {
+        self.table_failed(sent, &error);
+        self.end_silence();
+        let step = self.joiner.on_table_error(&mut self.ctx, error);
+        self.step(step);
+    }
+
+    fn table_failed(&mut self, sent: MonoTime, error: &TableError) {
+        self.ctx.table.failing_since.get_or_insert(sent);
+        self.staleness.reset();
+        if !self.stale.is_empty() {
+            self.stale.clear();
+            self.dirty = true;
+        }
+        let seen = self.ctx.view.is_some();
+        match error.kind() {
+            TableErrorKind::TableReplaced => self.table_broke(Discontinuity::Replaced),
+            TableErrorKind::TableRolledBack => self.table_broke(Discontinuity::RolledBack),
+            TableErrorKind::NotInitialized if seen => self.table_broke(Discontinuity::Replaced),
+            kind if kind.next_step() == NextStep::GiveUp => self.ctx.set_table_state(TableState::Unusable(kind)),
+            _ => self.ctx.set_table_state(TableState::Unavailable),
+        }
+    }
+
+    /// The table is not the one I knew: nothing is adopted or written any more, and everybody keeps running.
+    fn table_broke(&mut self, how: Discontinuity) {
+        self.ctx.set_table_state(TableState::Changed(how));
+    }
+
+    fn table_answers(&mut self) {
+        if let Some(since) = self.ctx.table.failing_since.take()
+            && self.ctx.mono().since(since) >= self.ctx.failure_window()
+        {
+            self.prober.forget_misses();
+            self.check.void(&mut self.ctx);
+            self.voter.reset();
+        }
+        self.ctx.set_table_state(TableState::Available);
+    }
+
+    pub(super) fn heartbeat_written(&mut self, call: CallId, result: Result<(), TableError>) {
+        let Some(sent) = self.beater.on_written(&mut self.ctx, call, &result) else { return };
+        match result {
+            Ok(()) => {
+                if self.ctx.table.state == TableState::Available {
+                    self.table_answers();
+                } else {
+                    // It works again: the next read will say so.
+                    self.writer.want_read(false);
+                }
+            }
+            Err(error) if error.kind() == TableErrorKind::NoSuchRow => self.writer.want_read(true),
+            Err(error) => self.table_failed(sent, &error),
+        }
+    }
+
+    /// The read after a pause has ended, well or not: probes that waited are answered.
+    fn end_silence(&mut self) {
+        if self.pause.silent {
+            let waiting = self.pause.release();
+            if !self.ended {
+                for (link, from, nonce) in waiting {
+                    self.ctx.reply(link, from, super::message::Message::ProbeAck { nonce });
+                }
+            }
+        }
+    }
+}

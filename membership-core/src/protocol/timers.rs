@@ -1,0 +1,94 @@
+//! Which moments the machine waits for. One wake-up serves all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{MonoTime, SiloAddress};
+
+/// A moment somebody waits for; setting one again replaces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Timer {
+    /// Looks at the clock often enough to notice a pause.
+    Tick,
+    /// The next heartbeat, or its retry.
+    Heartbeat,
+    /// The periodic read.
+    Refresh,
+    /// Reads at half the heartbeat period while staleness matters.
+    FastRead,
+    /// The table writer may try again.
+    Writer,
+    /// The joiner's next step.
+    Join,
+    /// The joiner gives up.
+    JoinDeadline,
+    /// The joiner tells how far it is.
+    JoinProgress,
+    /// A probe is due or has timed out.
+    Probe(SiloAddress),
+    /// An indirect round that I serve as intermediary.
+    Round(u64),
+    /// The partition check's next step.
+    Check,
+    /// Leaving may take no longer.
+    Leave,
+    /// Old rows may be due for removal.
+    Clean,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    at: BTreeMap<Timer, MonoTime>,
+    order: BTreeSet<(MonoTime, Timer)>,
+}
+
+impl Timers {
+    pub(crate) fn set(&mut self, timer: Timer, at: MonoTime) {
+        self.clear(timer);
+        self.at.insert(timer, at);
+        self.order.insert((at, timer));
+    }
+
+    pub(crate) fn clear(&mut self, timer: Timer) {
+        if let Some(at) = self.at.remove(&timer) {
+            self.order.remove(&(at, timer));
+        }
+    }
+
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
+        self.at.contains_key(&timer)
+    }
+
+    pub(crate) fn next(&self) -> Option<MonoTime> {
+        self.order.first().map(|(at, _)| *at)
+    }
+
+    /// The next timer that is due, taken out.
+    pub(crate) fn pop_due(&mut self, now: MonoTime) -> Option<Timer> {
+        let (at, timer) = *self.order.first()?;
+        if at > now {
+            return None;
+        }
+        self.clear(timer);
+        Some(timer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn fires_in_order_and_replaces() {
+        let at = |s| MonoTime::ZERO + Duration::from_secs(s);
+        let mut t = Timers::default();
+        t.set(Timer::Refresh, at(5));
+        t.set(Timer::Tick, at(3));
+        t.set(Timer::Refresh, at(1));
+        assert_eq!(t.next(), Some(at(1)));
+        assert_eq!(t.pop_due(at(0)), None);
+        assert_eq!(t.pop_due(at(3)), Some(Timer::Refresh));
+        assert_eq!(t.pop_due(at(3)), Some(Timer::Tick));
+        assert_eq!(t.next(), None);
+    }
+}

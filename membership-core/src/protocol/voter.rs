@@ -1,0 +1,149 @@
+//! Turns suspicions into votes: takes them fresh from the prober for every attempt to write, and holds back each one that a rule forbids.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::partition::{PartitionCheck, Verdict};
+use super::prober::{Prober, Suspect};
+use crate::intent::{Action, Intent};
+use crate::{Evidence, Grounds, IntentId, MonoTime, SiloAddress, SiloStatus, Suspicion};
+
+#[derive(Debug, Default)]
+pub(crate) struct Voter {
+    /// Suspects that were silent in a partition check, when it ended, and whether my side is the larger one.
+    checked: BTreeMap<SiloAddress, (MonoTime, bool)>,
+    /// When a vote of mine against a silo landed.
+    voted: BTreeMap<SiloAddress, MonoTime>,
+    /// Since when I see a silo Joining.
+    joining: BTreeMap<SiloAddress, MonoTime>,
+}
+
+/// What the voter may look at.
+pub(crate) struct Sight<'a> {
+    pub(crate) stale: &'a BTreeSet<SiloAddress>,
+    /// I hear nobody: only stale rows may be accused.
+    pub(crate) deaf: bool,
+    pub(crate) score: u8,
+    pub(crate) local: u8,
+    pub(crate) stretch: u32,
+}
+
+impl Voter {
+    /// Nothing that was found before counts.
+    pub(crate) fn reset(&mut self) {
+        self.checked.clear();
+        self.joining.clear();
+    }
+
+    pub(crate) fn on_view(&mut self, ctx: &Ctx) {
+        let Some(view) = &ctx.view else { return };
+        let now = ctx.mono();
+        let is_joining = |s: &SiloAddress| view.get(s).is_some_and(|e| e.status == SiloStatus::Joining);
+        self.joining.retain(|s, _| is_joining(s));
+        for silo in ctx.members.alive.iter().filter(|s| **s != ctx.me && is_joining(s)) {
+            self.joining.entry(*silo).or_insert(now);
+        }
+        let alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
+        self.checked.retain(|s, _| alive(s));
+        self.voted.retain(|s, _| alive(s));
+    }
+
+    pub(crate) fn on_verdict(&mut self, verdict: &Verdict) {
+        for (silo, majority) in &verdict.silent {
+            self.checked.insert(*silo, (verdict.at, *majority));
+        }
+    }
+
+    /// A vote of mine landed.
+    pub(crate) fn landed(&mut self, ctx: &Ctx, silo: SiloAddress) {
+        self.voted.insert(silo, ctx.mono());
+    }
+
+    /// Everybody I would like to vote against now, before the partition rule.
+    fn candidates(&self, ctx: &Ctx, prober: &Prober, sight: &Sight<'_>) -> Vec<Suspect> {
+        if !ctx.is_active() || ctx.suspended || ctx.table_changed() || sight.local > 0 {
+            return Vec::new();
+        }
+        let now = ctx.mono();
+        let window = ctx.failure_window();
+        let mut all = prober.suspects(ctx, sight.score, sight.stretch);
+        let limit = ctx.settings().max_join_attempt_time;
+        for (silo, since) in &self.joining {
+            if now.since(*since) >= limit && !all.iter().any(|s| s.silo == *silo) {
+                all.push(stuck(ctx, *silo, sight.score));
+            }
+        }
+        all.retain(|s| {
+            // Renewed once per failure window while it stands.
+            let voted = self.voted.get(&s.silo).is_some_and(|t| now.since(*t) < window);
+            // None is older than a probe period; half of one is allowed for the check in between.
+            let fresh = now.since(s.failed_at) <= s.period * 2;
+            !voted && fresh && (!sight.deaf || sight.stale.contains(&s.silo))
+        });
+        all
+    }
+
+    /// Holds back whoever shows signs of life; starts a partition check where one is needed.
+    pub(crate) fn poll(&mut self, ctx: &mut Ctx, prober: &mut Prober, check: &mut PartitionCheck, sight: &Sight<'_>) {
+        let now = ctx.mono();
+        let mut to_check = BTreeSet::new();
+        for suspect in self.candidates(ctx, prober, sight) {
+            if suspect.evidence_of_life {
+                prober.suppressed(&suspect.silo);
+            } else if !sight.stale.contains(&suspect.silo)
+                && ctx.members.active.len() > 2
+                && self.verdict(ctx, &suspect).is_none()
+                && self.checked.get(&suspect.silo).is_none_or(|(t, _)| now.since(*t) >= suspect.period)
+            {
+                to_check.insert(suspect.silo);
+            }
+        }
+        if !to_check.is_empty() && !check.is_running() {
+            let timeout = (ctx.config.probe_timeout * sight.stretch).min(ctx.config.max_probe_timeout);
+            let timeout = to_check.iter().map(|s| prober.period(ctx, s, sight.stretch)).max().unwrap_or(timeout);
+            check.start(ctx, to_check, timeout);
+        }
+    }
+
+    /// A check's word on a suspect that still counts: it ended at most two probe periods ago, and in favour of my side.
+    fn verdict(&self, ctx: &Ctx, suspect: &Suspect) -> Option<()> {
+        let (at, majority) = self.checked.get(&suspect.silo)?;
+        (*majority && ctx.mono().since(*at) <= suspect.period * 2).then_some(())
+    }
+
+    /// The votes to write now.
+    pub(crate) fn intents(&self, ctx: &mut Ctx, prober: &Prober, sight: &Sight<'_>) -> Vec<Intent> {
+        let mut intents = Vec::new();
+        for suspect in self.candidates(ctx, prober, sight) {
+            let stale = sight.stale.contains(&suspect.silo);
+            if suspect.evidence_of_life || !(stale || self.verdict(ctx, &suspect).is_some()) {
+                continue;
+            }
+            let mut mine = suspect.mine;
+            mine.evidence.stale = stale;
+            let votes = std::iter::once(mine).chain(suspect.consent).collect();
+            let id = IntentId::new(ctx.random_id());
+            intents.push(Intent { id, author: Some(ctx.me), action: Action::Suspect { suspect: suspect.silo, votes } });
+        }
+        intents
+    }
+
+    /// Whether somebody is held back only because I have not seen that its heartbeat stands still.
+    pub(crate) fn waits_for_staleness(&self, ctx: &Ctx, prober: &Prober, sight: &Sight<'_>) -> bool {
+        let all = Sight { stale: sight.stale, deaf: false, score: sight.score, local: sight.local, stretch: sight.stretch };
+        self.candidates(ctx, prober, &all).iter().any(|s| !sight.stale.contains(&s.silo))
+    }
+}
+
+fn stuck(ctx: &Ctx, silo: SiloAddress, score: u8) -> Suspect {
+    let evidence = Evidence { accuser_health: score, ..Evidence::default() };
+    Suspect {
+        silo,
+        mine: Suspicion { accuser: ctx.me, at: ctx.now.wall, grounds: Grounds::Stuck, evidence, extra: crate::Extra::default() },
+        consent: None,
+        failed_at: ctx.mono(),
+        period: ctx.config.probe_timeout.max(Duration::from_millis(1)),
+        evidence_of_life: false,
+    }
+}

@@ -1,0 +1,339 @@
+//! The one lane to the table: at most one read or commit in flight, batches of intents, conflicts, errors, and outcomes that must be found
+//! out before anything else. It decides when to call; what to write is decided by [`apply`](crate::intent::apply) anew for each attempt.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::context::Ctx;
+use super::io::{CallId, Effect, Observation, RequestId};
+use super::timers::Timer;
+use crate::intent::{Action, Answer, Intent, Observed, Refusal, apply};
+use crate::{
+    CommitId, CommitOutcome, CommitRequest, IntentId, MonoTime, NextStep, ReadAnswer, ReadRequest, SiloStatus, Snapshot, TableError,
+    TableErrorKind, VersionToken,
+};
+
+const CONFLICT_BACKOFF: Duration = Duration::from_millis(40);
+const CONFLICT_CAP_URGENT: Duration = Duration::from_secs(2);
+const CONFLICT_CAP: Duration = Duration::from_secs(4);
+const ERROR_BACKOFF: Duration = Duration::from_secs(1);
+const ERROR_CAP: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+struct Sent {
+    request: CommitRequest,
+    base: Snapshot,
+    batch: Vec<Intent>,
+}
+
+#[derive(Debug)]
+enum Flight {
+    Read { call: CallId, sent: MonoTime, version: u64, waiters: Vec<RequestId> },
+    Commit { call: CallId, sent: MonoTime, commit: Box<Sent> },
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// A call that was sent at this time succeeded.
+    Contact(MonoTime),
+    /// A read brought this.
+    Read { sent: MonoTime, answer: Box<ReadAnswer> },
+    /// A commit of mine made this out of the view.
+    Made(Box<Snapshot>),
+    /// An intent is settled.
+    Answered(Intent, Answer),
+    /// A refresh is over.
+    Refreshed(RequestId, Result<(), TableError>),
+    /// A call that was sent at this time failed.
+    Failed(MonoTime, TableError),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    flight: Option<Flight>,
+    /// Intents of mine, with the time they were submitted at; votes are not among them.
+    queue: Vec<(Intent, MonoTime)>,
+    /// A commit whose outcome is unknown.
+    unsettled: Option<Box<Sent>>,
+    wants_read: bool,
+    wants_barrier: bool,
+    waiters: Vec<RequestId>,
+    /// When the last read that succeeded was sent.
+    last_read: Option<MonoTime>,
+    conflicts: u32,
+    errors: u32,
+    commit_after: MonoTime,
+    call_after: MonoTime,
+}
+
+impl Writer {
+    pub(crate) fn submit(&mut self, ctx: &mut Ctx, action: Action) -> IntentId {
+        let id = IntentId::new(ctx.random_id());
+        self.queue.push((Intent { id, author: Some(ctx.me), action }, ctx.mono()));
+        id
+    }
+
+    /// Takes an intent back that is not under way. One that is will be answered.
+    pub(crate) fn withdraw(&mut self, mine: impl Fn(&Action) -> bool) {
+        self.queue.retain(|(i, _)| !mine(&i.action));
+    }
+
+    pub(crate) fn has(&self, mine: impl Fn(&Action) -> bool) -> bool {
+        self.queue.iter().any(|(i, _)| mine(&i.action))
+            || self.unsettled.iter().any(|s| s.batch.iter().any(|i| mine(&i.action)))
+            || matches!(&self.flight, Some(Flight::Commit { commit, .. }) if commit.batch.iter().any(|i| mine(&i.action)))
+    }
+
+    /// Reads as soon as possible; `barrier` makes it linearizable.
+    pub(crate) fn want_read(&mut self, barrier: bool) {
+        self.wants_read = true;
+        self.wants_barrier |= barrier;
+    }
+
+    pub(crate) fn refresh(&mut self, request: RequestId) {
+        self.waiters.push(request);
+        self.wants_read = true;
+    }
+
+    /// The first thing after a long pause is a read, whatever the backoff says.
+    pub(crate) fn read_now(&mut self) {
+        self.want_read(true);
+        self.call_after = MonoTime::ZERO;
+    }
+
+    /// Whatever is under way was sent before a long pause: its answer proves nothing now. A commit counts as of unknown outcome.
+    pub(crate) fn abandon(&mut self) {
+        match self.flight.take() {
+            Some(Flight::Read { waiters, .. }) => self.waiters.extend(waiters),
+            Some(Flight::Commit { commit, .. }) => self.unsettled = Some(commit),
+            None => {}
+        }
+    }
+
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether votes could be written now: then they are asked for.
+    pub(crate) fn can_commit(&self, ctx: &Ctx) -> bool {
+        self.flight.is_none()
+            && !self.wants_read
+            && self.unsettled.is_none()
+            && !ctx.suspended
+            && !ctx.table_changed()
+            && ctx.view.is_some()
+            && ctx.mono() >= self.commit_after.max(self.call_after)
+    }
+
+    /// Starts the next call, if there is one to make. `votes` are fresh from the voter.
+    pub(crate) fn pump(&mut self, ctx: &mut Ctx, votes: Vec<Intent>, observed: &Observed) -> Vec<Outcome> {
+        let now = ctx.mono();
+        if self.flight.is_some() {
+            return Vec::new();
+        }
+        if now < self.call_after {
+            ctx.timers.set(Timer::Writer, self.call_after);
+            return Vec::new();
+        }
+        if self.wants_read || self.unsettled.is_some() {
+            self.start_read(ctx);
+            return Vec::new();
+        }
+        if (self.queue.is_empty() && votes.is_empty()) || ctx.suspended || ctx.table_changed() {
+            return Vec::new();
+        }
+        if now < self.commit_after {
+            ctx.timers.set(Timer::Writer, self.commit_after);
+            return Vec::new();
+        }
+        self.start_commit(ctx, votes, observed)
+    }
+
+    fn start_read(&mut self, ctx: &mut Ctx) {
+        let call = ctx.call();
+        let request = ReadRequest {
+            known: ctx.view.as_ref().map(|v| v.token().clone()),
+            heartbeats: true,
+            barrier: std::mem::take(&mut self.wants_barrier) || self.unsettled.is_some(),
+        };
+        self.wants_read = false;
+        self.flight = Some(Flight::Read { call, sent: ctx.mono(), version: ctx.version(), waiters: std::mem::take(&mut self.waiters) });
+        ctx.out.push(Effect::Read { call, request });
+    }
+
+    fn start_commit(&mut self, ctx: &mut Ctx, votes: Vec<Intent>, observed: &Observed) -> Vec<Outcome> {
+        let Some(base) = ctx.view.as_ref().map(|v| v.snapshot().clone()) else { return Vec::new() };
+        let submitted: BTreeMap<IntentId, MonoTime> = self.queue.iter().map(|(i, t)| (i.id, *t)).collect();
+        let batch: Vec<Intent> = self.queue.drain(..).map(|(i, _)| i).chain(votes).collect();
+        let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
+        let mut outcomes = Vec::new();
+        let mut flying = Vec::new();
+        for (intent, answer) in batch.into_iter().zip(applied.answers.iter()) {
+            let at = submitted.get(&intent.id).copied();
+            match answer {
+                Answer::Applied { .. } => flying.push(intent),
+                // What an old view refuses, a fresh one may not.
+                Answer::Refused(_) if at.is_some_and(|at| self.last_read.is_none_or(|r| r < at)) => {
+                    self.wants_read = true;
+                    self.queue.extend(at.map(|at| (intent, at)));
+                }
+                Answer::Queued => self.queue.extend(at.map(|at| (intent, at))),
+                settled => outcomes.push(Outcome::Answered(intent, settled.clone())),
+            }
+        }
+        let partial = applied.rest.iter().filter(|r| flying.iter().any(|f| f.id == r.id)).cloned().map(|r| (r, ctx.now.mono));
+        self.queue.extend(partial.collect::<Vec<_>>());
+        if applied.is_empty() {
+            outcomes.extend(flying.into_iter().map(|i| Outcome::Answered(i, Answer::Moot)));
+            return outcomes;
+        }
+        let id = CommitId::new(ctx.random_id());
+        let committer = (ctx.me.epoch() != 0).then_some(ctx.me);
+        let request = CommitRequest::new(base.token.clone(), id, committer, applied.inserts, applied.updates, applied.removes);
+        self.send(ctx, Box::new(Sent { request, base, batch: flying }));
+        outcomes
+    }
+
+    fn send(&mut self, ctx: &mut Ctx, commit: Box<Sent>) {
+        let call = ctx.call();
+        ctx.out.push(Effect::Commit { call, request: commit.request.clone() });
+        self.flight = Some(Flight::Commit { call, sent: ctx.mono(), commit });
+    }
+
+    pub(crate) fn on_read(&mut self, ctx: &mut Ctx, call: CallId, result: Result<ReadAnswer, TableError>) -> Vec<Outcome> {
+        let (sent, version, waiters) = match self.flight.take() {
+            Some(Flight::Read { call: c, sent, version, waiters }) if c == call => (sent, version, waiters),
+            other => {
+                self.flight = other;
+                return Vec::new();
+            }
+        };
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.back_off(ctx);
+                self.wants_read = true;
+                let mut outcomes: Vec<Outcome> = waiters.into_iter().map(|w| Outcome::Refreshed(w, Err(error.clone()))).collect();
+                outcomes.insert(0, Outcome::Failed(sent, error));
+                return outcomes;
+            }
+        };
+        self.errors = 0;
+        self.last_read = Some(sent);
+        let mut outcomes = vec![Outcome::Contact(sent)];
+        self.settle(ctx, version, &answer, &mut outcomes);
+        outcomes.push(Outcome::Read { sent, answer: Box::new(answer) });
+        outcomes.extend(waiters.into_iter().map(|w| Outcome::Refreshed(w, Ok(()))));
+        outcomes
+    }
+
+    /// A commit of unknown outcome is settled by what the table says now.
+    fn settle(&mut self, ctx: &mut Ctx, version: u64, answer: &ReadAnswer, outcomes: &mut Vec<Outcome>) {
+        let Some(commit) = self.unsettled.take() else { return };
+        let expected = commit.request.expected.version();
+        let now_at = match answer {
+            ReadAnswer::Snapshot { snapshot, .. } => {
+                let id = commit.request.id;
+                if snapshot.version_row.recent.iter().any(|r| r.id == id && r.version == commit.request.makes()) {
+                    let made = commit.request.makes();
+                    ctx.observe(Observation::Committed { rows: commit.request.changes.len() });
+                    outcomes.extend(commit.batch.into_iter().map(|i| Outcome::Answered(i, Answer::Applied { version: made })));
+                    return;
+                }
+                snapshot.version()
+            }
+            ReadAnswer::Unchanged { .. } => version,
+        };
+        if now_at == expected {
+            // It may still be on its way: the same bytes again, so that at most one of the two wins.
+            if !ctx.suspended && !ctx.table_changed() {
+                let again = Sent { request: commit.request.again(), ..*commit };
+                self.send(ctx, Box::new(again));
+            } else {
+                self.unsettled = Some(commit);
+            }
+        } else {
+            // The table moved on without it: it never will be. The rows say what is left to do.
+            self.requeue(ctx, commit.batch);
+        }
+    }
+
+    fn requeue(&mut self, ctx: &Ctx, batch: Vec<Intent>) {
+        // Votes are taken fresh from the prober for the next attempt.
+        let own = batch.into_iter().filter(|i| !matches!(i.action, Action::Suspect { .. }));
+        let mut queue: Vec<(Intent, MonoTime)> = own.map(|i| (i, ctx.mono())).collect();
+        queue.append(&mut self.queue);
+        self.queue = queue;
+    }
+
+    pub(crate) fn on_committed(&mut self, ctx: &mut Ctx, call: CallId, result: Result<CommitOutcome, TableError>) -> Vec<Outcome> {
+        let (sent, commit) = match self.flight.take() {
+            Some(Flight::Commit { call: c, sent, commit }) if c == call => (sent, commit),
+            other => {
+                self.flight = other;
+                return Vec::new();
+            }
+        };
+        match result {
+            Ok(CommitOutcome::Committed(token)) => self.on_success(ctx, sent, *commit, token),
+            Ok(CommitOutcome::Conflict(conflict)) => {
+                self.errors = 0;
+                ctx.observe(Observation::Conflict);
+                let urgent =
+                    commit.batch.iter().any(|i| matches!(i.action, Action::Evict { .. } | Action::Leave { .. } | Action::Suspect { .. }));
+                self.conflicts = (self.conflicts + 1).min(10);
+                let cap = if urgent { CONFLICT_CAP_URGENT } else { CONFLICT_CAP };
+                let wait = ctx.jitter((CONFLICT_BACKOFF * 2u32.pow(self.conflicts - 1)).min(cap));
+                self.commit_after = ctx.mono() + wait;
+                self.requeue(ctx, commit.batch);
+                let mut outcomes = vec![Outcome::Contact(sent)];
+                match conflict.snapshot {
+                    Some(snapshot) => {
+                        outcomes.push(Outcome::Read { sent, answer: Box::new(ReadAnswer::Snapshot { snapshot, heartbeats: None }) })
+                    }
+                    None => self.wants_read = true,
+                }
+                outcomes
+            }
+            Err(error) => {
+                match error.next_step() {
+                    NextStep::FindOut => {
+                        ctx.observe(Observation::UnknownOutcome);
+                        self.unsettled = Some(commit);
+                    }
+                    _ if matches!(error.kind(), TableErrorKind::LimitExceeded | TableErrorKind::InvalidRequest) => {
+                        let refusal = Answer::Refused(Refusal::TooLarge(error.to_string()));
+                        return commit.batch.into_iter().map(|i| Outcome::Answered(i, refusal.clone())).collect();
+                    }
+                    // A first attempt certainly did not happen; a second one may belong to a first that did.
+                    _ if commit.request.attempt == crate::Attempt::Again => self.unsettled = Some(commit),
+                    _ => self.requeue(ctx, commit.batch),
+                }
+                self.back_off(ctx);
+                vec![Outcome::Failed(sent, error)]
+            }
+        }
+    }
+
+    fn on_success(&mut self, ctx: &mut Ctx, sent: MonoTime, commit: Sent, token: VersionToken) -> Vec<Outcome> {
+        self.errors = 0;
+        self.conflicts = 0;
+        ctx.observe(Observation::Committed { rows: commit.request.changes.len() });
+        let version = commit.request.makes();
+        let made = commit.request.apply_to(&commit.base, token);
+        let mut outcomes = vec![Outcome::Contact(sent), Outcome::Made(Box::new(made))];
+        outcomes.extend(commit.batch.into_iter().map(|i| Outcome::Answered(i, Answer::Applied { version })));
+        outcomes
+    }
+
+    fn back_off(&mut self, ctx: &mut Ctx) {
+        self.errors = (self.errors + 1).min(10);
+        // Leaving and joining silos do not sleep for a minute; nobody sleeps longer than a refresh period.
+        let cap = if ctx.status == SiloStatus::Active { ERROR_CAP.min(ctx.config.table_refresh_period) } else { ERROR_BACKOFF * 2 };
+        let most = (ERROR_BACKOFF * 2u32.pow(self.errors - 1)).min(cap.max(ERROR_BACKOFF));
+        let wait = most / 2 + ctx.jitter(most / 2);
+        self.call_after = ctx.mono() + wait;
+        ctx.timers.set(Timer::Writer, self.call_after);
+    }
+}
