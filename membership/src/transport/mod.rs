@@ -16,9 +16,11 @@ use tokio::sync::mpsc;
 
 mod codec;
 mod stats;
+mod tcp;
 
 pub use codec::{DecodeError, EncodeCache, EncodeError, decode, encode, encode_header};
 pub use stats::TransportStats;
+pub use tcp::{TcpConfig, TcpTransport};
 
 /// Carries messages between silos. One silo uses one transport for its whole life.
 ///

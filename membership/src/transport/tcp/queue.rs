@@ -1,0 +1,187 @@
+//! What waits to be sent on one connection. Bounded whatever the other side does; the newest messages win, because an old probe or
+//! an old delta is worth nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::counters::{Counters, add, sub};
+use super::frame::CHUNK;
+
+/// One encoded message: its own head, and a body that it may share with others.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) head: Bytes,
+    pub(super) body: Bytes,
+}
+
+impl Item {
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    /// The bytes from `from`, at most `most`, as two slices.
+    pub(super) fn part(&self, from: usize, most: usize) -> [&[u8]; 2] {
+        let cut = |bytes: &'_ [u8], skip: usize, most: usize| -> (usize, usize) {
+            let start = skip.min(bytes.len());
+            (start, bytes.len().min(start + most))
+        };
+        let (a, b) = cut(&self.head, from, most);
+        let (c, d) = cut(&self.body, from.saturating_sub(self.head.len()), most - (b - a));
+        [&self.head[a..b], &self.body[c..d]]
+    }
+}
+
+/// The bounds of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Messages of at most [`CHUNK`] bytes that wait.
+    pub(super) messages: usize,
+    /// Bytes of longer messages that wait; one always may, however long.
+    pub(super) bytes: usize,
+}
+
+/// What the writer sends next.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) ping: bool,
+    pub(super) pong: bool,
+    /// Short messages, together not much more than [`CHUNK`] bytes.
+    pub(super) short: Vec<Item>,
+    /// A long message, if the writer wanted one.
+    pub(super) long: Option<Item>,
+}
+
+impl Batch {
+    pub(super) fn is_empty(&self) -> bool {
+        !self.ping && !self.pong && self.short.is_empty() && self.long.is_none()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    short: VecDeque<Item>,
+    long: VecDeque<Item>,
+    long_bytes: usize,
+    ping: bool,
+    pong: bool,
+    closed: bool,
+}
+
+/// The queue of one connection, or of one that is being dialled.
+#[derive(Debug)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Notify,
+    bounds: Bounds,
+    counters: Arc<Counters>,
+}
+
+impl Queue {
+    pub(super) fn new(bounds: Bounds, counters: Arc<Counters>) -> Self {
+        Self { waiting: Mutex::default(), changed: Notify::new(), bounds, counters }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a message; older ones are dropped for it when the queue is full. How many were: not 0 means that the other side does not read.
+    pub(super) fn push(&self, item: Item) -> usize {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            add(&self.counters.dropped_no_connection, 1);
+            return 0;
+        }
+        add(&self.counters.queued_bytes, item.len());
+        let mut dropped = 0;
+        if item.len() <= CHUNK {
+            waiting.short.push_back(item);
+            while waiting.short.len() > self.bounds.messages {
+                dropped += 1;
+                let old = waiting.short.pop_front().map_or(0, |i| i.len());
+                sub(&self.counters.queued_bytes, old);
+            }
+        } else {
+            waiting.long_bytes += item.len();
+            waiting.long.push_back(item);
+            while waiting.long.len() > 1 && waiting.long_bytes > self.bounds.bytes {
+                dropped += 1;
+                let old = waiting.long.pop_front().map_or(0, |i| i.len());
+                waiting.long_bytes -= old;
+                sub(&self.counters.queued_bytes, old);
+            }
+        }
+        drop(waiting);
+        add(&self.counters.dropped_queue_full, dropped);
+        self.changed.notify_one();
+        dropped
+    }
+
+    /// Asks for a ping.
+    pub(super) fn ping(&self) {
+        self.lock().ping = true;
+        self.changed.notify_one();
+    }
+
+    /// Asks for an answer to a ping; several wishes are one.
+    pub(super) fn pong(&self) {
+        self.lock().pong = true;
+        self.changed.notify_one();
+    }
+
+    /// What to send next, perhaps nothing.
+    pub(super) fn take(&self, want_long: bool) -> Batch {
+        let mut waiting = self.lock();
+        let mut batch = Batch { ping: std::mem::take(&mut waiting.ping), pong: std::mem::take(&mut waiting.pong), ..Batch::default() };
+        let (mut taken, mut short) = (0, 0);
+        while short < CHUNK {
+            let Some(item) = waiting.short.pop_front() else { break };
+            short += item.len();
+            batch.short.push(item);
+        }
+        taken += short;
+        if want_long {
+            batch.long = waiting.long.pop_front();
+            let long = batch.long.as_ref().map_or(0, Item::len);
+            waiting.long_bytes -= long;
+            taken += long;
+        }
+        sub(&self.counters.queued_bytes, taken);
+        batch
+    }
+
+    /// Until there may be something to take. Cancel safe.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        let waiting = self.lock();
+        waiting.short.is_empty() && waiting.long.is_empty()
+    }
+
+    /// Drops everything that waits.
+    pub(super) fn clear(&self) {
+        let mut waiting = self.lock();
+        let (items, bytes) = waiting.short.drain(..).fold((0, 0), |(n, b), i| (n + 1, b + i.len()));
+        add(&self.counters.dropped_no_connection, items + waiting.long.len());
+        sub(&self.counters.queued_bytes, bytes + waiting.long_bytes);
+        waiting.long.clear();
+        waiting.long_bytes = 0;
+    }
+
+    /// Drops everything that waits, and everything that comes later.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.clear();
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

@@ -1,0 +1,120 @@
+//! Bytes that mean nothing are refused, and nothing else happens.
+
+use super::super::frame::{self, Assembler, FrameError, Kind, MAX_FRAME};
+use super::super::handshake;
+use super::{delta, header, introduction, samples};
+use crate::transport::{decode, encode};
+use membership_core::protocol::Message;
+
+/// A small generator with a fixed seed, so that a failure repeats.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % below.max(1) as u64).unwrap()
+    }
+
+    fn mutate(&mut self, bytes: &mut Vec<u8>) {
+        for _ in 0..=self.roll(4) {
+            let at = self.roll(bytes.len());
+            match self.roll(6) {
+                0 => bytes.truncate(at),
+                1 => bytes.insert(at, self.0.to_le_bytes()[7]),
+                2 if at < bytes.len() => drop(bytes.remove(at)),
+                3 => {
+                    let piece = bytes[at..(at + self.roll(20)).min(bytes.len())].to_vec();
+                    bytes.extend(piece);
+                }
+                4 if at < bytes.len() => bytes[at] = [0, 0x7f, 0x80, 0xff][self.roll(4)],
+                _ if at < bytes.len() => bytes[at] ^= 1 << self.roll(8),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Reads as a connection does: how many messages are understood, and why it ends.
+async fn receive(mut from: &[u8]) -> (usize, FrameError) {
+    let (mut assembler, mut understood) = (Assembler::default(), 0);
+    loop {
+        let message = match frame::read(&mut from, MAX_FRAME).await {
+            Ok((Kind::Message, content)) => Ok(Some(content)),
+            Ok((Kind::Start, content)) => assembler.start(&content, 1 << 20),
+            Ok((Kind::More, content)) => assembler.more(&content),
+            Ok(_) => Ok(None),
+            Err(error) => Err(error),
+        };
+        match message {
+            Ok(message) => understood += usize::from(message.is_some_and(|m| decode(&m).is_ok())),
+            Err(error) => return (understood, error),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_damaged_frames_do_no_harm() {
+    let me = introduction();
+    let mut originals: Vec<Vec<u8>> = Vec::new();
+    for (_, header, body) in samples() {
+        let message = encode(&header, &body).unwrap();
+        let mut frames = Vec::new();
+        frame::put(&mut frames, Kind::Message, &[&message]);
+        let (first, second) = message.split_at(message.len() / 2);
+        frame::put(&mut frames, Kind::Start, &[&u32::try_from(message.len()).unwrap().to_be_bytes(), first]);
+        frame::put(&mut frames, Kind::Ping, &[]);
+        frame::put(&mut frames, Kind::More, &[second]);
+        assert!(matches!(receive(&frames).await, (2, FrameError::Closed)));
+        originals.push(frames);
+        originals.push(message);
+    }
+    originals.push(handshake::encode(handshake::Versions::MINE, &me).unwrap()[13..].to_vec());
+
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut refused = 0_u32;
+    for _ in 0..100_000 {
+        let mut bytes = originals[dice.roll(originals.len())].clone();
+        dice.mutate(&mut bytes);
+        let understood = decode(&bytes).is_ok() || handshake::judge(&bytes, &me).is_ok();
+        let as_frames = receive(&bytes).await;
+        refused += u32::from(!understood && !matches!(as_frames, (_, FrameError::Closed)));
+    }
+    assert!(refused > 50_000, "only {refused} were refused: the damage does not reach anything");
+}
+
+#[test]
+fn claimed_lengths_allocate_nothing() {
+    // A delta whose number of rows is 2^60: what follows the header and the variant is `from`, then the version row.
+    let mut message = encode(&header(), &Message::Delta(Box::new(delta(None, 0)))).unwrap();
+    let removed = message.len() - 1;
+    message[removed - 1] = 0xff;
+    message.splice(removed.., [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f, 0]);
+    assert!(decode(&message).is_err());
+}
+
+#[tokio::test]
+async fn lengths_are_checked_before_anything_is_read() {
+    let far_too_long = [0xff; 5];
+    assert!(matches!(frame::read(&mut far_too_long.as_slice(), MAX_FRAME).await, Err(FrameError::Oversized(0xffff_ffff))));
+    let empty = [0; 5];
+    assert!(matches!(frame::read(&mut empty.as_slice(), MAX_FRAME).await, Err(FrameError::Garbage(_))));
+    let cut = [0, 0, 0, 9, 2, 1];
+    assert!(matches!(frame::read(&mut cut.as_slice(), MAX_FRAME).await, Err(FrameError::Io(_))));
+}
+
+#[test]
+fn pieces_that_do_not_fit_are_refused() {
+    let mut a = Assembler::default();
+    assert!(matches!(a.more(b"x"), Err(FrameError::Garbage(_))));
+    assert!(matches!(a.start(&[0, 0, 1], 100), Err(FrameError::Garbage(_))));
+    assert!(matches!(a.start(&[0, 0, 0, 101, 1], 100), Err(FrameError::Oversized(101))));
+    assert!(matches!(a.start(&[0, 0, 0, 3, 1, 2], 100), Ok(None)));
+    assert_eq!(a.held(), 2);
+    assert!(matches!(a.start(&[0, 0, 0, 3, 1, 2], 100), Err(FrameError::Garbage(_))));
+    assert!(matches!(a.more(&[]), Err(FrameError::Garbage(_))));
+    assert!(matches!(a.more(&[3, 4]), Err(FrameError::Garbage(_))));
+    assert_eq!(a.more(&[3]).unwrap(), Some(vec![1, 2, 3]));
+    assert_eq!(a.held(), 0);
+}

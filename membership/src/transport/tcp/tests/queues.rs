@@ -1,0 +1,67 @@
+//! What waits is bounded, and the newest wins.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::super::counters::Counters;
+use super::super::frame::CHUNK;
+use super::super::queue::{Bounds, Item, Queue};
+
+fn item(tag: u8, len: usize) -> Item {
+    Item { head: Bytes::from(vec![tag; 10]), body: Bytes::from(vec![tag; len - 10]) }
+}
+
+fn queue(messages: usize, bytes: usize) -> (Queue, Arc<Counters>) {
+    let counters = Arc::new(Counters::default());
+    (Queue::new(Bounds { messages, bytes }, counters.clone()), counters)
+}
+
+#[test]
+fn old_short_messages_go_first() {
+    let (q, counters) = queue(2, 0);
+    assert_eq!((1..=5).map(|tag| q.push(item(tag, 20))).sum::<usize>(), 3);
+    let tags: Vec<u8> = q.take(true).short.iter().map(|i| i.head[0]).collect();
+    assert_eq!(tags, [4, 5]);
+    assert_eq!((counters.read().dropped_queue_full, counters.read().queued_bytes), (3, 0));
+}
+
+#[test]
+fn long_messages_are_bounded_by_bytes_but_one_always_waits() {
+    let (q, counters) = queue(2, 3 * CHUNK);
+    assert_eq!(q.push(item(1, 10 * CHUNK)), 0, "however long");
+    assert_eq!(q.push(item(2, 2 * CHUNK)), 1);
+    assert_eq!(q.push(item(3, CHUNK + 1)), 1);
+    assert_eq!(q.push(item(4, 20)), 0, "short ones have a bound of their own");
+    assert_eq!(counters.read().queued_bytes, CHUNK as u64 + 21);
+    let batch = q.take(false);
+    assert_eq!((batch.short.len(), batch.long.is_none()), (1, true));
+    assert_eq!(q.take(true).long.unwrap().head[0], 3);
+    assert!(q.is_empty());
+}
+
+#[test]
+fn a_closed_queue_takes_nothing() {
+    let (q, counters) = queue(8, CHUNK);
+    q.push(item(1, 20));
+    q.push(item(1, 2 * CHUNK));
+    q.close();
+    q.push(item(2, 20));
+    assert!(q.take(true).is_empty());
+    assert_eq!((counters.read().dropped_no_connection, counters.read().queued_bytes), (3, 0));
+}
+
+#[test]
+fn pieces_cover_a_message_exactly() {
+    let it = Item { head: Bytes::from_static(b"head"), body: Bytes::from_static(b"and body") };
+    for most in 1..=13 {
+        let mut all = Vec::new();
+        for from in (0..it.len()).step_by(most) {
+            let [a, b] = it.part(from, most);
+            assert!(a.len() + b.len() <= most);
+            all.extend_from_slice(a);
+            all.extend_from_slice(b);
+        }
+        assert_eq!(all, b"headand body", "{most}");
+    }
+}

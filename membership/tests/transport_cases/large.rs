@@ -1,0 +1,112 @@
+//! The bound on a frame does not bound the cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use membership::protocol::{Destination, Message};
+use membership::transport::{TcpConfig, Transport};
+use membership::{
+    CommitId, CommitRecord, Delta, InstanceId, MembershipEntry, Row, Rows, SharedSettings, SiloAddress, TableId, VersionRow, WallTime,
+};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::support::{Peer, answer, any_port, recorded_hello};
+
+/// A whole snapshot of that many rows.
+pub fn snapshot(count: u16) -> Message {
+    let mut rows = Rows::new();
+    for i in 0..count {
+        let [high, low] = i.to_be_bytes();
+        let address = SiloAddress::new([10, 1, high, low].into(), 7100, 1_763_000_000_000);
+        let mut entry = MembershipEntry::new(address, InstanceId::new(i.into()), WallTime::from_millis(1_763_000_000_000));
+        entry.host_name = format!("host-{i}.example.org");
+        entry.silo_name = format!("silo-{i}");
+        rows.insert(Row::encode(entry));
+    }
+    let mut version_row = VersionRow::initial(TableId::new(7), SharedSettings::default());
+    version_row.version = 1;
+    version_row.recent.push(CommitRecord {
+        version: 1,
+        id: CommitId::new(1),
+        committer: None,
+        changed: membership::ChangedKeys::Count(count.into()),
+    });
+    let token = version_row.token(&[]);
+    Message::Delta(Box::new(Delta {
+        from: None,
+        version_row: Arc::new(version_row),
+        token,
+        digest: rows.digest(),
+        rows: rows.iter().cloned().collect(),
+        removed: Vec::new(),
+    }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_rows_arrive_at_many() {
+    let a = Peer::new(1).await;
+    let mut others = Vec::new();
+    for i in 0..5 {
+        others.push(Peer::new(10 + i).await);
+    }
+    let body = Arc::new(snapshot(10_000));
+    for other in &others {
+        a.transport.send(Destination::Endpoint(other.endpoint()), &a.header(), &body);
+    }
+    for other in &mut others {
+        let (_, _, received) = other.message().await;
+        assert_eq!(received, *body);
+        let Message::Delta(delta) = received else { panic!() };
+        assert_eq!(delta.resolve(None).unwrap().rows.len(), 10_000);
+    }
+    assert!(a.transport.stats().bytes_sent > 5 * 1_000_000);
+}
+
+#[tokio::test]
+async fn a_probe_overtakes_a_snapshot_that_is_under_way() {
+    let listener = TcpListener::bind(any_port()).await.unwrap();
+    let endpoint = listener.local_addr().unwrap();
+    let hello = recorded_hello().await;
+    let a = Peer::new(1).await;
+    a.send(Destination::Endpoint(endpoint), snapshot(30_000));
+    let (mut slow, _) = listener.accept().await.unwrap();
+    slow.write_all(&hello).await.unwrap();
+    // The writer has begun with it, and cannot go on because nobody reads.
+    a.until(|s| s.queued_bytes == 0).await;
+    a.probe(endpoint, 1);
+    slow.read_exact(&mut [0; 8]).await.unwrap();
+    let mut kinds = Vec::new();
+    while a.transport.stats().sent < 2 {
+        let mut head = [0; 5];
+        slow.read_exact(&mut head).await.unwrap();
+        let mut content = vec![0; u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize - 1];
+        slow.read_exact(&mut content).await.unwrap();
+        kinds.push(head[4]);
+    }
+    // A hello, the start, pieces, the probe, more pieces.
+    assert_eq!(kinds[..3], [0, 3, 4]);
+    let probe = kinds.iter().position(|k| *k == 2).expect("the probe before the end of the snapshot");
+    assert!(kinds.len() > probe + 1, "{kinds:?}");
+}
+
+#[tokio::test]
+async fn a_message_above_the_bound_is_told_and_harms_nothing() {
+    let mut config = TcpConfig::default();
+    config.max_message_bytes = 100_000;
+    let mut a = Peer::with(1, any_port(), "test", config).await;
+    let mut b = Peer::new(2).await;
+    a.send(Destination::Endpoint(b.endpoint()), snapshot(1_000));
+    let (to, reason) = a.failure().await;
+    assert!(to == b.endpoint() && reason.contains("larger than any message"), "{reason}");
+    assert_eq!(a.transport.stats().dropped_too_large, 1);
+    a.probe(b.endpoint(), 1);
+    answer(&mut b).await;
+    a.message().await;
+    // A receiver with a smaller bound protects itself.
+    b.send(Destination::Endpoint(a.endpoint()), snapshot(1_000));
+    a.until(|s| s.closed_oversized == 1).await;
+    b.until(|s| s.open == 1).await;
+    tokio::time::timeout(Duration::from_millis(1), a.inbox.recv()).await.unwrap_err();
+}

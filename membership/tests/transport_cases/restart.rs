@@ -1,0 +1,68 @@
+//! A process that comes back at the same address is reached at once.
+
+use std::time::Duration;
+
+use membership::protocol::{Destination, Message};
+use membership::transport::{TcpConfig, TcpTransport, Transport};
+use tokio::time::{Instant, sleep};
+
+use super::support::{Peer, answer};
+
+#[tokio::test]
+async fn a_new_process_at_the_same_port_is_reached_within_200_ms() {
+    let (mut a, mut b) = (Peer::new(1).await, Peer::new(2).await);
+    let endpoint = b.endpoint();
+    a.probe(endpoint, 1);
+    answer(&mut b).await;
+    a.message().await;
+
+    // A crash: nothing is said, the system closes the sockets.
+    drop(b);
+    a.until(|s| s.open == 0).await;
+    a.probe(endpoint, 2);
+    let (to, _) = a.failure().await;
+    assert_eq!(to, endpoint);
+
+    let mut b = loop {
+        // The old listener is closed by a task of its own.
+        match TcpTransport::bind(endpoint).await {
+            Ok(free) => {
+                drop(free);
+                break Peer::with(3, endpoint, "test", TcpConfig::default()).await;
+            }
+            Err(_) => sleep(Duration::from_millis(1)).await,
+        }
+    };
+    let begun = Instant::now();
+    a.probe(endpoint, 3);
+    answer(&mut b).await;
+    assert_eq!(a.message().await.1.instance, b.instance);
+    assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_new_process_that_introduces_itself_replaces_the_old_connection() {
+    let (mut a, mut b) = (Peer::new(1).await, Peer::new(2).await);
+    a.probe(b.endpoint(), 1);
+    answer(&mut b).await;
+    a.message().await;
+    // Another process claims b's address. It gets no message by that: b's address is dialled again, and leads to b.
+    let claimant = TcpTransport::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let (inbox, _receiver) = membership::transport::Inbox::channel(8);
+    let hello = membership::transport::Hello {
+        cluster: b.cluster.clone(),
+        advertise: b.endpoint(),
+        instance: membership::InstanceId::new(66),
+        silo: None,
+        table_id: None,
+        version: 0,
+        authentication: Vec::new(),
+    };
+    claimant.start(hello, inbox).await.unwrap();
+    claimant.send(Destination::Endpoint(a.endpoint()), &b.header(), &std::sync::Arc::new(Message::Probe { nonce: 9 }));
+    assert_eq!(a.message().await.2, Message::Probe { nonce: 9 });
+    a.probe(b.endpoint(), 2);
+    answer(&mut b).await;
+    assert_eq!(a.message().await.2, Message::ProbeAck { nonce: 2 });
+    assert_eq!(a.transport.stats().dialled, 2);
+}

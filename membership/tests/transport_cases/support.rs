@@ -1,0 +1,129 @@
+//! A silo with a transport and an inbox, and nothing else.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use membership::protocol::{Destination, Header, LinkId, Message};
+use membership::transport::{Hello, Inbound, Inbox, TcpConfig, TcpTransport, Transport, TransportStats};
+use membership::{ClusterName, InstanceId, SiloAddress};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{Instant, sleep, timeout};
+
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+pub struct Peer {
+    pub transport: TcpTransport,
+    pub inbox: Receiver<Inbound>,
+    pub me: SiloAddress,
+    pub instance: InstanceId,
+    pub cluster: ClusterName,
+}
+
+pub fn any_port() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+impl Peer {
+    pub async fn new(instance: u128) -> Self {
+        Self::with(instance, any_port(), "test", TcpConfig::default()).await
+    }
+
+    pub async fn with(instance: u128, address: SocketAddr, cluster: &str, config: TcpConfig) -> Self {
+        let transport = TcpTransport::bind_with(address, config).await.unwrap();
+        let (inbox, receiver) = Inbox::channel(64);
+        let me = SiloAddress::at(transport.local_endpoint(), 1);
+        let instance = InstanceId::new(instance);
+        let cluster: ClusterName = cluster.parse().unwrap();
+        let hello = Hello {
+            cluster: cluster.clone(),
+            advertise: transport.local_addr(),
+            instance,
+            silo: Some(me),
+            table_id: None,
+            version: 0,
+            authentication: Vec::new(),
+        };
+        transport.start(hello, inbox).await.unwrap();
+        Self { transport, inbox: receiver, me, instance, cluster }
+    }
+
+    pub fn endpoint(&self) -> SocketAddr {
+        self.me.endpoint()
+    }
+
+    pub fn header(&self) -> Header {
+        Header {
+            cluster: self.cluster.fingerprint(),
+            protocol: 1,
+            from: self.me,
+            instance: self.instance,
+            to: None,
+            table_id: None,
+            version: 0,
+            digest: 0,
+        }
+    }
+
+    pub fn send(&self, to: Destination, body: Message) {
+        self.transport.send(to, &self.header(), &Arc::new(body));
+    }
+
+    pub fn probe(&self, to: SocketAddr, nonce: u64) {
+        self.send(Destination::Endpoint(to), Message::Probe { nonce });
+    }
+
+    async fn next(&mut self) -> Inbound {
+        timeout(DEADLINE, self.inbox.recv()).await.expect("nothing arrived").expect("the inbox is open")
+    }
+
+    pub async fn message(&mut self) -> (LinkId, Header, Message) {
+        match self.next().await {
+            Inbound::Message { link, header, body } => (link, header, (*body).clone()),
+            other => panic!("{other:?} instead of a message"),
+        }
+    }
+
+    pub async fn failure(&mut self) -> (SocketAddr, String) {
+        match self.next().await {
+            Inbound::SendFailed { to, reason } => (to, reason),
+            other => panic!("{other:?} instead of a failure"),
+        }
+    }
+
+    /// Until the counters say so.
+    pub async fn until(&self, what: impl Fn(&TransportStats) -> bool) -> TransportStats {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let stats = self.transport.stats();
+            if what(&stats) {
+                return stats;
+            }
+            assert!(Instant::now() < deadline, "in vain: {stats:?}");
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// Answers a probe on the connection it came by, as the protocol does.
+pub async fn answer(peer: &mut Peer) -> LinkId {
+    let (link, _, body) = peer.message().await;
+    let Message::Probe { nonce } = body else { panic!("{body:?} instead of a probe") };
+    peer.send(Destination::Link(link), Message::ProbeAck { nonce });
+    link
+}
+
+/// A hello of the test cluster, recorded from a real silo.
+pub async fn recorded_hello() -> Vec<u8> {
+    let listener = TcpListener::bind(any_port()).await.unwrap();
+    let a = Peer::new(99).await;
+    a.probe(listener.local_addr().unwrap(), 1);
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).await.unwrap();
+    let mut rest = vec![0; u32::from_be_bytes(head[8..].try_into().unwrap()) as usize];
+    stream.read_exact(&mut rest).await.unwrap();
+    [head.to_vec(), rest].concat()
+}
