@@ -99,7 +99,13 @@ impl Cx {
 
     /// Random numbers that the run's seed repeats; `stream` tells users apart.
     pub fn random(&self, stream: u64) -> Random {
-        Random(Xoshiro256PlusPlus::seed_from_u64(self.0.seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        Random::new(self.seed(stream))
+    }
+
+    /// A seed of one user's own.
+    pub fn seed(&self, stream: u64) -> u64 {
+        // An odd multiplier keeps different streams different.
+        self.0.seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// The name of a cluster that does not exist; removed after the case.
@@ -188,6 +194,10 @@ impl Cx {
 pub(crate) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
         self.0.next_u64()
     }

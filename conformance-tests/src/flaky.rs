@@ -37,8 +37,10 @@ enum Fate {
 }
 
 impl Flaky {
-    pub(crate) fn new(inner: Arc<dyn MembershipTable>, percent: u64, random: Random) -> Self {
-        Self { inner, percent, random: Mutex::new(random), late: Mutex::default(), lost: AtomicU64::new(0) }
+    /// Loses the answers of so many percent of the commits and heartbeats; the seed decides which.
+    #[must_use]
+    pub fn new(inner: Arc<dyn MembershipTable>, percent: u64, seed: u64) -> Self {
+        Self { inner, percent, random: Mutex::new(Random::new(seed)), late: Mutex::default(), lost: AtomicU64::new(0) }
     }
 
     /// How many answers were lost so far.

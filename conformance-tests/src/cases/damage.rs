@@ -7,6 +7,7 @@ use crate::case::{Case, Cx, Verdict, case, commit, conflict, must, read, refused
 
 pub(super) const CASES: &[Case] = &[
     case!(an_undecodable_row_is_returned_and_can_be_removed: T12),
+    case!(a_row_under_another_spelling_of_a_key_hides_nothing: T12),
     case!(rows_without_a_version_row_are_damaged: T12),
     case!(a_foreign_table_is_refused: T12),
     case!(a_newer_table_is_refused: T12),
@@ -43,6 +44,25 @@ async fn an_undecodable_row_is_returned_and_can_be_removed(cx: Cx) -> Verdict {
     )?;
     let (now, _) = read(&reader).await?;
     must!(now.rows.len() == 1 && now.rows.get(&good.address).is_some(), "after the repair the rows are {:?}", now.rows);
+    Ok(())
+}
+
+async fn a_row_under_another_spelling_of_a_key_hides_nothing(cx: Cx) -> Verdict {
+    let table = cx.table().await?;
+    let entry = cx.entry();
+    let token = commit(&table, &cx.insert(&read(&table).await?.0.token, [entry.clone()])).await?;
+    let key = entry.address.row_key();
+    let good = read(&table).await?.0;
+    let body = good.rows.by_key(&key).map(|r| r.body().to_owned()).unwrap_or_default();
+    let spelled = key.replacen('@', "@0", 1);
+    cx.backend().put_row(table.cluster(), &spelled, &body).await?;
+    let (now, _) = read(&cx.another(&table).await?).await?;
+    must!(now.rows.len() == 2 && now.rows.get(&entry.address).is_some(), "beside {key}, {spelled} reads as {:?}", now.rows);
+    must!(now.rows.by_key(&spelled).is_some_and(|r| r.entry().is_none()), "{spelled} was taken for {key}");
+    commit(&table, &cx.remove(&token, [key.clone()])).await?;
+    let (now, _) = read(&cx.another(&table).await?).await?;
+    must!(now.rows.len() == 1 && now.rows.by_key(&spelled).is_some(), "with {key} removed the rows are {:?}", now.rows);
+    must!(table.remove_undecodable(&spelled, &mut || cx.commit_id()).await?, "{spelled} could not be removed");
     Ok(())
 }
 

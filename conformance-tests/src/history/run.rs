@@ -54,7 +54,7 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
     let mut tasks = Vec::new();
     for (client, silo) in silos.iter().enumerate() {
         let stream = 2 * client as u64 + 100;
-        let flaky = Arc::new(Flaky::new(cx.another(&table).await?, plan.lost, cx.random(stream)));
+        let flaky = Arc::new(Flaky::new(cx.another(&table).await?, plan.lost, cx.seed(stream)));
         let worker = Worker {
             common: common.clone(),
             table: flaky,

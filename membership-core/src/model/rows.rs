@@ -166,7 +166,8 @@ impl Rows {
     /// The row with this key, decodable or not.
     #[must_use]
     pub fn by_key(&self, key: &str) -> Option<&Row> {
-        self.undecodable.get(key).or_else(|| self.silos.get(&key.parse().ok()?))
+        // A key that only means the same silo (`1.2.3.4:5@06`) is another row's.
+        self.undecodable.get(key).or_else(|| self.silos.get(&key.parse().ok()?).filter(|row| row.key() == key))
     }
 
     /// The row of a silo, if it is there and can be decoded.
@@ -258,6 +259,14 @@ mod tests {
         rows.insert(Row::decode("10.0.0.1:1@1", "nonsense"));
         assert_eq!((rows.len(), rows.entries().count(), rows.undecodable().count()), (1, 0, 1));
         rows.insert(row(1, 1, 2));
+        assert_eq!((rows.len(), rows.entries().count()), (1, 1));
+    }
+
+    #[test]
+    fn a_key_written_otherwise_is_another_row() {
+        let mut rows: Rows = [row(1, 1, 1), Row::decode("10.0.0.1:1@01", row(1, 1, 1).body())].into_iter().collect();
+        assert_eq!((rows.len(), rows.entries().count(), rows.undecodable().count()), (2, 1, 1));
+        assert!(rows.remove("10.0.0.1:1@01") && !rows.remove("10.0.0.1:1@001"));
         assert_eq!((rows.len(), rows.entries().count()), (1, 1));
     }
 
