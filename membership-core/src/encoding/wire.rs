@@ -17,6 +17,35 @@ impl<'de> Deserialize<'de> for Row {
     }
 }
 
+/// More rows than any cluster has. A row takes far more room in memory than the two bytes it may have on the wire.
+pub(crate) const MAX_ROWS: usize = 1 << 17;
+
+/// A list of at most [`MAX_ROWS`] elements; a longer one is an error as soon as it is too long.
+pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Vec<T>, D::Error> {
+    struct Bounded<T>(std::marker::PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Bounded<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "a list of at most {MAX_ROWS} elements")
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(element) = seq.next_element()? {
+                if list.len() == MAX_ROWS {
+                    return Err(serde::de::Error::invalid_length(MAX_ROWS + 1, &self));
+                }
+                list.push(element);
+            }
+            Ok(list)
+        }
+    }
+
+    d.deserialize_seq(Bounded(std::marker::PhantomData))
+}
+
 /// A version row as its stored text.
 pub(crate) mod version_row {
     use super::{Deserialize, Deserializer, Serializer};

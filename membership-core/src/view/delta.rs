@@ -21,8 +21,10 @@ pub struct Delta {
     /// The digest of all rows of the later version.
     pub digest: u128,
     /// Rows as they are now.
+    #[serde(deserialize_with = "crate::encoding::wire::bounded")]
     pub rows: Vec<Row>,
     /// Keys of rows that are gone.
+    #[serde(deserialize_with = "crate::encoding::wire::bounded")]
     pub removed: Vec<String>,
 }
 

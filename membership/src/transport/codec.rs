@@ -40,7 +40,7 @@ pub fn encode(header: &Header, body: &Message) -> Result<Vec<u8>, EncodeError> {
 
 /// The message that bytes mean.
 ///
-/// Safe on bytes of any origin. Memory is in proportion to the bytes, but a row takes more room decoded: bound the bytes first.
+/// Safe on bytes of any origin. A row takes more room in memory than on the wire: bound the bytes first.
 ///
 /// # Errors
 /// [`DecodeError`]; whoever sent this should be disconnected.

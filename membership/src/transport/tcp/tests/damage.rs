@@ -94,6 +94,17 @@ fn claimed_lengths_allocate_nothing() {
     assert!(decode(&message).is_err());
 }
 
+#[test]
+fn more_rows_than_any_cluster_has_are_refused() {
+    let mut message = encode(&header(), &Message::Delta(Box::new(delta(None, 0)))).unwrap();
+    message.truncate(message.len() - 2);
+    // 2^17 + 1 rows of an empty key and an empty text, then no removed ones.
+    let (exactly, one_more) = ([0x80, 0x80, 0x08], [0x81, 0x80, 0x08]);
+    let rows = |count: [u8; 3], n: usize| [&message[..], &count, &vec![0; 2 * n + 1]].concat();
+    assert!(decode(&rows(exactly, 1 << 17)).is_ok());
+    assert!(decode(&rows(one_more, (1 << 17) + 1)).is_err());
+}
+
 #[tokio::test]
 async fn lengths_are_checked_before_anything_is_read() {
     let far_too_long = [0xff; 5];
