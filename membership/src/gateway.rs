@@ -16,7 +16,6 @@ use crate::watched::Watched;
 
 /// How a [`GatewayList`] keeps itself up to date.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct GatewayOptions {
     /// How often the table is read when nothing hints at a change. Default 60 s; at least 100 ms.
     pub refresh_period: Duration,

@@ -1,4 +1,5 @@
 //! From connection strings to tables, and from mistakes to advice that shows no secret.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are no tests themselves, but may unwrap all the same")]
 
 use std::sync::Arc;
 

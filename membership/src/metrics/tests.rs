@@ -56,8 +56,7 @@ impl Notebook {
     fn of(play: impl FnOnce()) -> Vec<(String, f64)> {
         let book = Self::default();
         metrics::with_local_recorder(&book, play);
-        let lines = book.0.lock().unwrap().clone();
-        lines
+        std::mem::take(&mut *book.0.lock().unwrap())
     }
 }
 
@@ -107,8 +106,7 @@ fn everything() {
     table_call(Operation::Commit, "busy", second);
     stopped(&dead());
     executor_lag(second);
-    let mut later = TransportStats::default();
-    later.dropped_queue_full = 5;
+    let later = TransportStats { dropped_queue_full: 5, ..TransportStats::default() };
     transport(&TransportStats::default(), &later);
 }
 

@@ -17,7 +17,7 @@ use super::host::host_name;
 use super::request::Stage;
 use super::state;
 use crate::TimedTable;
-use crate::transport::{Hello, Inbox, Transport};
+use crate::transport::{Hello, Inbox, TcpTransport, Transport};
 
 /// A silo about to start. What is not given has a default, except an address to listen on (or a transport).
 #[must_use = "a builder does nothing until `start` is awaited"]
@@ -220,8 +220,7 @@ fn advertised(bound: SocketAddr, advertise: Option<SocketAddr>) -> Result<Socket
 }
 
 async fn bind(listen: SocketAddr) -> Result<Arc<dyn Transport>, StartError> {
-    let _ = listen;
-    Err(StartError::NoListenAddress)
+    Ok(Arc::new(TcpTransport::bind(listen).await?))
 }
 
 impl fmt::Debug for SiloBuilder {

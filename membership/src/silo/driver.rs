@@ -156,11 +156,12 @@ impl Driver {
         let now = self.clock.now();
         let mut effects = std::mem::take(&mut self.effects);
         self.protocol.handle(now, input, &mut effects);
+        // Before the effects: whoever is woken by one of them finds the state that belongs to it.
+        self.teller.update(&self.protocol, now.mono);
         for effect in effects.drain(..) {
             self.carry_out(effect);
         }
         self.effects = effects;
-        self.teller.update(&self.protocol, now.mono);
     }
 
     fn carry_out(&mut self, effect: Effect) {

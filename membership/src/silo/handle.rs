@@ -221,6 +221,7 @@ impl Silo {
         let state = *self.inner.told.state.borrow();
         let now = self.inner.clock.mono();
         let ended = self.inner.told.ended().is_some();
+        let leaving = *self.inner.stage.borrow() > Stage::Running;
         Health {
             score: state.score.score,
             local: state.score.local,
@@ -228,7 +229,7 @@ impl Silo {
             view_age: now.since(state.view_at),
             table_age: now.since(self.view().confirmed_at()),
             table: state.table,
-            ready: !ended && state.status == SiloStatus::Active && !state.suspended,
+            ready: !ended && !leaving && state.status == SiloStatus::Active && !state.suspended,
             live: !ended && now.since(self.inner.told.beat()) < SILENT,
             suspended: state.suspended,
         }

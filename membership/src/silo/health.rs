@@ -28,7 +28,7 @@ pub struct Health {
     pub table_age: Duration,
     /// How the table stands with this silo.
     pub table: TableState,
-    /// Active and not suspended: feeds a readiness probe.
+    /// Active, not suspended, and nobody asked it to leave: feeds a readiness probe.
     pub ready: bool,
     /// Not stopped for good, and its driver took an input within the last 30 s: feeds a liveness probe.
     pub live: bool,
