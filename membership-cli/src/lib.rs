@@ -7,12 +7,16 @@
 
 mod clock;
 mod commands;
+mod config_file;
 mod events;
 mod exit;
 mod find;
+mod fleet;
 mod look;
 mod out;
+mod printer;
 mod program;
+mod stop;
 mod text;
 mod write;
 

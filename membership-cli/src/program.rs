@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use membership::Connectors;
 use membership_core::{ClusterName, MembershipTable};
 
-use crate::commands::{cleanup, delete, doctor, evict, history, settings, status, watch, why};
+use crate::commands::{cleanup, delete, demo, doctor, evict, history, settings, silo, status, watch, why};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 
@@ -22,6 +22,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Args),
+    Silo(Box<silo::Args>),
     Status(status::Args),
     Watch(watch::Args),
     Why(why::Args),
@@ -59,6 +61,11 @@ impl Session {
 
     pub async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, Failure> {
         Ok(self.connectors.connect(url, cluster.clone()).await?)
+    }
+
+    /// Whether this program can open tables of a scheme.
+    pub fn has(&self, scheme: &str) -> bool {
+        self.connectors.schemes().any(|s| s == scheme)
     }
 
     /// Asks whoever sits there; no answer at all is a mistake of the caller, who forgot `--yes`.
@@ -135,6 +142,8 @@ fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exi
 
 async fn execute(command: Command, session: &mut Session) -> Result<Exit, Failure> {
     match command {
+        Command::Demo(args) => demo::run(args, session).await,
+        Command::Silo(args) => silo::run(*args, session).await,
         Command::Status(args) => status::run(args, session).await,
         Command::Watch(args) => watch::run(args, session).await,
         Command::Why(args) => why::run(args, session).await,

@@ -2,10 +2,13 @@
 
 pub(crate) mod cleanup;
 pub(crate) mod delete;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod evict;
 pub(crate) mod history;
 pub(crate) mod settings;
+pub(crate) mod silo;
+mod silo_report;
 pub(crate) mod status;
 pub(crate) mod watch;
 pub(crate) mod why;

@@ -1,0 +1,142 @@
+//! What a running silo prints: events as JSON, or lines for people.
+
+use membership::Silo;
+use membership_core::protocol::{JoinProgress, TableState, Termination};
+use membership_core::{ClusterView, Discontinuity, SiloAddress, TableErrorKind};
+use serde_json::{Value, json};
+
+use super::watch::describe;
+use crate::clock;
+use crate::events;
+use crate::look::Look;
+use crate::printer::Printer;
+use crate::text::{clean, count, span};
+
+pub(crate) struct Report {
+    printer: Printer,
+    json: bool,
+    me: Option<SiloAddress>,
+    last: Option<ClusterView>,
+    table: &'static str,
+}
+
+impl Report {
+    pub fn new(printer: Printer, json: bool) -> Self {
+        Self { printer, json, me: None, last: None, table: "available" }
+    }
+
+    pub fn finish(self) {
+        self.printer.finish();
+    }
+
+    fn say(&self, event: impl FnOnce() -> Value, words: impl FnOnce() -> String) {
+        if self.json {
+            self.printer.line(event());
+        } else {
+            self.printer.line(format_args!("{}  {}", clock::wall(), words()));
+        }
+    }
+
+    pub fn joining(&self, progress: &JoinProgress) {
+        let unreached = || -> Vec<Value> {
+            let one = |u: &membership_core::protocol::Unreached| json!({"silo": u.silo, "i_reach_it": u.i_reach_it, "it_reaches_me": u.it_reaches_me, "last_error": u.last_error});
+            progress.unreached.iter().map(one).collect()
+        };
+        let ms = u64::try_from(progress.elapsed.as_millis()).unwrap_or(u64::MAX);
+        self.say(
+            || json!({"event": "joining", "elapsed_ms": ms, "waiting_for": progress.waiting_for, "unreached": unreached()}),
+            || {
+                let who: Vec<String> = progress.unreached.iter().map(ToString::to_string).collect();
+                let who = if who.is_empty() { String::new() } else { format!(": {}", who.join("; ")) };
+                clean(&format!("joining for {}, waiting for {}{who}", span(progress.elapsed), progress.waiting_for))
+            },
+        );
+    }
+
+    pub fn active(&mut self, silo: &Silo) {
+        let me = silo.me();
+        self.me = Some(me);
+        let view = silo.view();
+        let version = view.get(&me).and_then(|e| e.active_since).unwrap_or(view.version());
+        self.say(|| json!({"event": "active", "version": version, "silo": me}), || format!("{me} is Active as of version {version}"));
+    }
+
+    pub fn view(&mut self, view: &ClusterView) {
+        self.say(
+            || events::view(view),
+            || match &self.last {
+                Some(last) => {
+                    let look = Look { snapshot: view.snapshot().clone(), heartbeats: Default::default(), now: clock::wall() };
+                    let changes: Vec<String> = view.changes_since(last).iter().map(|c| describe(c, &look)).collect();
+                    format!(
+                        "version {}: {}",
+                        view.version(),
+                        if changes.is_empty() { "no change of a silo".to_owned() } else { changes.join("; ") }
+                    )
+                }
+                None => format!("version {}: {} active", view.version(), count(view.active().count(), "silo")),
+            },
+        );
+        self.last = Some(view.clone());
+    }
+
+    /// Says so when the table is in another state than last time.
+    pub fn table(&mut self, state: TableState) {
+        let word = match state {
+            TableState::Available => "available",
+            TableState::Unavailable => "unavailable",
+            TableState::Changed(Discontinuity::Replaced) => TableErrorKind::TableReplaced.as_str(),
+            TableState::Changed(Discontinuity::RolledBack) => TableErrorKind::TableRolledBack.as_str(),
+            TableState::Unusable(kind) => kind.as_str(),
+            _ => "unknown",
+        };
+        if word == std::mem::replace(&mut self.table, word) {
+            return;
+        }
+        self.say(
+            || events::table(word),
+            || match state {
+                TableState::Available => "the table works again".to_owned(),
+                TableState::Unavailable => "the table cannot be reached: nobody is declared dead until it can; still trying".to_owned(),
+                TableState::Changed(_) => {
+                    format!("{word}: it is not the table this silo knew; nothing is written any more, restart the silos")
+                }
+                _ => format!("the table cannot be used ({word}): run `membership doctor`"),
+            },
+        );
+    }
+
+    pub fn leaving(&self) {
+        self.say(|| json!({"event": "leaving"}), || "leaving".to_owned());
+    }
+
+    pub fn stopped(&self) {
+        self.say(|| json!({"event": "terminated", "cause": "stopped", "votes": []}), || "stopped".to_owned());
+    }
+
+    pub fn refused(&self, why: &str) {
+        self.say(|| json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why}), || "could not join".to_owned());
+    }
+
+    pub fn terminated(&self, end: &Termination) {
+        self.say(
+            || match end {
+                Termination::Left { clean } => json!({"event": "terminated", "cause": "left", "votes": [], "clean": clean}),
+                Termination::DeclaredDead(dead) => json!({
+                    "event": "terminated", "cause": dead.cause(), "votes": dead.votes, "version": dead.version, "silo": dead.silo,
+                    "death": dead.death, "at": dead.at,
+                }),
+                Termination::JoinFailed(why) => {
+                    json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why.to_string()})
+                }
+                _ => json!({"event": "terminated", "cause": "unknown", "votes": []}),
+            },
+            || match end {
+                Termination::Left { clean: true } => "left".to_owned(),
+                Termination::Left { clean: false } => "left, but the table does not say so yet: the others will vote".to_owned(),
+                Termination::DeclaredDead(dead) => format!("declared dead: {}, {}", dead.cause(), count(dead.votes.len(), "vote")),
+                _ => "stopped".to_owned(),
+            },
+        );
+    }
+}

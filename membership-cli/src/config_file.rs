@@ -1,0 +1,93 @@
+//! A configuration file: TOML, the names of [`Config`], and `preset` for where to start from.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+use membership_core::{Config, Preset};
+use serde_json::Value;
+
+use crate::exit::Failure;
+
+/// The presets as words of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PresetName {
+    /// One machine, tests, demos
+    Local,
+    /// One data centre or region
+    Lan,
+    /// Several regions
+    Wan,
+}
+
+impl PresetName {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Lan => "lan",
+            Self::Wan => "wan",
+        }
+    }
+}
+
+impl From<PresetName> for Preset {
+    fn from(name: PresetName) -> Self {
+        match name {
+            PresetName::Local => Self::Local,
+            PresetName::Lan => Self::Lan,
+            PresetName::Wan => Self::Wan,
+        }
+    }
+}
+
+/// The configuration that the command line and the file together mean; checked.
+pub(crate) fn load(preset: Option<PresetName>, file: Option<&Path>) -> Result<Config, Failure> {
+    let config = match file {
+        None => Config::preset(preset.map_or(Preset::default(), Preset::from)),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("--config {}: {e}", path.display())))?;
+            parse(&text, preset).map_err(|f| Failure::usage(format!("--config {}: {}", path.display(), f.message)))?
+        }
+    };
+    config.validate().map_err(|e| Failure::usage(format!("the configuration cannot work: {e}")))?;
+    Ok(config)
+}
+
+fn parse(text: &str, preset: Option<PresetName>) -> Result<Config, Failure> {
+    let wrong = |e: &dyn std::fmt::Display| Failure::usage(e.to_string().trim().replace('\n', " "));
+    let mut file: serde_json::Map<String, Value> = toml::from_str(text).map_err(|e| wrong(&e.message()))?;
+    let named = match file.remove("preset") {
+        None => Preset::default(),
+        Some(value) => serde_json::from_value(value).map_err(|e| wrong(&format!("preset: {e}")))?,
+    };
+    // What is said on the command line counts.
+    let base = Config::preset(preset.map_or(named, Preset::from));
+    let mut merged = serde_json::to_value(base).unwrap_or_default();
+    if let Some(fields) = merged.as_object_mut() {
+        fields.extend(file);
+    }
+    serde_json::from_value(merged).map_err(|e| wrong(&format!("{e} (durations are written like \"10s\" or \"500ms\")")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_file_changes_a_preset() {
+        let config = parse("preset = \"local\"\nnum_probed_silos = 5\ni_am_alive_period = \"3s\"\n", None).unwrap();
+        assert_eq!((config.num_probed_silos, config.i_am_alive_period), (5, Duration::from_secs(3)));
+        assert_eq!(config.probe_timeout, Config::preset(Preset::Local).probe_timeout);
+        let config = parse("preset = \"local\"", Some(PresetName::Wan)).unwrap();
+        assert_eq!(config, Config::preset(Preset::Wan));
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_one_line() {
+        for (text, why) in [("colour = 1", "colour"), ("preset = \"mars\"", "preset"), ("probe_timeout = 5", "durations"), ("=", "")] {
+            let error = parse(text, None).unwrap_err().message;
+            assert!(error.contains(why) && !error.contains('\n'), "{error}");
+        }
+    }
+}

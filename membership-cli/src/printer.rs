@@ -1,0 +1,51 @@
+//! Lines from a running silo: written by a thread of their own, because a reader that stands still must not stop the silo.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::out::Out;
+
+/// So many lines wait for a slow reader; later ones are dropped until it reads again.
+const WAITING: usize = 4096;
+/// How long the end waits for the last lines to be read.
+const LAST: Duration = Duration::from_secs(1);
+
+/// Hands lines to the thread that writes them.
+pub(crate) struct Printer {
+    lines: Option<SyncSender<String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Printer {
+    pub fn new(out: Out) -> Self {
+        let (lines, waiting) = sync_channel(WAITING);
+        let thread = std::thread::Builder::new().name("printer".to_owned()).spawn(move || write(out, &waiting)).ok();
+        Self { lines: Some(lines), thread }
+    }
+
+    /// Never waits.
+    pub fn line(&self, text: impl std::fmt::Display) {
+        if let Some(lines) = &self.lines {
+            let _ = lines.try_send(text.to_string());
+        }
+    }
+
+    /// Waits until everything was written, within reason.
+    pub fn finish(mut self) {
+        self.lines = None;
+        let until = Instant::now() + LAST;
+        if let Some(thread) = self.thread.take() {
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+fn write(mut out: Out, waiting: &Receiver<String>) {
+    // A closed reader is no reason to stop taking lines: the silo runs for the cluster, not for its output.
+    while let Ok(line) = waiting.recv() {
+        out.line(line);
+    }
+}

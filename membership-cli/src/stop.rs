@@ -1,0 +1,61 @@
+//! What asks a long-running command to end: signals, and a parent that went away.
+
+use std::io::Read;
+
+use tokio::sync::mpsc;
+
+/// Why to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// SIGTERM, SIGINT or SIGHUP.
+    Signal,
+    /// Standard input was closed: whoever started this process is gone.
+    Orphaned,
+}
+
+/// The requests to stop, in the order they come. A second one means: faster.
+pub(crate) struct Stops(mpsc::UnboundedReceiver<Stop>);
+
+impl Stops {
+    /// Listens to signals from now on, and to the end of standard input where asked for. Needs a tokio runtime.
+    pub fn listen(stdin_too: bool) -> std::io::Result<Self> {
+        let (tell, told) = mpsc::unbounded_channel();
+        signals(&tell)?;
+        if stdin_too {
+            // A thread of its own: a read cannot be cancelled, and the process does not wait for this one.
+            std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
+                let mut buffer = [0; 256];
+                let mut stdin = std::io::stdin().lock();
+                while stdin.read(&mut buffer).is_ok_and(|n| n > 0) {}
+                let _ = tell.send(Stop::Orphaned);
+            })?;
+        }
+        Ok(Self(told))
+    }
+
+    /// The next request. Cancel safe.
+    pub async fn next(&mut self) -> Stop {
+        match self.0.recv().await {
+            Some(stop) => stop,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(unix)]
+fn signals(tell: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        let mut stream = signal(kind)?;
+        let tell = tell.clone();
+        tokio::spawn(async move { while stream.recv().await.is_some() && tell.send(Stop::Signal).is_ok() {} });
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn signals(tell: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
+    let tell = tell.clone();
+    tokio::spawn(async move { while tokio::signal::ctrl_c().await.is_ok() && tell.send(Stop::Signal).is_ok() {} });
+    Ok(())
+}
