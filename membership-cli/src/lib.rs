@@ -23,3 +23,8 @@ mod write;
 pub use exit::Exit;
 pub use membership::Connectors;
 pub use program::{main_with, run};
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

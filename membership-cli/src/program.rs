@@ -82,7 +82,7 @@ impl Session {
     }
 }
 
-/// Runs the program with `connectors` besides nothing else: whoever ships it with a store of their own calls this from `main`.
+/// Runs the program with `connectors`: whoever ships it with a store of their own calls this from `main`.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {

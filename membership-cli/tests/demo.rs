@@ -1,4 +1,5 @@
 //! The demo: what a newcomer runs first.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
 
 mod support;
 

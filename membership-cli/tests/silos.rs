@@ -1,4 +1,5 @@
 //! Silos as real processes with the preset `local`: killed, stopped, asked to leave, started again, in each other's way.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! The commands that need nothing but a table, each run as a process on a SQLite file.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! What the tests share: a folder with a table in it, and the program run on it.
 #![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
 
 pub mod silos;
 
