@@ -12,3 +12,8 @@ mod sqlite;
 
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteConfig, SqliteTable};
+
+/// The code in the document compiles.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../README.md")]
+struct Package;

@@ -84,3 +84,12 @@ pub use timed::TimedTable;
 // Everything public in the core is public here, under the same name: users depend on this crate alone.
 // With the feature `testing` that includes the module `testing`, the virtual-time harness.
 pub use membership_core::*;
+
+/// The code in the documents compiles.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Project;
+    #[doc = include_str!("../README.md")]
+    struct Package;
+}
