@@ -53,3 +53,8 @@ pub use backend::{Backend, Capability, Checkpoint, Reason, Stop};
 pub use clause::{Clause, ParseClauseError};
 pub use report::{CaseResult, Outcome, Report};
 pub use suite::{Effort, Suite};
+
+/// The code in the document compiles and passes.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/provider-authors.md")]
+struct Guide;

@@ -1,0 +1,145 @@
+//! The documents say what the code says: exit codes, metrics, settings, commands, causes, clauses; and their links lead somewhere.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use membership_cli::Exit;
+use membership_core::{Config, Preset, SharedSettings, TableErrorKind};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn text(name: &str) -> String {
+    let path = root().join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The first cells of the table rows under a heading.
+fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
+    let part = document.split(&format!("\n## {heading}\n")).nth(1).unwrap_or_else(|| panic!("no heading {heading}"));
+    let part = part.split("\n## ").next().unwrap();
+    let rows = part.lines().filter(|line| line.starts_with('|')).skip(2);
+    rows.map(|line| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()).collect()
+}
+
+fn name(cell: &str) -> String {
+    cell.split('`').nth(1).unwrap_or(cell).to_owned()
+}
+
+#[test]
+fn exit_codes() {
+    let rows = table(&text("docs/operating.md"), "Exit codes");
+    let codes: Vec<String> = rows.iter().map(|row| row[0].clone()).collect();
+    assert_eq!(codes, Exit::ALL.map(|exit| exit.code().to_string()));
+}
+
+#[test]
+fn metrics() {
+    let document = text("docs/operating.md");
+    let rows = table(&document, "Metrics");
+    let names: Vec<String> = rows.iter().map(|row| name(&row[0])).collect();
+    assert_eq!(names, membership::metrics::ALL);
+    let alerts = document.split("\n## Alerts\n").nth(1).unwrap();
+    for word in alerts.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|w| w.starts_with("membership_")) {
+        assert!(membership::metrics::ALL.contains(&word), "there is no metric {word}");
+    }
+}
+
+#[test]
+fn settings() {
+    let rows = table(&text("docs/operating.md"), "Settings");
+    let documented: BTreeSet<String> = rows.iter().map(|row| name(&row[0])).collect();
+    let presets = [Preset::Local, Preset::Lan, Preset::Wan].map(|preset| serde_json::to_value(Config::preset(preset)).unwrap());
+    let fields: BTreeSet<String> = presets[0].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(documented, fields);
+    for row in rows {
+        let field = name(&row[0]);
+        for (preset, said) in presets.iter().zip(&row[1..]) {
+            let value = &preset[&field];
+            match value.as_str() {
+                Some(value) => assert_eq!(duration(said), duration(value), "{field}"),
+                None => assert_eq!(*said, value.to_string(), "{field}"),
+            }
+        }
+        let shared = serde_json::to_value(SharedSettings::default()).unwrap();
+        assert_eq!(row[0].ends_with('*'), shared.get(&field).is_some(), "whether {field} is shared");
+    }
+}
+
+/// `2.5 s`, `10 min`, `7 days`, and what serde writes.
+fn duration(text: &str) -> Duration {
+    if let Some((number, unit)) = text.split_once(' ')
+        && let Ok(number) = number.parse::<f64>()
+    {
+        let unit = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "min" => 60.0,
+            "days" => 86_400.0,
+            _ => panic!("no unit: {text}"),
+        };
+        return Duration::from_secs_f64(number * unit);
+    }
+    text.split(' ').map(|part| humantime::parse_duration(part).unwrap()).sum()
+}
+
+#[test]
+fn every_command_is_documented() {
+    let (mut out, connectors) = (tempfile::NamedTempFile::new().unwrap(), membership_cli::Connectors::default());
+    let writer = out.reopen().unwrap();
+    assert_eq!(membership_cli::run(connectors, ["membership", "help"].map(Into::into), writer, std::io::sink()), Exit::Ok);
+    let mut help = String::new();
+    std::io::Read::read_to_string(&mut out, &mut help).unwrap();
+    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let commands: BTreeSet<String> = listed
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|command| *command != "help")
+        .map(str::to_owned)
+        .collect();
+    let rows = table(&text("docs/operating.md"), "Commands");
+    let documented: BTreeSet<String> = rows.iter().map(|row| name(&row[0]).split(' ').next().unwrap().to_owned()).collect();
+    assert!(documented.is_superset(&commands), "{documented:?} {commands:?}");
+}
+
+#[test]
+fn error_kinds_and_clauses() {
+    let document = text("docs/table-contract.md");
+    for kind in TableErrorKind::ALL {
+        assert!(document.contains(&format!("`{kind:?}`")), "{kind:?}");
+    }
+    let clauses: Vec<String> = table(&document, "Clauses").iter().map(|row| row[0].clone()).collect();
+    assert_eq!(clauses, (1..=16).map(|n| format!("T{n}")).collect::<Vec<_>>());
+    let invariants: Vec<String> = table(&text("docs/protocol.md"), "Invariants").iter().map(|row| row[0].clone()).collect();
+    assert_eq!(invariants, (1..=11).map(|n| format!("P{n}")).collect::<Vec<_>>());
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut documents = vec![];
+    for folder in [".", "docs", "docs/decisions", "conformance-tests", "membership", "membership-cli", "membership-core", "membership-sql"]
+    {
+        for file in std::fs::read_dir(root().join(folder)).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|e| e == "md") {
+                documents.push(path);
+            }
+        }
+    }
+    assert!(documents.len() > 15, "{documents:?}");
+    for document in documents {
+        let content = std::fs::read_to_string(&document).unwrap();
+        for link in content.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let (path, _) = link.split_once('#').unwrap_or((link, ""));
+            if path.is_empty() || path.contains("://") || path.contains(' ') {
+                continue;
+            }
+            let target = document.parent().unwrap().join(path);
+            assert!(target.exists(), "{} links to {link}", document.display());
+        }
+    }
+}
