@@ -102,6 +102,17 @@ impl Cluster {
         &self.trace
     }
 
+    /// Forgets the lines of the trace so far, so that a transcript tells only what comes now. The hash still covers everything.
+    pub fn forget_trace(&mut self) {
+        self.trace.forget();
+    }
+
+    /// Whether a line of the trace says this.
+    #[must_use]
+    pub fn tells(&self, what: &str) -> bool {
+        self.trace.lines().any(|line| line.what.contains(what))
+    }
+
     /// The dice of this world: to decide what a test leaves open.
     pub fn dice(&mut self) -> &mut super::Dice {
         &mut self.dice
@@ -111,14 +122,16 @@ impl Cluster {
     #[must_use]
     pub fn agrees(&self) -> bool {
         let Some(table) = self.table() else { return false };
-        let running = self.running();
         let mut active = table.rows.entries().filter(|e| e.status != SiloStatus::Dead).peekable();
         active.peek().is_some()
             && active.all(|e| e.status == SiloStatus::Active && self.truth.owners.get(&e.address).is_some_and(|p| self.is_running(*p)))
-            && running.iter().all(|id| {
-                let current = |v: &ClusterView| v.version() == table.version() && v.token().same_commit(&table.token);
-                self.view(*id).is_some_and(current) && self.row(*id).is_some_and(|e| e.status == SiloStatus::Active)
-            })
+            && self.running().into_iter().all(|id| self.is_current(id))
+    }
+
+    /// Whether a process publishes the table as it is, and is Active in it.
+    fn is_current(&self, silo: ProcessId) -> bool {
+        let current = |(v, table): (&ClusterView, &Snapshot)| v.version() == table.version() && v.token().same_commit(&table.token);
+        self.view(silo).zip(self.table()).is_some_and(current) && self.row(silo).is_some_and(|e| e.status == SiloStatus::Active)
     }
 
     /// Begins to measure the messages per silo (invariant P8), for the silos that run now.
@@ -150,7 +163,16 @@ impl Cluster {
     /// # Errors
     /// An invariant that does not hold; or `P7`, with what is missing, if that takes longer than `at_most`.
     pub fn run_until_agreed(&mut self, at_most: Duration) -> Result<(), Violation> {
-        if self.run_until(at_most, Self::agrees)? {
+        // As long as one that lagged behind still does, nobody else needs to be asked.
+        let mut laggard = None;
+        let agreed = self.run_until(at_most, |c| {
+            if laggard.is_some_and(|id| c.is_running(id) && !c.is_current(id)) {
+                return false;
+            }
+            laggard = c.running().into_iter().rev().find(|id| !c.is_current(*id));
+            laggard.is_none() && c.agrees()
+        })?;
+        if agreed {
             return Ok(());
         }
         let missing: Vec<String> = self

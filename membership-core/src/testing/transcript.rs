@@ -1,23 +1,52 @@
 //! A run as text, to be read and reviewed: golden transcripts.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::Cluster;
+use super::{Cluster, Line};
 
 /// The environment variable that makes [`compare`] rewrite what it compares with.
 pub const BLESS: &str = "MEMBERSHIP_BLESS";
 
-/// The transcript of a run under a title: time, silo and event, one line each. Build the cluster with
-/// [`Detail::Everything`](super::Detail::Everything); probes, heartbeats and reads are left out, and lines that several silos have in
-/// common stay apart, because their times do.
+/// The transcript of a run under a title: time, silo and event. Build the cluster with
+/// [`Detail::Everything`](super::Detail::Everything). Probes, heartbeats and reads are left out; what one silo sends to several at one
+/// moment is one line; and what a silo does over and over again is told the first time, with a count at the end.
 #[must_use]
 pub fn render(title: &str, cluster: &Cluster) -> String {
     let mut text = format!("# {title}\n\n");
-    for line in cluster.trace().lines() {
-        let _ = writeln!(text, "{line}");
+    let mut told: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut again = 0_u64;
+    for line in merged(cluster.trace().lines()) {
+        let repeats = line.what.starts_with("sends ") || line.what.starts_with("misses ");
+        if repeats && !told.insert((line.who.clone(), line.what.clone())) {
+            again += 1;
+        } else {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    if again > 0 {
+        let _ = writeln!(text, "\n{again} more messages and misses like ones above are not shown.");
     }
     text
+}
+
+/// The same thing sent to several silos at one moment, as one line.
+fn merged<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<Line> {
+    let mut all: Vec<Line> = Vec::new();
+    for line in lines {
+        if let (Some(last), Some((what, to))) = (all.last_mut(), line.what.rsplit_once(" to "))
+            && what.starts_with("sends ")
+            && last.at == line.at
+            && last.who == line.who
+            && last.what.rsplit_once(" to ").is_some_and(|(w, _)| w == what)
+        {
+            let _ = write!(last.what, ", {}", to.trim_start_matches("address of "));
+            continue;
+        }
+        all.push(line.clone());
+    }
+    all
 }
 
 /// Compares a transcript with the file that was reviewed; with `MEMBERSHIP_BLESS=1` in the environment, writes the file instead.

@@ -3,17 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use super::{Check, Fact};
-use crate::protocol::{Destination, Effect, Input, Message, Notice};
+use super::{Check, Fact, changed};
+use crate::protocol::{Destination, Effect, Input, Message, Notice, Termination};
 use crate::testing::circumstances::{Circumstances, ProcessId};
-use crate::{ReadAnswer, SiloAddress, SiloStatus, TableId};
+use crate::{ReadAnswer, SiloAddress, SiloStatus, Snapshot, TableId};
 
 /// P4: a silo that has confirmed its end (it read its row Dead or gone, or its own leaving was acknowledged and it stops) sends nothing
 /// more except one farewell to each, publishes nothing, writes nothing; and after [`Effect::Stop`] nothing comes at all.
+/// And nobody stops as declared dead whose row is not Dead: an end is confirmed by the table.
 #[derive(Clone, Debug, Default)]
 pub struct Silence {
     joined: BTreeMap<ProcessId, (SiloAddress, u64, Option<TableId>)>,
     confirmed: BTreeSet<ProcessId>,
+    /// Rows that are, or were, in the table and not Dead: what nobody may take for its own end.
+    living: BTreeSet<SiloAddress>,
     stopped: BTreeSet<ProcessId>,
     farewells: BTreeSet<(ProcessId, SocketAddr)>,
 }
@@ -47,6 +50,10 @@ impl Silence {
     }
 }
 
+fn living(snapshot: &Snapshot) -> impl Iterator<Item = SiloAddress> {
+    snapshot.rows.entries().filter(|e| e.status != SiloStatus::Dead).map(|e| e.address)
+}
+
 impl Check for Silence {
     fn invariant(&self) -> &'static str {
         "P4"
@@ -56,6 +63,19 @@ impl Check for Silence {
         match fact {
             Fact::Takes { process, input } if self.confirms(*process, input) => {
                 self.confirmed.insert(*process);
+            }
+            Fact::Founded(snapshot) => self.living.extend(living(snapshot)),
+            Fact::Committed { after, request, .. } => {
+                for silo in changed(request) {
+                    match after.rows.get(&silo).map(|e| e.status) {
+                        Some(SiloStatus::Dead) | None => self.living.remove(&silo),
+                        Some(_) => self.living.insert(silo),
+                    };
+                }
+            }
+            Fact::Wants { process, effect: Effect::Stop(Termination::DeclaredDead(end)) } if self.living.contains(&end.silo) => {
+                let name = truth.life(*process).map_or("?", |l| l.name.as_str());
+                return Err(format!("{name} stops as declared dead ({}) at v{}, but its row is not Dead", end.cause(), end.version));
             }
             Fact::Wants { process, effect } => {
                 let name = || truth.life(*process).map_or("?", |l| l.name.as_str()).to_owned();

@@ -210,6 +210,21 @@ fn p4_sees_answers_after_reading_ones_own_death_and_a_second_farewell() {
 }
 
 #[test]
+fn p4_sees_a_silo_that_takes_itself_for_dead() {
+    let mut stage = Stage::with(2);
+    let end = |stage: &Stage, check: &mut Silence| {
+        let declared = crate::protocol::DeclaredDead { silo: silo(1), version: 0, death: None, votes: Vec::new(), at: WallTime::default() };
+        let effect = Effect::Stop(Termination::DeclaredDead(declared));
+        check.see(&Fact::Wants { process: ProcessId(1), effect: &effect }, &stage.truth)
+    };
+    let mut check = Silence::default();
+    check.see(&Fact::Founded(&stage.table), &stage.truth).unwrap();
+    assert!(end(&stage, &mut check).unwrap_err().contains("is not Dead"));
+    stage.commits(&mut check, vec![], voted(1, &[0])).unwrap();
+    end(&stage, &mut check).unwrap();
+}
+
+#[test]
 fn p5_counts_votes() {
     let good = |entries: Vec<MembershipEntry>| Stage::with(6).commits(&mut Votes::default(), vec![], entries);
     good(voted(1, &[0, 2])).unwrap();

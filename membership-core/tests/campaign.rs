@@ -1,0 +1,127 @@
+//! 300 virtual clusters of 20 silos, half an hour of faults each, every invariant watched; see `membership_core::testing::campaign`.
+//!
+//! `MEMBERSHIP_SEEDS=1000..2000` runs other seeds; `MEMBERSHIP_SEED=17` with `-- replay --nocapture` shows one in full.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::Range;
+
+use membership_core::testing::Stats;
+use membership_core::testing::campaign::{self, CampaignOptions, Fault, replay_command};
+
+/// How many seeds one run has, unless told otherwise; they are dealt out to the parts, which run side by side.
+const SEEDS: Range<u64> = 0..300;
+const PARTS: u64 = 4;
+
+fn seeds() -> Range<u64> {
+    let parse = |text: String| {
+        let (from, to) = text.split_once("..")?;
+        Some(from.parse().ok()?..to.parse().ok()?)
+    };
+    std::env::var("MEMBERSHIP_SEEDS").ok().map_or(SEEDS, |text| parse(text).expect("MEMBERSHIP_SEEDS is from..to"))
+}
+
+/// Runs every fourth seed. Violations are collected, so that one run tells how many there are and of what kind.
+fn part(number: u64) {
+    let options = CampaignOptions::default();
+    let mut total = Stats::default();
+    let mut kinds: BTreeMap<Fault, u64> = BTreeMap::new();
+    let mut violations = Vec::new();
+    let mut runs = 0;
+    for seed in seeds().filter(|seed| seed % PARTS == number) {
+        runs += 1;
+        match campaign::run(seed, &options) {
+            Ok(outcome) => {
+                total.add(&outcome.stats);
+                for kind in outcome.kinds {
+                    *kinds.entry(kind).or_default() += 1;
+                }
+            }
+            Err(violation) => violations.push(violation),
+        }
+    }
+    if let Some(first) = violations.first() {
+        let all: Vec<String> = violations.iter().map(|v| format!("{} seed {}: {}", v.invariant(), v.seed(), v.what())).collect();
+        panic!("{} of {runs} runs break an invariant\n{}\n\n{first}", all.len(), all.join("\n"));
+    }
+    not_vacuous(runs, &total, &kinds);
+}
+
+/// So much must have happened in all runs together, or they prove nothing.
+fn not_vacuous(runs: u64, total: &Stats, kinds: &BTreeMap<Fault, u64>) {
+    if runs < 20 {
+        return;
+    }
+    for kind in Fault::ALL {
+        assert!(kinds.contains_key(&kind), "no run drew {kind:?}");
+    }
+    let floors = [
+        ("dropped messages", total.dropped, 1_000),
+        ("kills", total.kills, 5),
+        ("restarts", total.restarts, 2),
+        ("pauses", total.pauses, 3),
+        ("leaves", total.leaves, 3),
+        ("blocked directions", total.blocks, 20),
+        ("conflicts", total.conflicts, 10),
+        ("unknown outcomes", total.unknown, 2),
+        ("unknown outcomes that landed", total.unknown_landed, 1),
+        ("table outages", total.table_outages, 1),
+        ("failed table calls", total.failed_calls, 10),
+        ("wake-ups", total.wakes, 50_000),
+        ("commits", total.commits, 60),
+        ("views", total.views, 1_000),
+        ("silos voted out", total.voted_out, 5),
+        ("wrong clocks", total.clock_offsets, 2),
+    ];
+    for (what, count, per_run) in floors {
+        assert!(count >= runs * per_run / 2, "{count} {what} in {runs} runs are too few");
+    }
+}
+
+#[test]
+fn invariants_hold_1_of_4() {
+    part(0);
+}
+
+#[test]
+fn invariants_hold_2_of_4() {
+    part(1);
+}
+
+#[test]
+fn invariants_hold_3_of_4() {
+    part(2);
+}
+
+#[test]
+fn invariants_hold_4_of_4() {
+    part(3);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let options = CampaignOptions { silos: 8, minutes: 10, ..CampaignOptions::default() };
+    let hash = |seed| campaign::run(seed, &options).map(|o| (o.hash, o.stats)).unwrap();
+    assert_eq!(hash(11), hash(11));
+    assert_ne!(hash(11), hash(12));
+}
+
+/// Shows the campaign of `MEMBERSHIP_SEED` in full (run it alone, with `--nocapture`); without one, checks that showing changes nothing.
+#[test]
+fn replay() {
+    let wanted: Option<u64> = std::env::var("MEMBERSHIP_SEED").ok().map(|s| s.parse().expect("MEMBERSHIP_SEED is a number"));
+    let options =
+        if wanted.is_some() { CampaignOptions::default() } else { CampaignOptions { silos: 6, minutes: 3, ..CampaignOptions::default() } };
+    let seed = wanted.unwrap_or(1);
+    let (text, violation) = campaign::replay(seed, &options);
+    if wanted.is_some() {
+        std::io::stdout().write_all(text.as_bytes()).unwrap();
+        if let Some(violation) = violation {
+            panic!("{violation}");
+        }
+    } else {
+        assert_eq!(violation.map(|v| v.to_string()), campaign::run(seed, &options).err().map(|v| v.to_string()));
+        assert!(text.lines().count() > 100 && replay_command(seed).contains("MEMBERSHIP_SEED=1 "));
+    }
+}

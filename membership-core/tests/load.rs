@@ -1,0 +1,43 @@
+//! P8: what one silo sends does not grow with the cluster.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use membership_core::testing::Cluster;
+use membership_core::{Config, Preset};
+
+const S: fn(u64) -> Duration = Duration::from_secs;
+
+/// The most messages per silo and second in any minute, after everybody has joined, with three crashes.
+fn peak(silos: usize) -> f64 {
+    let config = Config { i_am_alive_period: S(30), ..Config::preset(Preset::Lan) };
+    let mut cluster = Cluster::builder().seed(8).config(config).checks(Vec::new()).build().unwrap();
+    // A few at a time: what is measured is not the join.
+    for _ in 0..silos / 20 {
+        cluster.start(20);
+        cluster.run_until_agreed(S(300)).unwrap();
+    }
+    cluster.run_for(S(60)).unwrap();
+    cluster.measure_load();
+    cluster.run_for(S(70)).unwrap();
+    let running = cluster.running();
+    for i in 1..=3 {
+        cluster.kill(running[i * silos / 5]);
+        cluster.run_for(S(40)).unwrap();
+    }
+    cluster.run_for(S(60)).unwrap();
+    cluster.peak_load()
+}
+
+#[test]
+fn messages_per_silo_are_constant_up_to_400() {
+    let (small, large) = (peak(100), peak(400));
+    assert!(large <= small * 1.2, "{large:.2} messages per silo and second among 400, {small:.2} among 100");
+}
+
+#[test]
+#[ignore = "takes a minute: run it with --ignored"]
+fn messages_per_silo_are_constant_up_to_1000() {
+    let (small, large) = (peak(100), peak(1_000));
+    assert!(large <= small * 1.2, "{large:.2} messages per silo and second among 1,000, {small:.2} among 100");
+}
