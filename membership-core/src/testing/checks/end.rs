@@ -61,7 +61,10 @@ impl Check for Silence {
 
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
         match fact {
-            Fact::Takes { process, input } if self.confirms(*process, input) => {
+            // What waited out a pause was asked before it, and may be asked again first.
+            Fact::Takes { process, input }
+                if self.confirms(*process, input) && truth.life(*process).is_none_or(|l| !l.paused.touched(truth.now)) =>
+            {
                 self.confirmed.insert(*process);
             }
             Fact::Founded(snapshot) => self.living.extend(living(snapshot)),
