@@ -197,15 +197,17 @@ impl Silo {
         if self.inner.requests.send(request).await.is_err() {
             return stopped(self.terminated().await);
         }
-        match answer.await {
-            Ok(answer) => Ok(answer),
-            Err(_) => match self.inner.told.ended() {
-                Some(end) => stopped(end),
-                // The driver hung up on this request alone, or is ending right now.
-                None if self.inner.requests.is_closed() => stopped(self.terminated().await),
-                None => Err(RequestError::TooMany),
-            },
-        }
+        // A request that slips into the queue while the driver ends is never looked at: the end is an answer too.
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            end = self.terminated() => return stopped(end),
+        };
+        answer.or_else(|_| match self.inner.told.ended() {
+            Some(end) => stopped(end),
+            // The driver hung up on this request alone.
+            None => Err(RequestError::TooMany),
+        })
     }
 
     /// Tells the protocol that `from` answered, on a connection of the application's own, something that was sent at `asked`. It is
@@ -290,5 +292,41 @@ impl fmt::Debug for Silo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = *self.inner.told.state.borrow();
         f.debug_struct("Silo").field("me", &self.inner.me).field("status", &state.status).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use membership_core::{Rows, SharedSettings, Snapshot, TableId, VersionRow};
+
+    use super::super::state;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_nobody_looks_at_ends_with_the_silo() {
+        let (teller, told) = state::channel();
+        let (requests, queue) = mpsc::channel(4);
+        let (stage, _stages) = watch::channel(Stage::Running);
+        teller.change(|state| {
+            state.status = SiloStatus::Active;
+            state.me = Some(SiloAddress::new([127, 0, 0, 1].into(), 1, 1));
+        });
+        let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        let token = row.token(&[]);
+        teller.publish(ClusterView::new(Snapshot { version_row: Arc::new(row), token, rows: Rows::new() }), MonoTime::ZERO);
+        let cluster = "test".parse().unwrap();
+        let silo = Starting { told, requests, stage, cluster }.active().await.unwrap();
+        let asking = tokio::spawn({
+            let silo = silo.clone();
+            async move { silo.refresh(None).await }
+        });
+        while queue.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let end = Termination::Left { clean: true };
+        teller.end.send_replace(Some(end.clone()));
+        assert_eq!(asking.await.unwrap(), Err(RequestError::Stopped(Box::new(end))));
     }
 }
