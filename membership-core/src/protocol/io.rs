@@ -110,9 +110,9 @@ pub enum Input {
 pub enum Command {
     /// Publish ShuttingDown and drain. Answered by [`Notice::LeaveBegun`].
     BeginLeave,
-    /// The application has drained: end the row. Answered by [`Notice::Left`]. Implies `BeginLeave`.
+    /// The application has drained: end the row. Answered by [`Effect::Stop`]. Implies `BeginLeave`.
     FinishLeave,
-    /// Leave without draining, within the leave timeout: Stopping, then Dead. Answered by [`Notice::Left`].
+    /// Leave without draining, within the leave timeout: Stopping, then Dead. Answered by [`Effect::Stop`].
     Stop,
     /// End a silo without a vote. Answered by [`Notice::Answered`].
     Evict {
