@@ -2,6 +2,7 @@
 //! `on_peer_version`, so that a better way to spread deltas can take its place.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -126,8 +127,8 @@ impl Disseminator {
         let now = ctx.mono();
         let patience = ctx.config.probe_timeout;
         self.told.retain(|_, at| now.since(*at) < patience);
-        if !self.told.contains_key(&from) {
-            self.told.insert(from, now);
+        if let Entry::Vacant(untold) = self.told.entry(from) {
+            untold.insert(now);
             let version = ctx.version();
             ctx.reply(link, from, Message::YouAreDead { version });
         }

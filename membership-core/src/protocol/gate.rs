@@ -59,10 +59,10 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
             (Err(_), Source::Message) => return Passage::NeedsRead,
             (Err(d), _) => return Passage::Broken(d),
         }
-        if source == Source::Message {
-            if snapshot.version() == known.version() || snapshot.version() - known.version() > MAX_LEAP || ends_me(ctx, &snapshot) {
-                return Passage::NeedsRead;
-            }
+        let far_reaching =
+            || snapshot.version() == known.version() || snapshot.version() - known.version() > MAX_LEAP || ends_me(ctx, &snapshot);
+        if source == Source::Message && far_reaching() {
+            return Passage::NeedsRead;
         }
         let risen = known
             .rows

@@ -43,11 +43,11 @@ impl Intermediary {
         self.rounds.get(&key).map(|r| r.suspect)
     }
 
+    /// Somebody, on this connection, asks me to probe a suspect. `local` says how I feel.
     pub(crate) fn on_request(
         &mut self,
         ctx: &mut Ctx,
-        asker: SiloAddress,
-        link: LinkId,
+        (asker, link): (SiloAddress, LinkId),
         asked: u64,
         suspect: SiloAddress,
         timeout: Duration,

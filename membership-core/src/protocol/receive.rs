@@ -81,7 +81,7 @@ impl Protocol {
             }
             Message::IndirectProbe { round, suspect, timeout } => {
                 let local = if self.ctx.suspended { 1 } else { self.monitor.local() };
-                self.intermediary.on_request(&mut self.ctx, from, link, *round, *suspect, *timeout, local);
+                self.intermediary.on_request(&mut self.ctx, (from, link), *round, *suspect, *timeout, local);
             }
             Message::IndirectReply { round, outcome } => self.prober.on_indirect(&mut self.ctx, from, *round, outcome, stretch),
             Message::DialMe { nonce, endpoint } => {
