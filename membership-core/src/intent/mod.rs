@@ -123,6 +123,9 @@ pub enum Refusal {
         /// What it is.
         status: crate::SiloStatus,
     },
+    /// Whoever asked stopped, or its table is no longer the one it knew: nobody waits for the outcome any more.
+    #[error("the silo stopped, or lost its table, before this was settled: look at the table")]
+    Abandoned,
     /// It cannot fit this store, not even alone.
     #[error("it exceeds a limit of the store: {0}")]
     TooLarge(String),

@@ -1,17 +1,26 @@
 //! The leader removes the rows of the long dead, by commit.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::context::Ctx;
 use super::timers::Timer;
 use super::writer::Writer;
 use crate::intent::{Action, defunct};
+use crate::{MonoTime, SiloAddress, SiloStatus};
 
-/// The leader looks so often, and whenever it becomes the leader.
+/// The leader looks so often.
 const PERIOD: Duration = Duration::from_secs(60);
 
+/// So long after I first saw a silo Dead its row stays: the clocks of two silos may disagree by any amount, and a leader whose clock is
+/// ahead must not remove what nobody has seen yet.
+const SEEN_AT_LEAST: Duration = Duration::from_secs(120);
+
 #[derive(Debug, Default)]
-pub(crate) struct Cleaner;
+pub(crate) struct Cleaner {
+    /// Since when I see each silo Dead.
+    dead: BTreeMap<SiloAddress, MonoTime>,
+}
 
 impl Cleaner {
     pub(crate) fn start(ctx: &mut Ctx) {
@@ -21,14 +30,19 @@ impl Cleaner {
         }
     }
 
-    pub(crate) fn on_timer(ctx: &mut Ctx, writer: &mut Writer) {
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
         ctx.set_timer(Timer::Clean, PERIOD);
+        let now = ctx.mono();
         let Some(view) = &ctx.view else { return };
+        let before = std::mem::take(&mut self.dead);
+        let dead = view.members().filter(|e| e.status == SiloStatus::Dead).map(|e| e.address);
+        self.dead = dead.map(|s| (s, before.get(&s).copied().unwrap_or(now))).collect();
         let leads = ctx.is_active() && view.leader().is_some_and(|l| l.address == ctx.me);
-        if !leads || ctx.suspended || writer.has(|a| matches!(a, Action::RemoveDefunct { .. })) {
+        if !leads || ctx.suspended || ctx.table_changed() || writer.has(|a| matches!(a, Action::RemoveDefunct { .. })) {
             return;
         }
-        let silos = defunct(view.snapshot(), ctx.now.wall, &ctx.config);
+        let mut silos = defunct(view.snapshot(), ctx.now.wall, &ctx.config);
+        silos.retain(|s| self.dead.get(s).is_some_and(|since| now.since(*since) >= SEEN_AT_LEAST));
         if !silos.is_empty() {
             writer.submit(ctx, Action::RemoveDefunct { silos });
         }

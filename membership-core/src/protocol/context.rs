@@ -13,7 +13,7 @@ use super::io::{CallId, Destination, Effect, LinkId, Notice, Observation, TableS
 use super::message::{Header, Message, PROTOCOL_VERSION};
 use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
-use crate::{ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot, TableLimits, WallTime};
+use crate::{ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableLimits, WallTime};
 
 /// What the current view says, sorted once per view.
 #[derive(Debug, Default)]
@@ -32,6 +32,8 @@ pub(crate) struct TableHealth {
     pub(crate) state: TableState,
     /// When the calls began to fail; none while they succeed.
     pub(crate) failing_since: Option<MonoTime>,
+    /// When they last began to succeed again.
+    pub(crate) recovered_at: Option<MonoTime>,
 }
 
 #[derive(Debug)]
@@ -49,8 +51,13 @@ pub(crate) struct Ctx {
     /// The last adopted view.
     pub(crate) view: Option<ClusterView>,
     pub(crate) members: Members,
-    /// When I first saw each vote: (suspect, accuser) to (its time, my time).
-    pub(crate) first_seen: BTreeMap<(SiloAddress, SiloAddress), (WallTime, MonoTime)>,
+    /// When I saw each vote appear: (suspect, accuser) to (its time, my time). My time is none when I was not reading the table just
+    /// before: then the vote may be of any age.
+    pub(crate) first_seen: BTreeMap<(SiloAddress, SiloAddress), (WallTime, Option<MonoTime>)>,
+    /// The settings the cluster shares, within the ranges that a silo can work with.
+    shared: Arc<SharedSettings>,
+    /// When the last read or commit that succeeded was sent.
+    pub(crate) contact: Option<MonoTime>,
     pub(crate) table: TableHealth,
     pub(crate) suspended: bool,
     confirmed: Arc<AtomicU64>,
@@ -62,6 +69,8 @@ impl Ctx {
     pub(crate) fn new(setup: Setup) -> Self {
         let me = SiloAddress::at(setup.identity.advertise, 0);
         Self {
+            shared: Arc::new(workable(&setup.config.shared())),
+            contact: None,
             fingerprint: setup.identity.cluster.fingerprint(),
             identity: setup.identity,
             config: setup.config,
@@ -74,7 +83,7 @@ impl Ctx {
             view: None,
             members: Members::default(),
             first_seen: BTreeMap::new(),
-            table: TableHealth { state: TableState::Available, failing_since: None },
+            table: TableHealth { state: TableState::Available, failing_since: None, recovered_at: None },
             suspended: false,
             confirmed: Arc::new(AtomicU64::new(0)),
             rng: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
@@ -91,16 +100,34 @@ impl Ctx {
     }
 
     /// The settings the cluster shares: the table's as soon as it was read.
-    pub(crate) fn settings(&self) -> SharedSettings {
-        self.view.as_ref().map_or_else(|| self.config.shared(), |v| v.snapshot().version_row.settings.clone())
+    pub(crate) fn settings(&self) -> Arc<SharedSettings> {
+        self.shared.clone()
+    }
+
+    /// The view moved: so may have the settings.
+    pub(crate) fn follow_settings(&mut self) {
+        if let Some(view) = &self.view {
+            let stored = &view.snapshot().version_row.settings;
+            let workable = workable(stored);
+            if *self.shared != workable {
+                self.shared = Arc::new(workable);
+            }
+        }
     }
 
     pub(crate) fn failure_window(&self) -> Duration {
-        self.view.as_ref().map_or_else(|| self.config.failure_window(), |v| v.snapshot().version_row.settings.failure_window)
+        self.shared.failure_window
     }
 
     pub(crate) fn heartbeat_period(&self) -> Duration {
-        self.view.as_ref().map_or(self.config.i_am_alive_period, |v| v.snapshot().version_row.settings.i_am_alive_period)
+        self.shared.i_am_alive_period
+    }
+
+    /// Whether a vote is recent enough to count, as [`apply`](crate::intent::apply) sees it.
+    pub(crate) fn is_fresh(&self, suspect: SiloAddress, vote: &Suspicion) -> bool {
+        let expiry = self.shared.death_vote_expiration;
+        let seen = self.first_seen.get(&(suspect, vote.accuser)).filter(|(at, _)| *at == vote.at).and_then(|(_, when)| *when);
+        seen.is_some_and(|when| self.mono().since(when) <= expiry) || self.now.wall.distance(vote.at) <= expiry
     }
 
     pub(crate) fn version(&self) -> u64 {
@@ -122,7 +149,7 @@ impl Ctx {
 
     /// Uniform between nothing and `most`.
     pub(crate) fn jitter(&mut self, most: Duration) -> Duration {
-        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX - 1);
+        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
         Duration::from_nanos(self.random() % (nanos + 1))
     }
 
@@ -136,8 +163,9 @@ impl Ctx {
         ClusterView::with_clock(snapshot, self.confirmed.clone())
     }
 
-    /// The table answered a call that was sent at `sent`.
-    pub(crate) fn confirm(&self, sent: MonoTime) {
+    /// My table, and no other, answered a call that was sent at `sent`: leases are built on this.
+    pub(crate) fn confirm(&mut self, sent: MonoTime) {
+        self.contact = self.contact.max(Some(sent));
         self.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
     }
 
@@ -195,5 +223,21 @@ impl Ctx {
             self.table.state = state;
             self.tell(Notice::Table(state));
         }
+    }
+}
+
+/// What the table says, within the ranges that [`Config::validate`] allows. Anybody can write anything into a table: a period of nothing
+/// would make me spin, and one of centuries would overflow.
+fn workable(stored: &SharedSettings) -> SharedSettings {
+    let (ms, secs) = (Duration::from_millis, Duration::from_secs);
+    let failure_window = stored.failure_window.clamp(ms(200), secs(1_200));
+    SharedSettings {
+        i_am_alive_period: stored.i_am_alive_period.clamp(ms(500), secs(600)),
+        num_missed_i_am_alive_limit: stored.num_missed_i_am_alive_limit.clamp(3, 20),
+        failure_window,
+        num_votes_for_death_declaration: stored.num_votes_for_death_declaration.clamp(1, 10),
+        death_vote_expiration: stored.death_vote_expiration.clamp(failure_window * 2, secs(3_600)),
+        max_join_attempt_time: stored.max_join_attempt_time.clamp(secs(1), secs(3_600)),
+        extra: crate::Extra::default(),
     }
 }

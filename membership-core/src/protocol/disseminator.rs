@@ -14,12 +14,16 @@ use crate::{ClusterView, Delta, MonoTime, SiloAddress, TableId};
 
 /// One question for a delta is given so long before the next one, to whomever.
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
+/// Forged senders must not fill the memory: at most so many are remembered at a time, the others wait.
+const MAX_REMEMBERED: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Disseminator {
     asked: Option<(MonoTime, u64)>,
     /// Whom I told that it is Dead, and when.
     told: BTreeMap<SiloAddress, MonoTime>,
+    /// To whom I sent everything, and when: whoever asks again and again must not keep me busy.
+    served: BTreeMap<SiloAddress, MonoTime>,
     last_forced_read: Option<MonoTime>,
 }
 
@@ -31,6 +35,8 @@ pub(crate) enum Call {
     Adopted,
     /// Only the table can tell.
     Read,
+    /// It starts from a version that I do not have: ask for what is between.
+    Ask,
 }
 
 impl Disseminator {
@@ -77,9 +83,22 @@ impl Disseminator {
             if have >= view.version() {
                 return;
             }
-            view.delta_since(have).unwrap_or_else(|| Delta::whole(view))
+            view.delta_since(have)
         } else {
-            Delta::whole(view)
+            None
+        };
+        let delta = match delta {
+            Some(delta) => delta,
+            None => {
+                let now = ctx.mono();
+                self.served.retain(|_, at| now.since(*at) < ASK_PATIENCE);
+                if self.served.len() >= MAX_REMEMBERED {
+                    return;
+                }
+                let Entry::Vacant(served) = self.served.entry(from) else { return };
+                served.insert(now);
+                Delta::whole(view)
+            }
         };
         ctx.reply(link, from, Message::Delta(Box::new(delta)));
     }
@@ -95,7 +114,7 @@ impl Disseminator {
         }
         let resolved = match delta.resolve(Some(view.snapshot())) {
             Ok(snapshot) => snapshot,
-            Err(crate::DeltaError::OtherVersion { .. }) => return Call::Nothing,
+            Err(crate::DeltaError::OtherVersion { .. }) => return Call::Ask,
             Err(_) => {
                 ctx.observe(Observation::Dropped { reason: "bad_delta" });
                 return self.read_once(ctx);
@@ -127,8 +146,10 @@ impl Disseminator {
         let now = ctx.mono();
         let patience = ctx.config.probe_timeout;
         self.told.retain(|_, at| now.since(*at) < patience);
-        if let Entry::Vacant(untold) = self.told.entry(from) {
-            untold.insert(now);
+        if self.told.len() < MAX_REMEMBERED
+            && let Entry::Vacant(told) = self.told.entry(from)
+        {
+            told.insert(now);
             let version = ctx.version();
             ctx.reply(link, from, Message::YouAreDead { version });
         }

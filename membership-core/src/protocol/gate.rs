@@ -2,6 +2,7 @@
 //! Invariants P1 to P3, clause T16.
 
 use super::context::{Ctx, Members};
+use crate::model::version::RECENT_COMMITS;
 use crate::{Discontinuity, SiloStatus, Snapshot, check_snapshot, check_token};
 
 /// A message may move the version by so much; more is confirmed by a read.
@@ -39,10 +40,11 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
         if source == Source::Message && snapshot.table_id() != known.table_id() {
             return Passage::NeedsRead;
         }
-        if snapshot.table_id() == known.table_id() && snapshot.version() < known.version() {
+        if snapshot.version() < known.version() {
             // Others may have told me more while the read was under way. A table that went back is told by the read itself, which names
-            // the version I knew when it began.
-            return Passage::Known;
+            // the version I knew when it began. Another table is another table whatever its version is.
+            let same = snapshot.table_id() == known.table_id();
+            return if same { Passage::Known } else { Passage::Broken(Discontinuity::Replaced) };
         }
         if snapshot.version() == known.version()
             && snapshot.token.same_commit(&known.token)
@@ -50,8 +52,11 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
         {
             return Passage::Known;
         }
+        let leap = snapshot.version() - known.version();
         let checked = match source {
             Source::Read => check_snapshot(known, &snapshot),
+            // Further back than the version row remembers, only the rows can tell a table that went another way.
+            Source::Message if leap > RECENT_COMMITS as u64 => check_snapshot(known, &snapshot),
             Source::Commit | Source::Message => check_token(&known.token, &snapshot.version_row),
         };
         match (checked, source) {
@@ -59,9 +64,7 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
             (Err(_), Source::Message) => return Passage::NeedsRead,
             (Err(d), _) => return Passage::Broken(d),
         }
-        let far_reaching =
-            || snapshot.version() == known.version() || snapshot.version() - known.version() > MAX_LEAP || ends_me(ctx, &snapshot);
-        if source == Source::Message && far_reaching() {
+        if source == Source::Message && (leap == 0 || leap > MAX_LEAP || ends_me(ctx, &snapshot)) {
             return Passage::NeedsRead;
         }
         let risen = known
@@ -78,14 +81,26 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
     Passage::Adopted
 }
 
-/// Whether a snapshot says that I am gone.
+/// Whether a snapshot says that I am gone: my row is Dead or removed, or a newer process has my address. A row of mine that cannot be
+/// decoded is damaged, not gone (clause T12).
 pub(crate) fn ends_me(ctx: &Ctx, snapshot: &Snapshot) -> bool {
-    ctx.status != SiloStatus::Created && snapshot.rows.get(&ctx.me).is_none_or(|e| e.status == SiloStatus::Dead)
+    if ctx.status == SiloStatus::Created {
+        return false;
+    }
+    let gone = match snapshot.rows.get(&ctx.me) {
+        Some(mine) => mine.status == SiloStatus::Dead,
+        None => snapshot.rows.by_key(&ctx.me.row_key()).is_none(),
+    };
+    gone || snapshot.rows.at_endpoint(ctx.me.endpoint()).next_back().is_some_and(|e| e.address.is_successor_of(&ctx.me))
 }
 
 fn install(ctx: &mut Ctx, snapshot: Snapshot) {
     let mut members = Members::default();
     let now = ctx.mono();
+    // A vote that is new to me appeared just now only if I knew the table as it was shortly before.
+    let expiry = ctx.settings().death_vote_expiration;
+    let watching = ctx.view.is_some() && ctx.contact.is_some_and(|t| now.since(t) <= expiry);
+    let appeared = watching.then_some(now);
     let mut seen = std::collections::BTreeMap::new();
     for entry in snapshot.rows.entries() {
         if entry.status == SiloStatus::Dead {
@@ -100,7 +115,7 @@ fn install(ctx: &mut Ctx, snapshot: Snapshot) {
         }
         for s in &entry.suspicions {
             let key = (entry.address, s.accuser);
-            let first = ctx.first_seen.get(&key).filter(|(at, _)| *at == s.at).map_or((s.at, now), |known| *known);
+            let first = ctx.first_seen.get(&key).filter(|(at, _)| *at == s.at).map_or((s.at, appeared), |known| *known);
             seen.insert(key, first);
         }
     }
@@ -108,4 +123,5 @@ fn install(ctx: &mut Ctx, snapshot: Snapshot) {
     ctx.members = members;
     let view = ctx.make_view(snapshot);
     ctx.view = Some(view);
+    ctx.follow_settings();
 }

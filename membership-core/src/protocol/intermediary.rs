@@ -24,6 +24,14 @@ struct Round {
     began: MonoTime,
 }
 
+/// What I am asked to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) round: u64,
+    pub(crate) suspect: SiloAddress,
+    pub(crate) timeout: Duration,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Intermediary {
     rounds: BTreeMap<u64, Round>,
@@ -43,22 +51,16 @@ impl Intermediary {
         self.rounds.get(&key).map(|r| r.suspect)
     }
 
-    /// Somebody, on this connection, asks me to probe a suspect. `local` says how I feel.
-    pub(crate) fn on_request(
-        &mut self,
-        ctx: &mut Ctx,
-        (asker, link): (SiloAddress, LinkId),
-        asked: u64,
-        suspect: SiloAddress,
-        timeout: Duration,
-        local: u8,
-    ) {
+    /// `able` = nothing local keeps me from judging.
+    pub(crate) fn on_request(&mut self, ctx: &mut Ctx, link: LinkId, asker: SiloAddress, request: &Request, able: bool) {
+        let Request { round: asked, suspect, timeout } = *request;
         let known = ctx.view.as_ref().and_then(|v| v.get(&suspect)).is_some_and(|e| e.status != SiloStatus::Dead);
-        if !ctx.is_active() || local > 0 || !known || suspect == ctx.me || self.rounds.len() >= MAX_ROUNDS {
+        if !ctx.is_active() || !able || !known || suspect == ctx.me || self.rounds.len() >= MAX_ROUNDS {
             ctx.reply(link, asker, Message::IndirectReply { round: asked, outcome: IndirectOutcome::Unknown });
             return;
         }
-        let timeout = timeout.min(ctx.config.max_probe_timeout);
+        // Whoever asks for no time at all would get a vote for nothing.
+        let timeout = timeout.clamp(ctx.config.min_probe_timeout, ctx.config.max_probe_timeout);
         let key = ctx.random();
         let nonce = ctx.random();
         ctx.send_to(suspect, Message::Probe { nonce });

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::contacts::Contacts;
 use super::context::Ctx;
 use super::io::{CallId, Effect, JoinError, JoinProgress, Notice, TableErrorText, Unreached};
 use super::message::Message;
@@ -17,8 +18,6 @@ use crate::{
 
 /// Progress is told so often.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
-/// A row whose heartbeat is so far behind my clock, and that does not answer, need not be reached.
-const ABANDONED: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Stage {
@@ -32,7 +31,7 @@ enum Stage {
     FirstRead,
     /// Watching whether an older row at my address, from another host, still beats.
     WatchAddress {
-        counters: BTreeMap<SiloAddress, u64>,
+        counters: BTreeMap<SiloAddress, Option<u64>>,
         until: MonoTime,
     },
     /// My row is on its way.
@@ -45,20 +44,16 @@ enum Stage {
 }
 
 #[derive(Debug, Default)]
-struct Contact {
-    answers: bool,
-    dials: bool,
-    nonce: u64,
-    error: Option<String>,
-}
-
-#[derive(Debug, Default)]
 pub(crate) struct Joiner {
     stage: Stage,
     began: MonoTime,
     nonce: u64,
     call: Option<CallId>,
-    contacts: BTreeMap<SiloAddress, Contact>,
+    /// Older rows at my address, of other hosts, whose heartbeat stood still while I watched.
+    watched: BTreeSet<SiloAddress>,
+    pub(crate) contacts: Contacts,
+    /// Becoming Active was refused: the table is read before the next attempt, and not at its full speed.
+    again_at: MonoTime,
     last_error: Option<String>,
     last_table_error: Option<TableError>,
     failure: Option<JoinError>,
@@ -87,16 +82,22 @@ impl Joiner {
         self.stage == Stage::Failing
     }
 
+    /// A row of mine is in the table, or may come to be.
+    pub(crate) fn row_may_be_in(&self) -> bool {
+        matches!(self.stage, Stage::Insert | Stage::Contact | Stage::Failing)
+    }
+
     pub(crate) fn start(&mut self, ctx: &mut Ctx) {
         self.began = ctx.mono();
         self.stage = Stage::MeetMyself;
+        // One for all attempts: an answer may take longer than the time to the next one.
+        self.nonce = ctx.random();
         ctx.set_timer(Timer::JoinDeadline, ctx.config.max_join_attempt_time);
         ctx.set_timer(Timer::JoinProgress, PROGRESS_PERIOD);
         self.meet_myself(ctx);
     }
 
     fn meet_myself(&mut self, ctx: &mut Ctx) {
-        self.nonce = ctx.random();
         let body = Message::Identify { nonce: self.nonce };
         ctx.dial_afresh(ctx.identity.advertise, None, body);
         let retry = retry_period(&ctx.config);
@@ -120,9 +121,10 @@ impl Joiner {
     }
 
     /// Somebody answered at my advertised address.
-    pub(crate) fn on_identity(&mut self, ctx: &mut Ctx, instance: InstanceId, silo: Option<SiloAddress>, host: &str) -> Step {
+    pub(crate) fn on_identity(&mut self, ctx: &mut Ctx, nonce: u64, instance: InstanceId, silo: Option<SiloAddress>, host: &str) -> Step {
         let mine = instance == ctx.identity.instance;
-        if mine || !matches!(self.stage, Stage::MeetMyself | Stage::WatchAddress { .. }) {
+        let asking = matches!(self.stage, Stage::MeetMyself | Stage::Initialize | Stage::FirstRead | Stage::WatchAddress { .. });
+        if mine || !asking || nonce != self.nonce {
             return Step::Nothing;
         }
         let silo = silo.map_or_else(|| "one that has not joined yet".to_owned(), |s| s.to_string());
@@ -133,11 +135,7 @@ impl Joiner {
         if to == ctx.identity.advertise {
             self.last_error = Some(reason.to_owned());
         }
-        for (silo, contact) in &mut self.contacts {
-            if silo.endpoint() == to {
-                contact.error = Some(reason.to_owned());
-            }
-        }
+        self.contacts.on_send_failed(to, reason);
     }
 
     pub(crate) fn on_initialized(&mut self, ctx: &mut Ctx, writer: &mut Writer, call: CallId, result: Result<(), TableError>) -> Step {
@@ -170,20 +168,27 @@ impl Joiner {
         Step::Nothing
     }
 
-    /// A read succeeded (the view is in the context).
-    pub(crate) fn on_read(&mut self, ctx: &mut Ctx, writer: &mut Writer, heartbeats: Option<&Heartbeats>) -> Step {
-        match &self.stage {
-            Stage::FirstRead => self.choose_epoch(ctx, writer, heartbeats),
+    /// A read succeeded (the view is in the context), sent at `sent`.
+    pub(crate) fn on_read(&mut self, ctx: &mut Ctx, writer: &mut Writer, sent: MonoTime, heartbeats: Option<&Heartbeats>) -> Step {
+        match &mut self.stage {
+            Stage::FirstRead => {
+                self.choose_epoch(ctx, writer, heartbeats);
+                Step::Nothing
+            }
             Stage::WatchAddress { counters, until } => {
                 let Some(now) = heartbeats else { return Step::Nothing };
-                let moved = counters.iter().find(|(s, c)| now.counter(s) != **c).map(|(s, _)| *s);
-                let over = ctx.mono() >= *until;
+                for (silo, counter) in counters.iter_mut() {
+                    counter.get_or_insert_with(|| now.counter(silo));
+                }
+                let moved = counters.iter().find(|(s, c)| c.is_some_and(|c| now.counter(s) > c)).map(|(s, _)| *s);
+                let over = sent >= *until;
                 match moved {
                     Some(silo) => {
                         let host = ctx.view.as_ref().and_then(|v| v.get(&silo)).map_or_else(String::new, |e| e.host_name.clone());
                         self.fail(ctx, JoinError::AddressInUse { endpoint: silo.endpoint(), silo: silo.to_string(), host })
                     }
                     None if over => {
+                        self.watched.extend(counters.keys());
                         self.insert(ctx, writer);
                         Step::Nothing
                     }
@@ -194,30 +199,40 @@ impl Joiner {
         }
     }
 
-    fn choose_epoch(&mut self, ctx: &mut Ctx, writer: &mut Writer, heartbeats: Option<&Heartbeats>) -> Step {
-        let Some(view) = &ctx.view else { return Step::Nothing };
+    fn choose_epoch(&mut self, ctx: &mut Ctx, writer: &mut Writer, heartbeats: Option<&Heartbeats>) {
+        let Some(view) = &ctx.view else { return };
         let endpoint = ctx.identity.advertise;
         let newest = view.snapshot().rows.at_endpoint(endpoint).next_back().map(|e| e.address.epoch());
-        let epoch = ctx.now.wall.as_millis().max(newest.map_or(1, |e| e + 1));
+        let epoch = ctx.now.wall.as_millis().max(newest.map_or(1, |e| e.saturating_add(1)));
         ctx.me = SiloAddress::at(endpoint, epoch);
-        // An older row of this host, or of this process, is superseded. One of another host may be somebody else's who has the same
-        // private address: then it is watched first.
-        let strangers: BTreeMap<SiloAddress, u64> = view
-            .snapshot()
-            .rows
-            .at_endpoint(endpoint)
-            .filter(|e| e.status != SiloStatus::Dead && e.instance_id != ctx.identity.instance && e.host_name != ctx.identity.host_name)
-            .map(|e| (e.address, heartbeats.map_or(0, |h| h.counter(&e.address))))
-            .collect();
+        // How long a join may take is the cluster's to say.
+        ctx.timers.set(Timer::JoinDeadline, self.began + ctx.settings().max_join_attempt_time);
+        let strangers = self.strangers(ctx);
         if strangers.is_empty() {
             self.insert(ctx, writer);
         } else {
-            let wait = ctx.heartbeat_period() + ctx.config.probe_timeout;
-            self.stage = Stage::WatchAddress { counters: strangers, until: ctx.mono() + wait };
-            let retry = retry_period(&ctx.config);
-            ctx.set_timer(Timer::Join, retry);
+            let counters = strangers.into_iter().map(|s| (s, heartbeats.map(|h| h.counter(&s)))).collect();
+            self.watch(ctx, counters);
         }
-        Step::Nothing
+    }
+
+    /// Older rows at my address that may be somebody else's who has the same private address, and were not watched yet. One of this host, or
+    /// of this process, is superseded at once.
+    fn strangers(&self, ctx: &Ctx) -> BTreeSet<SiloAddress> {
+        let id = &ctx.identity;
+        let strange = |e: &&MembershipEntry| {
+            e.status != SiloStatus::Dead
+                && e.instance_id != id.instance
+                && e.host_name != id.host_name
+                && !self.watched.contains(&e.address)
+        };
+        ctx.view.iter().flat_map(|v| v.snapshot().rows.at_endpoint(id.advertise).filter(strange)).map(|e| e.address).collect()
+    }
+
+    fn watch(&mut self, ctx: &mut Ctx, counters: BTreeMap<SiloAddress, Option<u64>>) {
+        let wait = ctx.heartbeat_period() + ctx.config.probe_timeout;
+        self.stage = Stage::WatchAddress { counters, until: ctx.mono() + wait };
+        ctx.timers.set(Timer::Join, ctx.mono());
     }
 
     fn insert(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
@@ -268,6 +283,7 @@ impl Joiner {
                 Step::Nothing
             }
             (Action::BecomeActive { .. }, Answer::Refused(_)) => {
+                self.again_at = ctx.mono() + retry_period(&ctx.config);
                 writer.want_read(false);
                 Step::Nothing
             }
@@ -286,9 +302,8 @@ impl Joiner {
     /// Ends the join; if my row is in, or may be, it is ended first.
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, error: JoinError) -> Step {
         self.failure.get_or_insert(error);
-        let row_may_be_in = matches!(self.stage, Stage::Insert | Stage::Contact | Stage::Failing);
         ctx.timers.clear(Timer::JoinProgress);
-        if !row_may_be_in {
+        if !self.row_may_be_in() {
             return self.give_up();
         }
         self.stage = Stage::Failing;
@@ -302,21 +317,28 @@ impl Joiner {
             Stage::Failing => self.give_up(),
             _ => {
                 let error = self.verdict(ctx, required);
-                let step = self.fail(ctx, error);
-                self.end_row(ctx, writer);
-                step
+                match self.fail(ctx, error) {
+                    Step::Nothing => self.end_row(ctx, writer),
+                    failed => failed,
+                }
             }
         }
     }
 
     /// Once the join has failed: take my row back, whatever became of it.
-    pub(crate) fn end_row(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
-        if self.stage == Stage::Failing {
-            writer.withdraw(|a| matches!(a, Action::BecomeActive { .. }));
-            if ctx.status == SiloStatus::Joining && !writer.has(|a| matches!(a, Action::Leave { .. })) {
-                writer.submit(ctx, Action::Leave { silo: ctx.me });
-            }
+    pub(crate) fn end_row(&mut self, ctx: &mut Ctx, writer: &mut Writer) -> Step {
+        if self.stage != Stage::Failing {
+            return Step::Nothing;
         }
+        writer.withdraw(|a| matches!(a, Action::Join(_) | Action::BecomeActive { .. }));
+        if ctx.status == SiloStatus::Created {
+            // No row of mine is in, unless a commit that is under way, or of unknown outcome, brings it.
+            return if writer.has(|a| matches!(a, Action::Join(_))) { Step::Nothing } else { self.give_up() };
+        }
+        if !writer.has(|a| matches!(a, Action::Leave { .. })) {
+            writer.submit(ctx, Action::Leave { silo: ctx.me });
+        }
+        Step::Nothing
     }
 
     fn verdict(&self, ctx: &Ctx, required: &BTreeSet<SiloAddress>) -> JoinError {
@@ -325,7 +347,7 @@ impl Joiner {
             (Stage::MeetMyself, _) => self.nobody_home(ctx),
             (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => JoinError::Table(TableErrorText(e.clone())),
             _ => {
-                let unreached = self.unreached(required);
+                let unreached = self.contacts.unreached(required);
                 if unreached.is_empty() {
                     JoinError::TimedOut { elapsed, waiting_for: self.waiting_for(&unreached) }
                 } else {
@@ -358,7 +380,7 @@ impl Joiner {
                 ctx.set_timer(Timer::Join, retry);
             }
             Stage::Contact => {
-                self.contact(ctx, required);
+                self.contacts.try_again(ctx, required);
                 let retry = retry_period(&ctx.config);
                 ctx.set_timer(Timer::Join, retry);
             }
@@ -367,80 +389,27 @@ impl Joiner {
         Step::Nothing
     }
 
-    /// Tries everybody who is not reached yet, other joiners too, though those hold nobody up.
-    fn contact(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>) {
-        let joiners =
-            ctx.view.iter().flat_map(|v| v.members()).filter(|e| e.status == SiloStatus::Joining && e.address != ctx.me).map(|e| e.address);
-        let wanted: BTreeSet<SiloAddress> = required.iter().copied().chain(joiners).collect();
-        for silo in wanted {
-            let fresh = ctx.random();
-            let contact = self.contacts.entry(silo).or_insert_with(|| Contact { nonce: fresh, ..Contact::default() });
-            let (nonce, answers, dials) = (contact.nonce, contact.answers, contact.dials);
-            if !answers {
-                ctx.send_to(silo, Message::Probe { nonce });
+    /// What there is to do before anything is written: becomes Active when nobody is missing, and takes back what must not be written now.
+    pub(crate) fn poll(&mut self, ctx: &mut Ctx, writer: &mut Writer, required: &BTreeSet<SiloAddress>) -> Step {
+        match self.stage {
+            Stage::Failing => return self.end_row(ctx, writer),
+            Stage::Insert => {
+                // Somebody else was first at my address: it is watched before it is superseded.
+                let strangers = self.strangers(ctx);
+                if !strangers.is_empty() && writer.withdraw(|a| matches!(a, Action::Join(_))) {
+                    self.watch(ctx, strangers.into_iter().map(|s| (s, None)).collect());
+                }
             }
-            if !dials {
-                ctx.send_to(silo, Message::DialMe { nonce, endpoint: ctx.identity.advertise });
+            Stage::Contact
+                if ctx.mono() >= self.again_at
+                    && !writer.has(|a| matches!(a, Action::BecomeActive { .. }))
+                    && self.contacts.unreached(required).is_empty() =>
+            {
+                writer.submit(ctx, Action::BecomeActive { silo: ctx.me, contacted: self.contacts.both_ways() });
             }
+            _ => {}
         }
-    }
-
-    pub(crate) fn on_ack(&mut self, from: SiloAddress, nonce: u64) -> bool {
-        match self.contacts.get_mut(&from).filter(|c| c.nonce == nonce) {
-            Some(contact) => {
-                contact.answers = true;
-                true
-            }
-            None => false,
-        }
-    }
-
-    pub(crate) fn on_dial_back(&mut self, from: SiloAddress, nonce: u64) {
-        if let Some(contact) = self.contacts.get_mut(&from).filter(|c| c.nonce == nonce) {
-            contact.dials = true;
-        }
-    }
-
-    /// Everybody whom I must reach: the Active silos that are not stale. `stale` is my own judgement of heartbeats.
-    pub(crate) fn required(
-        &self,
-        ctx: &Ctx,
-        stale: &BTreeSet<SiloAddress>,
-        last_beat: &BTreeMap<SiloAddress, crate::WallTime>,
-    ) -> BTreeSet<SiloAddress> {
-        let abandoned = |s: &SiloAddress| {
-            let answers = self.contacts.get(s).is_some_and(|c| c.answers);
-            !answers && last_beat.get(s).is_some_and(|at| ctx.now.wall.since(*at) > ABANDONED)
-        };
-        ctx.members
-            .active
-            .iter()
-            .filter(|s| **s != ctx.me && !s.same_endpoint(&ctx.me) && !stale.contains(s) && !abandoned(s))
-            .copied()
-            .collect()
-    }
-
-    /// Becomes Active when nobody is missing.
-    pub(crate) fn poll(&mut self, ctx: &mut Ctx, writer: &mut Writer, required: &BTreeSet<SiloAddress>) {
-        if self.stage != Stage::Contact || writer.has(|a| matches!(a, Action::BecomeActive { .. })) {
-            return;
-        }
-        if self.unreached(required).is_empty() {
-            let contacted = self.contacts.iter().filter(|(_, c)| c.answers && c.dials).map(|(s, _)| *s).collect();
-            writer.submit(ctx, Action::BecomeActive { silo: ctx.me, contacted });
-        }
-    }
-
-    fn unreached(&self, required: &BTreeSet<SiloAddress>) -> Vec<Unreached> {
-        required
-            .iter()
-            .filter_map(|s| {
-                let c = self.contacts.get(s);
-                let (i_reach_it, it_reaches_me) = (c.is_some_and(|c| c.answers), c.is_some_and(|c| c.dials));
-                let last_error = c.and_then(|c| c.error.clone());
-                (!(i_reach_it && it_reaches_me)).then_some(Unreached { silo: *s, i_reach_it, it_reaches_me, last_error })
-            })
-            .collect()
+        Step::Nothing
     }
 
     fn waiting_for(&self, unreached: &[Unreached]) -> String {
@@ -457,7 +426,7 @@ impl Joiner {
 
     pub(crate) fn on_progress_timer(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>) {
         if self.is_joining() {
-            let unreached = if self.stage == Stage::Contact { self.unreached(required) } else { Vec::new() };
+            let unreached = if self.stage == Stage::Contact { self.contacts.unreached(required) } else { Vec::new() };
             let waiting_for = self.waiting_for(&unreached);
             ctx.tell(Notice::JoinProgress(JoinProgress { elapsed: ctx.mono().since(self.began), waiting_for, unreached }));
             ctx.set_timer(Timer::JoinProgress, PROGRESS_PERIOD);
@@ -466,6 +435,6 @@ impl Joiner {
 
     /// Whether staleness decides about my join, so that heartbeats should be read often.
     pub(crate) fn waits(&self, required: &BTreeSet<SiloAddress>) -> bool {
-        self.stage == Stage::Contact && !self.unreached(required).is_empty()
+        self.stage == Stage::Contact && !self.contacts.unreached(required).is_empty()
     }
 }

@@ -20,13 +20,15 @@ use super::timers::Timer;
 use super::voter::{Sight, Voter};
 use super::writer::Writer;
 use super::{Health, Setup, rings};
-use crate::intent::{Action, Observed};
-use crate::{ClusterView, IntentId, MonoTime, Now, SiloAddress, SiloStatus, WallTime};
+use crate::intent::{Action, Answer, Observed, Refusal};
+use crate::{ClusterView, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Suspicion, TableErrorKind, WallTime};
 
 /// Besides its ring successors a silo probes at most so many that others accuse.
 const MAX_ACCUSED_TARGETS: usize = 10;
 /// So many silos share the probing of each stale row.
 const STALE_SHARE: usize = 4;
+/// Hints lead to a read no more often than this.
+const HINT_PERIOD: Duration = Duration::from_millis(500);
 
 /// One silo's protocol: feed it inputs, carry out its effects.
 #[derive(Debug)]
@@ -43,6 +45,7 @@ pub struct Protocol {
     pub(super) disseminator: Disseminator,
     pub(super) beater: Beater,
     pub(super) leaver: Leaver,
+    pub(super) cleaner: Cleaner,
     pub(super) pause: Pause,
     /// Silos whose heartbeat stands still and that do not answer, as of the last look.
     pub(super) stale: BTreeSet<SiloAddress>,
@@ -53,7 +56,9 @@ pub struct Protocol {
     pub(super) dirty: bool,
     pub(super) published: Option<u64>,
     pub(super) told_active: bool,
-    pub(super) settings_told: bool,
+    /// The settings of the table that the application was last told about, if they differ.
+    pub(super) settings_seen: Option<SharedSettings>,
+    last_hint: Option<MonoTime>,
     last_fast_read: Option<MonoTime>,
     pub(super) ended: bool,
 }
@@ -75,6 +80,7 @@ impl Protocol {
             disseminator: Disseminator::default(),
             beater: Beater::default(),
             leaver: Leaver::default(),
+            cleaner: Cleaner::default(),
             pause: Pause::default(),
             stale: BTreeSet::new(),
             last_beats: BTreeMap::new(),
@@ -82,7 +88,8 @@ impl Protocol {
             dirty: false,
             published: None,
             told_active: false,
-            settings_told: false,
+            settings_seen: None,
+            last_hint: None,
             last_fast_read: None,
             ended: false,
         }
@@ -163,6 +170,13 @@ impl Protocol {
         if length == Length::None {
             return;
         }
+        // Others may have declared me dead: the table is asked before anything else is done. (One that is not mine has nothing to say.) A row
+        // of mine that may be on its way counts as in.
+        let exposed = self.ctx.status != SiloStatus::Created || self.joiner.row_may_be_in();
+        let suspend = length == Length::Long && exposed && !self.ctx.table_changed();
+        if suspend {
+            self.writer.read_first(&mut self.ctx);
+        }
         self.ctx.observe(Observation::Paused(late));
         self.pause.last_at = Some(now);
         self.prober.void(&mut self.ctx);
@@ -171,18 +185,15 @@ impl Protocol {
         self.intermediary.void(&mut self.ctx);
         self.staleness.reset();
         self.stale.clear();
-        self.voter.reset();
+        self.voter.reset(now);
         self.monitor.reset();
-        if length == Length::Long && self.ctx.status != SiloStatus::Created {
+        self.dirty = true;
+        if suspend {
             if !self.ctx.suspended {
                 self.ctx.suspended = true;
                 self.ctx.tell(Notice::Suspended(true));
             }
             self.pause.silent = true;
-            self.writer.abandon();
-            self.writer.read_now();
-            // Before anything else: the read is the first effect.
-            self.pump();
         }
     }
 
@@ -212,9 +223,20 @@ impl Protocol {
             }
             Input::HeartbeatWritten { call, result } => self.heartbeat_written(call, result),
             Input::ExecutorLag(lag) => self.monitor.executor_lag(self.ctx.now.mono, lag),
-            Input::Hint => self.writer.want_read(false),
+            Input::Hint => self.hint(),
             Input::Command(command) => self.command(command),
         }
+    }
+
+    /// Whatever the store hints, and however often: one read at once, and then not more than one in a while.
+    fn hint(&mut self) {
+        let now = self.ctx.mono();
+        if self.ctx.view.is_none() || self.ctx.timers.is_set(Timer::Hint) {
+            return;
+        }
+        let at = self.last_hint.map_or(now, |t| t + HINT_PERIOD).max(now);
+        self.last_hint = Some(at);
+        self.ctx.timers.set(Timer::Hint, at);
     }
 
     fn command(&mut self, command: Command) {
@@ -222,12 +244,14 @@ impl Protocol {
         match command {
             Command::BeginLeave | Command::FinishLeave | Command::Stop if joining => {
                 let step = self.joiner.fail(&mut self.ctx, JoinError::Stopped);
-                self.joiner.end_row(&mut self.ctx, &mut self.writer);
                 self.step(step);
             }
             Command::BeginLeave => self.leaver.begin(&mut self.ctx, &mut self.writer),
             Command::FinishLeave => self.leaver.finish(&mut self.ctx, &mut self.writer),
             Command::Stop => self.leaver.stop(&mut self.ctx, &mut self.writer),
+            Command::Evict { request, .. } if self.ctx.table_changed() => {
+                self.ctx.tell(Notice::Answered { request, answer: Answer::Refused(Refusal::Abandoned) });
+            }
             Command::Evict { request, silo, reason } => {
                 let by = self.ctx.me.to_string();
                 let id = self.writer.submit(&mut self.ctx, Action::Evict { silo, by, reason });
@@ -238,7 +262,16 @@ impl Protocol {
                 if self.ctx.view.is_some() && at_least.is_some_and(|v| version >= v) {
                     self.ctx.tell(Notice::Refreshed { request, result: Ok(version) });
                 } else {
-                    self.writer.refresh(request);
+                    self.writer.wait(request);
+                    match self.ctx.table.state {
+                        TableState::Changed(how) => {
+                            self.answer_the_waiting(how.into(), "the table is not the one that this silo knew");
+                        }
+                        // Whoever wants it as recent as the table gets it so on every store.
+                        _ if self.ctx.view.is_some() => self.writer.want_read(at_least.is_none()),
+                        // The first read of the join answers.
+                        _ => {}
+                    }
                 }
             }
         }
@@ -246,10 +279,12 @@ impl Protocol {
 
     /// A step of the join that may have ended everything.
     pub(super) fn step(&mut self, step: Step) {
+        let step = match step {
+            Step::Nothing => self.joiner.end_row(&mut self.ctx, &mut self.writer),
+            failed => failed,
+        };
         if let Step::Failed(error) = step {
             self.end(Termination::JoinFailed(error));
-        } else if self.joiner.is_failing() {
-            self.joiner.end_row(&mut self.ctx, &mut self.writer);
         }
     }
 
@@ -269,6 +304,7 @@ impl Protocol {
                 }
             }
             Timer::Writer => {}
+            Timer::Hint => self.writer.want_read(false),
             Timer::Join => {
                 let required = self.required();
                 let step = self.joiner.on_timer(&mut self.ctx, &mut self.writer, &required);
@@ -294,7 +330,7 @@ impl Protocol {
                     self.end(Termination::Left { clean: false });
                 }
             }
-            Timer::Clean => Cleaner::on_timer(&mut self.ctx, &mut self.writer),
+            Timer::Clean => self.cleaner.on_timer(&mut self.ctx, &mut self.writer),
         }
     }
 
@@ -319,13 +355,10 @@ impl Protocol {
 
     /// Active silos with a fresh vote against me.
     fn accusers(&self) -> Vec<SiloAddress> {
-        let expiration = self.ctx.settings().death_vote_expiration;
-        let now = self.ctx.mono();
         let entry = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me));
-        let fresh =
-            |accuser: &SiloAddress| self.ctx.first_seen.get(&(self.ctx.me, *accuser)).is_some_and(|(_, at)| now.since(*at) < expiration);
         let active = |s: &SiloAddress| self.ctx.members.active.binary_search(s).is_ok();
-        entry.map(|e| e.suspicions.iter().map(|s| s.accuser).filter(|a| active(a) && fresh(a)).collect()).unwrap_or_default()
+        let fresh = |s: &&Suspicion| active(&s.accuser) && self.ctx.is_fresh(self.ctx.me, s);
+        entry.map(|e| e.suspicions.iter().filter(fresh).map(|s| s.accuser).collect()).unwrap_or_default()
     }
 
     pub(super) fn judge_staleness(&mut self) {
@@ -350,7 +383,7 @@ impl Protocol {
     }
 
     pub(super) fn required(&self) -> BTreeSet<SiloAddress> {
-        self.joiner.required(&self.ctx, &self.stale, &self.last_beats)
+        self.joiner.contacts.required(&self.ctx, &self.stale, &self.last_beats)
     }
 
     /// What there is to do after every input.
@@ -398,7 +431,11 @@ impl Protocol {
         self.voter.poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
         if self.joiner.is_joining() {
             let required = self.required();
-            self.joiner.poll(&mut self.ctx, &mut self.writer, &required);
+            let step = self.joiner.poll(&mut self.ctx, &mut self.writer, &required);
+            if let Step::Failed(_) = step {
+                self.step(step);
+                return false;
+            }
         }
         let can_commit = self.writer.can_commit(&self.ctx);
         let votes = if can_commit { self.voter.intents(&mut self.ctx, &self.prober, &sight) } else { Vec::new() };
@@ -406,7 +443,13 @@ impl Protocol {
             let now = self.ctx.mono();
             let window = self.ctx.failure_window();
             let answered = self.prober.answered(now, window);
-            Observed { stale, answered, first_seen: self.ctx.first_seen.clone() }
+            let first_seen = self.ctx.first_seen.iter().filter_map(|(k, (at, when))| Some((*k, (*at, (*when)?)))).collect();
+            let mut stale = stale;
+            if self.joiner.is_joining() {
+                // Who need not be reached does not hold up the commit either.
+                stale.append(&mut self.joiner.contacts.abandoned(&self.ctx, &self.last_beats));
+            }
+            Observed { stale, answered, first_seen }
         } else {
             Observed::default()
         };
@@ -425,14 +468,8 @@ impl Protocol {
         if self.ctx.is_active() {
             let ctx = &self.ctx;
             targets.extend(rings::successors(&ctx.me, &ctx.members.alive, ctx.config.num_probed_silos));
-            let expiration = ctx.settings().death_vote_expiration;
-            let now = ctx.mono();
-            let fresh = |s: &SiloAddress| {
-                ctx.first_seen
-                    .range((*s, min_silo())..)
-                    .take_while(|((suspect, _), _)| suspect == s)
-                    .any(|(_, (_, at))| now.since(*at) < expiration)
-            };
+            let votes = |s: &SiloAddress| ctx.view.as_ref().and_then(|v| v.get(s)).map_or(&[][..], |e| &e.suspicions);
+            let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
             targets.extend(ctx.members.accused.iter().filter(|s| **s != ctx.me && fresh(s)).take(MAX_ACCUSED_TARGETS));
             if !self.stale.is_empty() {
                 let live: Vec<SiloAddress> = ctx.members.active.iter().filter(|s| !self.stale.contains(s)).copied().collect();
@@ -454,8 +491,8 @@ impl Protocol {
         }
     }
 
-    fn publish(&mut self) {
-        if self.ctx.suspended || self.ctx.status == SiloStatus::Created {
+    pub(super) fn publish(&mut self) {
+        if self.ended || self.ctx.suspended || self.ctx.status == SiloStatus::Created {
             return;
         }
         let Some(view) = &self.ctx.view else { return };
@@ -475,11 +512,8 @@ impl Protocol {
     pub(super) fn end(&mut self, termination: Termination) {
         if !self.ended {
             self.ended = true;
+            self.answer_the_waiting(TableErrorKind::Unavailable, "the silo has stopped");
             self.ctx.out.push(Effect::Stop(termination));
         }
     }
-}
-
-fn min_silo() -> SiloAddress {
-    SiloAddress::new([0, 0, 0, 0].into(), 0, 0)
 }

@@ -2,6 +2,7 @@
 
 mod beater;
 mod cleaner;
+mod contacts;
 mod context;
 mod disseminator;
 mod estimator;

@@ -20,6 +20,8 @@ struct Running {
     began: MonoTime,
     timeout: Duration,
     suspects: BTreeSet<SiloAddress>,
+    /// Those of them that are suspected of being stuck: that they answer says nothing in their favour.
+    stuck: BTreeSet<SiloAddress>,
     nonces: BTreeMap<u64, SiloAddress>,
     waiting: BTreeSet<SiloAddress>,
     answered: BTreeSet<SiloAddress>,
@@ -29,7 +31,7 @@ struct Running {
 /// What a check found.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
-    /// Suspects that did not answer, with whether my side may vote them out without their being stale.
+    /// Suspects that did not answer, or are stuck, with whether my side may vote them out without their being stale.
     pub(crate) silent: Vec<(SiloAddress, bool)>,
     pub(crate) at: MonoTime,
 }
@@ -49,7 +51,7 @@ impl PartitionCheck {
         ctx.timers.clear(Timer::Check);
     }
 
-    pub(crate) fn start(&mut self, ctx: &mut Ctx, suspects: BTreeSet<SiloAddress>, timeout: Duration) {
+    pub(crate) fn start(&mut self, ctx: &mut Ctx, suspects: BTreeSet<SiloAddress>, stuck: BTreeSet<SiloAddress>, timeout: Duration) {
         let mut peers: BTreeSet<SiloAddress> = ctx.members.active.iter().copied().collect();
         if suspects.iter().any(|s| is_joining(ctx, s)) {
             peers.extend(ctx.members.alive.iter().filter(|s| is_joining(ctx, s)));
@@ -60,6 +62,7 @@ impl PartitionCheck {
             timeout,
             waiting: peers.union(&suspects).copied().collect(),
             suspects,
+            stuck,
             nonces: BTreeMap::new(),
             answered: BTreeSet::new(),
             sent: 1,
@@ -91,7 +94,7 @@ impl PartitionCheck {
         let silent = running
             .suspects
             .iter()
-            .filter(|s| !running.answered.contains(s))
+            .filter(|s| !running.answered.contains(s) || running.stuck.contains(s))
             .map(|s| (*s, majority(ctx, &running.answered, is_joining(ctx, s))))
             .collect();
         Some(Verdict { silent, at: ctx.mono() })

@@ -35,7 +35,8 @@ struct Peer {
     last_answer: Option<(MonoTime, WallTime)>,
     /// When the question was sent whose answer came last, on whatever connection.
     asked: Option<MonoTime>,
-    consent: Option<Suspicion>,
+    /// The intermediary's vote, and when it arrived.
+    consent: Option<(MonoTime, Suspicion)>,
     suppressed: u32,
     /// Still probed.
     wanted: bool,
@@ -142,7 +143,7 @@ impl Prober {
 
     fn timeout(peer: &Peer, ctx: &Ctx, stretch: u32) -> Duration {
         let c = &ctx.config;
-        (peer.estimator.timeout(c.probe_timeout).max(c.min_probe_timeout) * stretch).min(c.max_probe_timeout)
+        peer.estimator.timeout(c.probe_timeout).max(c.min_probe_timeout).saturating_mul(stretch).min(c.max_probe_timeout)
     }
 
     /// The timer of one peer fired: its probe has timed out, or the next one is due.
@@ -153,7 +154,7 @@ impl Prober {
             match flight.via {
                 // The intermediary kept silent: no miss, but it is not asked again soon.
                 Some(via) => {
-                    self.excluded.insert(via, now + ctx.failure_window() * 2);
+                    self.excluded.insert(via, now + ctx.failure_window().saturating_mul(2));
                 }
                 None => Self::miss(peer, ctx, silo, &flight, false),
             }
@@ -167,7 +168,7 @@ impl Prober {
         match via {
             Some(via) => {
                 ctx.send_to(via, Message::IndirectProbe { round: nonce, suspect: silo, timeout });
-                ctx.set_timer(Timer::Probe(silo), timeout * 5 / 2);
+                ctx.set_timer(Timer::Probe(silo), timeout.saturating_mul(5) / 2);
             }
             None => {
                 ctx.send_to(silo, Message::Probe { nonce });
@@ -238,7 +239,8 @@ impl Prober {
     pub(crate) fn on_evidence(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
         if ctx.members.alive.binary_search(&from).is_ok() {
             let peer = self.peers.entry(from).or_default();
-            peer.asked = peer.asked.max(Some(asked));
+            // Whoever says that it asks in the future would silence me for as long.
+            peer.asked = peer.asked.max(Some(asked.min(ctx.mono())));
             peer.last_answer = Some((ctx.mono(), ctx.now.wall));
         }
     }
@@ -263,17 +265,19 @@ impl Prober {
                 peer.suppressed = 0;
             }
             IndirectOutcome::No { consent } => {
-                peer.consent = consent.clone().filter(|c| c.accuser == from && c.accuser != silo).map(|mut c| {
+                // Only a healthy silo's own word counts.
+                let sound = |c: &Suspicion| c.accuser == from && !from.same_endpoint(&silo) && c.evidence.accuser_health == 0;
+                peer.consent = consent.clone().filter(sound).map(|mut c| {
                     // Who wrote it down is mine to say, and so is the time: the intermediary's clock may be anywhere.
                     c.evidence.via = Some(ctx.me);
                     c.at = ctx.now.wall;
                     c.grounds = Grounds::Silent;
-                    c
+                    (now, c)
                 });
                 Self::miss(peer, ctx, silo, &flight, true);
             }
             IndirectOutcome::Unknown => {
-                self.excluded.insert(from, now + ctx.failure_window() * 2);
+                self.excluded.insert(from, now + ctx.failure_window().saturating_mul(2));
             }
         }
         let Some(peer) = self.peers.get(&silo) else { return };
@@ -303,12 +307,16 @@ impl Prober {
                     stale: false,
                 };
                 let mine = Suspicion { accuser: ctx.me, at: wall, grounds: Grounds::Silent, evidence, extra: crate::Extra::default() };
+                let period = Self::timeout(p, ctx, stretch);
+                // A consent may wait for the partition check, which takes a period, but for no more: it cannot be renewed without asking.
+                let lasts = period.saturating_mul(2);
+                let consent = p.consent.as_ref().filter(|(at, _)| ctx.mono().since(*at) <= lasts).map(|(_, c)| c.clone());
                 Some(Suspect {
                     silo: *silo,
                     mine,
-                    consent: p.consent.clone(),
+                    consent,
                     failed_at: p.failed_at?,
-                    period: Self::timeout(p, ctx, stretch),
+                    period,
                     evidence_of_life: p.suppressed < MAX_SUPPRESSED && p.asked.is_some_and(|a| a > began),
                 })
             })
@@ -318,7 +326,7 @@ impl Prober {
     /// A vote was held back because of evidence of life.
     pub(crate) fn suppressed(&mut self, silo: &SiloAddress) {
         if let Some(p) = self.peers.get_mut(silo) {
-            p.suppressed += 1;
+            p.suppressed = p.suppressed.saturating_add(1);
             // Three more probes decide anew.
             p.misses = 0;
             p.consent = None;

@@ -1,10 +1,11 @@
 //! What to do with a message: first whether to listen at all, then what it says.
 
 use super::disseminator::Call;
+use super::intermediary::Request;
 use super::io::{LinkId, Observation};
 use super::machine::Protocol;
 use super::message::{Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
-use crate::SiloStatus;
+use crate::{MonoTime, SiloStatus};
 
 impl Protocol {
     fn drop_message(&mut self, reason: &'static str) {
@@ -30,8 +31,8 @@ impl Protocol {
                 let (instance, host) = (self.ctx.identity.instance, self.ctx.identity.host_name.clone());
                 return self.ctx.reply(link, header.from, Message::Identity { nonce: *nonce, silo, instance, host });
             }
-            Message::Identity { silo, instance, host, .. } => {
-                let step = self.joiner.on_identity(&mut self.ctx, *instance, *silo, host);
+            Message::Identity { nonce, silo, instance, host } => {
+                let step = self.joiner.on_identity(&mut self.ctx, *nonce, *instance, *silo, host);
                 return self.step(step);
             }
             _ => {}
@@ -50,6 +51,10 @@ impl Protocol {
                 Message::Probe { nonce } => self.ctx.reply(link, header.from, Message::NotMe { nonce: *nonce }),
                 _ => self.drop_message("not_me"),
             };
+        }
+        let entry = self.ctx.view.as_ref().and_then(|v| v.get(&header.from));
+        if entry.is_some_and(|e| e.instance_id != header.instance) {
+            return self.drop_message("wrong_instance");
         }
         let status = self.ctx.view.as_ref().and_then(|v| v.status(&header.from));
         if status == Some(SiloStatus::Dead) && !matches!(body, Message::Farewell { .. }) {
@@ -80,8 +85,9 @@ impl Protocol {
                 self.obey(call);
             }
             Message::IndirectProbe { round, suspect, timeout } => {
-                let local = if self.ctx.suspended { 1 } else { self.monitor.local() };
-                self.intermediary.on_request(&mut self.ctx, (from, link), *round, *suspect, *timeout, local);
+                let able = !self.ctx.suspended && self.monitor.local() == 0;
+                let request = Request { round: *round, suspect: *suspect, timeout: *timeout };
+                self.intermediary.on_request(&mut self.ctx, link, from, &request, able);
             }
             Message::IndirectReply { round, outcome } => self.prober.on_indirect(&mut self.ctx, from, *round, outcome, stretch),
             Message::DialMe { nonce, endpoint } => {
@@ -92,15 +98,21 @@ impl Protocol {
                     self.drop_message("dial_elsewhere");
                 }
             }
-            Message::DialBack { nonce } => self.joiner.on_dial_back(from, *nonce),
+            Message::DialBack { nonce } => self.joiner.contacts.on_dial_back(from, *nonce),
             Message::AskDelta { table_id, have } => {
                 if !self.ctx.suspended {
                     self.disseminator.on_ask(&mut self.ctx, link, from, *table_id, *have);
                 }
             }
-            Message::Delta(delta) => self.on_delta(delta),
+            Message::Delta(delta) => {
+                if self.on_delta(delta) == Call::Ask {
+                    let call = self.disseminator.on_peer_version(&mut self.ctx, link, header);
+                    self.obey(call);
+                }
+            }
             Message::Farewell { version, delta } => {
                 if let Some(delta) = delta {
+                    // Whoever is gone cannot be asked for more; others will tell.
                     self.on_delta(delta);
                 }
                 if *version == 0 || *version > self.ctx.version() {
@@ -120,8 +132,13 @@ impl Protocol {
 
     fn on_ack(&mut self, header: &Header, nonce: u64) {
         let from = header.from;
-        if self.prober.on_ack(&mut self.ctx, from, nonce) || self.joiner.on_ack(from, nonce) {
+        if self.prober.on_ack(&mut self.ctx, from, nonce) {
             return;
+        }
+        if self.joiner.contacts.on_ack(from, nonce) {
+            // Who answers is not stale, whatever its heartbeat does, and must be reached both ways (invariant P9). The nonce of a contact
+            // stays the same, so that the answer may be to an old question: it says nothing about when that was asked.
+            return self.prober.on_evidence(&self.ctx, from, MonoTime::ZERO);
         }
         if let Some(asked) = self.check.on_ack(from, nonce) {
             self.prober.on_check_answer(&self.ctx, from, asked);
@@ -130,12 +147,14 @@ impl Protocol {
         }
     }
 
-    fn on_delta(&mut self, delta: &crate::Delta) {
+    fn on_delta(&mut self, delta: &crate::Delta) -> Call {
         let before = self.ctx.view.clone();
-        match self.disseminator.on_delta(&mut self.ctx, delta) {
+        let call = self.disseminator.on_delta(&mut self.ctx, delta);
+        match call {
             Call::Adopted => self.adopted(before.as_ref(), super::gate::Source::Message),
             call => self.obey(call),
         }
+        call
     }
 
     fn obey(&mut self, call: Call) {

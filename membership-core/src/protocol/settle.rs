@@ -6,9 +6,10 @@ use super::io::{CallId, DeclaredDead, JoinError, Notice, Observation, TableState
 use super::machine::Protocol;
 use super::timers::Timer;
 use super::writer::Outcome;
-use crate::intent::{Action, Answer, Intent};
+use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{
-    CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, ReadAnswer, SiloStatus, Snapshot, TableError, TableErrorKind,
+    CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, Operation, ReadAnswer, SiloStatus, Snapshot, TableError,
+    TableErrorKind,
 };
 
 impl Protocol {
@@ -18,14 +19,18 @@ impl Protocol {
                 return;
             }
             match outcome {
-                Outcome::Contact(sent) => {
-                    self.ctx.confirm(sent);
-                    self.table_answers();
-                }
+                Outcome::Contact => self.table_answers(),
                 Outcome::Read { sent, answer } => self.on_read(sent, *answer),
-                Outcome::Made(snapshot) => self.adopt(*snapshot, Source::Commit),
+                Outcome::Made { sent, snapshot } => {
+                    self.adopt(*snapshot, Source::Commit);
+                    if !self.ctx.table_changed() {
+                        self.ctx.confirm(sent);
+                    }
+                }
                 Outcome::Answered(intent, answer) => self.on_answer(&intent, &answer),
                 Outcome::Refreshed(request, result) => {
+                    // Whoever waited for it finds the view published.
+                    self.publish();
                     let result = result.map(|()| self.ctx.version());
                     self.ctx.tell(Notice::Refreshed { request, result });
                 }
@@ -46,6 +51,8 @@ impl Protocol {
             self.end_silence();
             return;
         }
+        // Only now is it certain that it is my table that answered.
+        self.ctx.confirm(sent);
         if self.ctx.suspended && self.pause.last_at.is_none_or(|at| sent >= at) {
             self.ctx.suspended = false;
             self.ctx.tell(Notice::Suspended(false));
@@ -57,13 +64,13 @@ impl Protocol {
         if !self.ctx.timers.is_set(Timer::Refresh) {
             self.arm_refresh();
         }
-        let step = self.joiner.on_read(&mut self.ctx, &mut self.writer, heartbeats.as_ref());
+        let step = self.joiner.on_read(&mut self.ctx, &mut self.writer, sent, heartbeats.as_ref());
         self.step(step);
     }
 
     fn on_heartbeats(&mut self, sent: MonoTime, heartbeats: &Heartbeats) {
         let period = self.ctx.heartbeat_period();
-        self.staleness.on_read(sent, heartbeats, &self.ctx.members.alive, period);
+        self.staleness.on_read(sent, self.ctx.now.mono, heartbeats, &self.ctx.members.alive, period);
         self.last_beats = heartbeats.silos.iter().map(|(s, h)| (*s, h.at)).collect();
         self.judge_staleness();
     }
@@ -85,17 +92,17 @@ impl Protocol {
     pub(super) fn adopted(&mut self, before: Option<&ClusterView>, source: Source) {
         self.dirty = true;
         let Some(view) = self.ctx.view.clone() else { return };
-        if !self.settings_told {
-            self.settings_told = true;
-            let (table, configured) = (self.ctx.settings(), self.ctx.config.shared());
+        let table = &view.snapshot().version_row.settings;
+        if self.settings_seen.as_ref() != Some(table) {
+            self.settings_seen = Some(table.clone());
+            let (table, configured) = (table.clone(), self.ctx.config.shared());
             if (crate::SharedSettings { extra: crate::Extra::default(), ..table.clone() }) != configured {
                 self.ctx.tell(Notice::SettingsDiffer { table, configured });
             }
         }
-        let was = before.and_then(|b| b.get(&self.ctx.me)).map_or(0, |e| e.suspicions.len());
-        for vote in view.get(&self.ctx.me).iter().flat_map(|e| e.suspicions.iter().skip(was)) {
-            let accuser = vote.accuser;
-            self.ctx.observe(Observation::VoteReceived { accuser });
+        let was = before.and_then(|b| b.get(&self.ctx.me)).map_or(&[][..], |e| &e.suspicions);
+        for vote in view.get(&self.ctx.me).iter().flat_map(|e| &e.suspicions).filter(|v| !was.contains(v)) {
+            self.ctx.observe(Observation::VoteReceived { accuser: vote.accuser });
         }
         if self.ctx.status != SiloStatus::Created && gate::ends_me(&self.ctx, view.snapshot()) {
             self.found_my_end(&view, before);
@@ -129,7 +136,7 @@ impl Protocol {
                 Termination::Left { clean: true }
             };
             self.end(termination);
-        } else if let (true, Some(CauseOfDeath::Superseded), Some(newer)) = (self.joiner.is_joining(), &cause, newer) {
+        } else if let (true, None | Some(CauseOfDeath::Superseded), Some(newer)) = (self.joiner.is_joining(), &cause, newer) {
             self.end(Termination::JoinFailed(JoinError::Superseded { newer }));
         } else {
             self.end(Termination::DeclaredDead(DeclaredDead {
@@ -177,7 +184,7 @@ impl Protocol {
         self.leaver.on_answer(&mut self.ctx, &mut self.writer, &intent.action, answer);
         if matches!(intent.action, Action::Leave { .. }) && self.leaver.is_ending() && !matches!(answer, Answer::Queued) {
             // The end was found in the view already; this is a row that was gone before.
-            self.end(Termination::Left { clean: true });
+            self.end(Termination::Left { clean: !matches!(answer, Answer::Refused(_)) });
         }
     }
 
@@ -208,15 +215,29 @@ impl Protocol {
     /// The table is not the one I knew: nothing is adopted or written any more, and everybody keeps running.
     fn table_broke(&mut self, how: Discontinuity) {
         self.ctx.set_table_state(TableState::Changed(how));
+        self.answer_the_waiting(how.into(), "the table is not the one that this silo knew");
+    }
+
+    /// Nobody is left waiting for what will never come.
+    pub(super) fn answer_the_waiting(&mut self, kind: TableErrorKind, why: &str) {
+        for request in self.writer.take_waiters() {
+            let error = TableError::new(kind, Operation::Read, "membership", why);
+            self.ctx.tell(Notice::Refreshed { request, result: Err(error) });
+        }
+        for (_, request) in std::mem::take(&mut self.evictions) {
+            self.ctx.tell(Notice::Answered { request, answer: Answer::Refused(Refusal::Abandoned) });
+        }
     }
 
     fn table_answers(&mut self) {
-        if let Some(since) = self.ctx.table.failing_since.take()
-            && self.ctx.mono().since(since) >= self.ctx.failure_window()
-        {
-            self.prober.forget_misses();
-            self.check.void(&mut self.ctx);
-            self.voter.reset();
+        if let Some(since) = self.ctx.table.failing_since.take() {
+            let now = self.ctx.mono();
+            self.ctx.table.recovered_at = Some(now);
+            if now.since(since) >= self.ctx.failure_window() {
+                self.prober.forget_misses();
+                self.check.void(&mut self.ctx);
+                self.voter.reset(now);
+            }
         }
         self.ctx.set_table_state(TableState::Available);
     }
@@ -228,7 +249,8 @@ impl Protocol {
                 if self.ctx.table.state == TableState::Available {
                     self.table_answers();
                 } else {
-                    // It works again: the next read will say so.
+                    // It works again: the next read, which need not wait any longer, will say so.
+                    self.writer.hurry(&self.ctx, std::time::Duration::ZERO);
                     self.writer.want_read(false);
                 }
             }

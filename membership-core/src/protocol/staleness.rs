@@ -12,13 +12,13 @@ const MIN_READS: u32 = 3;
 #[derive(Debug)]
 struct Watch {
     counter: u64,
-    /// The first read that showed this counter.
+    /// When the answer of the first read that showed this counter came.
     since: MonoTime,
     /// Reads that showed it, each at least half a period after the one before.
     reads: u32,
     /// The last of those.
     counted: MonoTime,
-    /// The last read that showed it.
+    /// When the last read that showed it was sent.
     last: MonoTime,
 }
 
@@ -34,8 +34,9 @@ impl Staleness {
         self.watches.clear();
     }
 
-    /// Heartbeats were read, by a call sent at `sent`. Only silos in `alive` are watched.
-    pub(crate) fn on_read(&mut self, sent: MonoTime, heartbeats: &Heartbeats, alive: &[SiloAddress], period: Duration) {
+    /// Heartbeats were read, by a call sent at `sent` whose answer came at `now`; they are from some moment between. So standing still
+    /// counts from the answer of the first read to the question of the last. Only silos in `alive` are watched.
+    pub(crate) fn on_read(&mut self, sent: MonoTime, now: MonoTime, heartbeats: &Heartbeats, alive: &[SiloAddress], period: Duration) {
         let alive: BTreeSet<SiloAddress> = alive.iter().copied().collect();
         self.watches.retain(|s, _| alive.contains(s));
         self.counters.retain(|s, _| alive.contains(s));
@@ -52,7 +53,7 @@ impl Staleness {
                     }
                 }
                 _ => {
-                    self.watches.insert(silo, Watch { counter, since: sent, reads: 1, counted: sent, last: sent });
+                    self.watches.insert(silo, Watch { counter, since: now, reads: 1, counted: now, last: sent });
                 }
             }
         }
@@ -86,13 +87,13 @@ mod tests {
         let silo = SiloAddress::new([10, 0, 0, 1].into(), 1, 1);
         let mut s = Staleness::default();
         for ms in [0, 5_000, 10_000, 29_999] {
-            s.on_read(at(ms), &beats(silo, 4), &[silo], p);
+            s.on_read(at(ms), at(ms), &beats(silo, 4), &[silo], p);
             assert!(!s.stands_still(&silo, at(ms), &settings), "{ms}");
         }
-        s.on_read(at(30_000), &beats(silo, 4), &[silo], p);
+        s.on_read(at(30_000), at(30_000), &beats(silo, 4), &[silo], p);
         assert!(s.stands_still(&silo, at(30_000), &settings));
         assert!(!s.stands_still(&silo, at(40_001), &settings), "the last read is too old");
-        s.on_read(at(41_000), &beats(silo, 5), &[silo], p);
+        s.on_read(at(41_000), at(41_000), &beats(silo, 5), &[silo], p);
         assert!(!s.stands_still(&silo, at(41_000), &settings), "it moved");
     }
 
@@ -102,11 +103,11 @@ mod tests {
         let p = settings.i_am_alive_period;
         let silo = SiloAddress::new([10, 0, 0, 1].into(), 1, 1);
         let mut s = Staleness::default();
-        s.on_read(at(0), &beats(silo, 4), &[silo], p);
-        s.on_read(at(60_000), &beats(silo, 4), &[silo], p);
+        s.on_read(at(0), at(0), &beats(silo, 4), &[silo], p);
+        s.on_read(at(60_000), at(60_000), &beats(silo, 4), &[silo], p);
         assert!(!s.stands_still(&silo, at(60_000), &settings));
         s.reset();
-        s.on_read(at(65_000), &beats(silo, 4), &[silo], p);
+        s.on_read(at(65_000), at(65_000), &beats(silo, 4), &[silo], p);
         assert!(!s.stands_still(&silo, at(65_000), &settings));
     }
 }

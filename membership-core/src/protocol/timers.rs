@@ -15,6 +15,8 @@ pub(crate) enum Timer {
     Refresh,
     /// Reads at half the heartbeat period while staleness matters.
     FastRead,
+    /// The store hinted that the version may have moved.
+    Hint,
     /// The table writer may try again.
     Writer,
     /// The joiner's next step.

@@ -31,9 +31,11 @@ pub(crate) struct Sight<'a> {
 
 impl Voter {
     /// Nothing that was found before counts.
-    pub(crate) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self, now: MonoTime) {
         self.checked.clear();
-        self.joining.clear();
+        for since in self.joining.values_mut() {
+            *since = now;
+        }
     }
 
     pub(crate) fn on_view(&mut self, ctx: &Ctx) {
@@ -77,8 +79,8 @@ impl Voter {
         all.retain(|s| {
             // Renewed once per failure window while it stands.
             let voted = self.voted.get(&s.silo).is_some_and(|t| now.since(*t) < window);
-            // None is older than a probe period; half of one is allowed for the check in between.
-            let fresh = now.since(s.failed_at) <= s.period * 2;
+            // None is older than a probe period (probing goes on, so that it is renewed as often), or from before the table came back.
+            let fresh = now.since(s.failed_at) <= s.period && ctx.table.recovered_at.is_none_or(|t| s.failed_at >= t);
             !voted && fresh && (!sight.deaf || sight.stale.contains(&s.silo))
         });
         all
@@ -87,7 +89,7 @@ impl Voter {
     /// Holds back whoever shows signs of life; starts a partition check where one is needed.
     pub(crate) fn poll(&mut self, ctx: &mut Ctx, prober: &mut Prober, check: &mut PartitionCheck, sight: &Sight<'_>) {
         let now = ctx.mono();
-        let mut to_check = BTreeSet::new();
+        let (mut to_check, mut stuck) = (BTreeSet::new(), BTreeSet::new());
         for suspect in self.candidates(ctx, prober, sight) {
             if suspect.evidence_of_life {
                 prober.suppressed(&suspect.silo);
@@ -97,19 +99,21 @@ impl Voter {
                 && self.checked.get(&suspect.silo).is_none_or(|(t, _)| now.since(*t) >= suspect.period)
             {
                 to_check.insert(suspect.silo);
+                if suspect.mine.grounds == Grounds::Stuck {
+                    stuck.insert(suspect.silo);
+                }
             }
         }
         if !to_check.is_empty() && !check.is_running() {
-            let timeout = (ctx.config.probe_timeout * sight.stretch).min(ctx.config.max_probe_timeout);
-            let timeout = to_check.iter().map(|s| prober.period(ctx, s, sight.stretch)).max().unwrap_or(timeout);
-            check.start(ctx, to_check, timeout);
+            let timeout = to_check.iter().map(|s| prober.period(ctx, s, sight.stretch)).max().unwrap_or(ctx.config.probe_timeout);
+            check.start(ctx, to_check, stuck, timeout);
         }
     }
 
     /// A check's word on a suspect that still counts: it ended at most two probe periods ago, and in favour of my side.
     fn verdict(&self, ctx: &Ctx, suspect: &Suspect) -> Option<()> {
         let (at, majority) = self.checked.get(&suspect.silo)?;
-        (*majority && ctx.mono().since(*at) <= suspect.period * 2).then_some(())
+        (*majority && ctx.mono().since(*at) <= suspect.period.saturating_mul(2)).then_some(())
     }
 
     /// The votes to write now.

@@ -10,7 +10,7 @@ use super::timers::Timer;
 use crate::intent::{Action, Answer, Intent, Observed, Refusal, apply};
 use crate::{
     CommitId, CommitOutcome, CommitRequest, IntentId, MonoTime, NextStep, ReadAnswer, ReadRequest, SiloStatus, Snapshot, TableError,
-    TableErrorKind, VersionToken,
+    TableErrorKind, VersionToken, check_token,
 };
 
 const CONFLICT_BACKOFF: Duration = Duration::from_millis(40);
@@ -35,12 +35,12 @@ enum Flight {
 /// What came of a call.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// A call that was sent at this time succeeded.
-    Contact(MonoTime),
+    /// The table answered (whether it is mine, a read decides).
+    Contact,
     /// A read brought this.
     Read { sent: MonoTime, answer: Box<ReadAnswer> },
-    /// A commit of mine made this out of the view.
-    Made(Box<Snapshot>),
+    /// A commit of mine, sent at this time, made this out of the view.
+    Made { sent: MonoTime, snapshot: Box<Snapshot> },
     /// An intent is settled.
     Answered(Intent, Answer),
     /// A refresh is over.
@@ -70,13 +70,16 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn submit(&mut self, ctx: &mut Ctx, action: Action) -> IntentId {
         let id = IntentId::new(ctx.random_id());
-        self.queue.push((Intent { id, author: Some(ctx.me), action }, ctx.mono()));
+        let author = (ctx.me.epoch() != 0).then_some(ctx.me);
+        self.queue.push((Intent { id, author, action }, ctx.mono()));
         id
     }
 
-    /// Takes an intent back that is not under way. One that is will be answered.
-    pub(crate) fn withdraw(&mut self, mine: impl Fn(&Action) -> bool) {
+    /// Takes intents back that are not under way, and says whether there were any. One that is under way will be answered.
+    pub(crate) fn withdraw(&mut self, mine: impl Fn(&Action) -> bool) -> bool {
+        let before = self.queue.len();
         self.queue.retain(|(i, _)| !mine(&i.action));
+        self.queue.len() < before
     }
 
     pub(crate) fn has(&self, mine: impl Fn(&Action) -> bool) -> bool {
@@ -91,19 +94,37 @@ impl Writer {
         self.wants_barrier |= barrier;
     }
 
-    pub(crate) fn refresh(&mut self, request: RequestId) {
+    /// Somebody waits for the end of the next read that starts.
+    pub(crate) fn wait(&mut self, request: RequestId) {
         self.waiters.push(request);
-        self.wants_read = true;
     }
 
-    /// The first thing after a long pause is a read, whatever the backoff says.
-    pub(crate) fn read_now(&mut self) {
+    /// Everybody who waits for a read, under way or not.
+    pub(crate) fn take_waiters(&mut self) -> Vec<RequestId> {
+        let mut all = match &mut self.flight {
+            Some(Flight::Read { waiters, .. }) => std::mem::take(waiters),
+            _ => Vec::new(),
+        };
+        all.append(&mut self.waiters);
+        all
+    }
+
+    /// Backs off no longer than this from now on: there is a reason to believe that the table works, or little time left.
+    pub(crate) fn hurry(&mut self, ctx: &Ctx, most: Duration) {
+        self.errors = 0;
+        self.call_after = self.call_after.min(ctx.mono() + most);
+    }
+
+    /// The first thing after a long pause is a read, whatever the backoff says. What is under way was sent before it: its answer proves
+    /// nothing now, and a commit counts as of unknown outcome.
+    pub(crate) fn read_first(&mut self, ctx: &mut Ctx) {
+        self.abandon();
         self.want_read(true);
         self.call_after = MonoTime::ZERO;
+        self.start_read(ctx);
     }
 
-    /// Whatever is under way was sent before a long pause: its answer proves nothing now. A commit counts as of unknown outcome.
-    pub(crate) fn abandon(&mut self) {
+    fn abandon(&mut self) {
         match self.flight.take() {
             Some(Flight::Read { waiters, .. }) => self.waiters.extend(waiters),
             Some(Flight::Commit { commit, .. }) => self.unsettled = Some(commit),
@@ -129,7 +150,8 @@ impl Writer {
     /// Starts the next call, if there is one to make. `votes` are fresh from the voter.
     pub(crate) fn pump(&mut self, ctx: &mut Ctx, votes: Vec<Intent>, observed: &Observed) -> Vec<Outcome> {
         let now = ctx.mono();
-        if self.flight.is_some() {
+        // A table that is not the one I knew is left alone: nothing it says can change that.
+        if self.flight.is_some() || ctx.table_changed() {
             return Vec::new();
         }
         if now < self.call_after {
@@ -140,7 +162,7 @@ impl Writer {
             self.start_read(ctx);
             return Vec::new();
         }
-        if (self.queue.is_empty() && votes.is_empty()) || ctx.suspended || ctx.table_changed() {
+        if (self.queue.is_empty() && votes.is_empty()) || ctx.suspended {
             return Vec::new();
         }
         if now < self.commit_after {
@@ -221,9 +243,11 @@ impl Writer {
         };
         self.errors = 0;
         self.last_read = Some(sent);
-        let mut outcomes = vec![Outcome::Contact(sent)];
-        self.settle(ctx, version, &answer, &mut outcomes);
-        outcomes.push(Outcome::Read { sent, answer: Box::new(answer) });
+        let mut settled = Vec::new();
+        self.settle(ctx, version, &answer, &mut settled);
+        // First the view, then what it says of my intents.
+        let mut outcomes = vec![Outcome::Contact, Outcome::Read { sent, answer: Box::new(answer) }];
+        outcomes.append(&mut settled);
         outcomes.extend(waiters.into_iter().map(|w| Outcome::Refreshed(w, Ok(()))));
         outcomes
     }
@@ -231,21 +255,25 @@ impl Writer {
     /// A commit of unknown outcome is settled by what the table says now.
     fn settle(&mut self, ctx: &mut Ctx, version: u64, answer: &ReadAnswer, outcomes: &mut Vec<Outcome>) {
         let Some(commit) = self.unsettled.take() else { return };
-        let expected = commit.request.expected.version();
-        let now_at = match answer {
-            ReadAnswer::Snapshot { snapshot, .. } => {
-                let id = commit.request.id;
-                if snapshot.version_row.recent.iter().any(|r| r.id == id && r.version == commit.request.makes()) {
-                    let made = commit.request.makes();
-                    ctx.observe(Observation::Committed { rows: commit.request.changes.len() });
-                    outcomes.extend(commit.batch.into_iter().map(|i| Outcome::Answered(i, Answer::Applied { version: made })));
-                    return;
-                }
-                snapshot.version()
-            }
-            ReadAnswer::Unchanged { .. } => version,
+        let expected = &commit.request.expected;
+        let (now_at, row) = match answer {
+            ReadAnswer::Snapshot { snapshot, .. } => (snapshot.version(), Some(snapshot.version_row.clone())),
+            // The view may have moved on since the read began.
+            ReadAnswer::Unchanged { .. } => (version, ctx.view.as_ref().map(|v| v.snapshot().version_row.clone())),
         };
-        if now_at == expected {
+        if row.as_ref().is_some_and(|row| check_token(expected, row).is_err()) {
+            // Another table, or another past: the gate will say so, and until then nothing is written.
+            self.unsettled = Some(commit);
+            self.back_off(ctx);
+            return;
+        }
+        let (id, made) = (commit.request.id, commit.request.makes());
+        if row.and_then(|row| row.record(made).map(|r| r.id)) == Some(id) {
+            ctx.observe(Observation::Committed { rows: commit.request.changes.len() });
+            outcomes.extend(commit.batch.into_iter().map(|i| Outcome::Answered(i, Answer::Applied { version: made })));
+            return;
+        }
+        if now_at == expected.version() {
             // It may still be on its way: the same bytes again, so that at most one of the two wins.
             if !ctx.suspended && !ctx.table_changed() {
                 let again = Sent { request: commit.request.again(), ..*commit };
@@ -276,6 +304,13 @@ impl Writer {
             }
         };
         match result {
+            Ok(CommitOutcome::Committed(token)) if !commit.request.next_token(&[]).same_commit(&token) => {
+                // A token of something else proves nothing: find out.
+                ctx.observe(Observation::UnknownOutcome);
+                self.unsettled = Some(commit);
+                self.back_off(ctx);
+                Vec::new()
+            }
             Ok(CommitOutcome::Committed(token)) => self.on_success(ctx, sent, *commit, token),
             Ok(CommitOutcome::Conflict(conflict)) => {
                 self.errors = 0;
@@ -287,7 +322,7 @@ impl Writer {
                 let wait = ctx.jitter((CONFLICT_BACKOFF * 2u32.pow(self.conflicts - 1)).min(cap));
                 self.commit_after = ctx.mono() + wait;
                 self.requeue(ctx, commit.batch);
-                let mut outcomes = vec![Outcome::Contact(sent)];
+                let mut outcomes = vec![Outcome::Contact];
                 match conflict.snapshot {
                     Some(snapshot) => {
                         outcomes.push(Outcome::Read { sent, answer: Box::new(ReadAnswer::Snapshot { snapshot, heartbeats: None }) })
@@ -302,12 +337,12 @@ impl Writer {
                         ctx.observe(Observation::UnknownOutcome);
                         self.unsettled = Some(commit);
                     }
+                    // A first attempt certainly did not happen; a second one may belong to a first that did.
+                    _ if commit.request.attempt == crate::Attempt::Again => self.unsettled = Some(commit),
                     _ if matches!(error.kind(), TableErrorKind::LimitExceeded | TableErrorKind::InvalidRequest) => {
                         let refusal = Answer::Refused(Refusal::TooLarge(error.to_string()));
                         return commit.batch.into_iter().map(|i| Outcome::Answered(i, refusal.clone())).collect();
                     }
-                    // A first attempt certainly did not happen; a second one may belong to a first that did.
-                    _ if commit.request.attempt == crate::Attempt::Again => self.unsettled = Some(commit),
                     _ => self.requeue(ctx, commit.batch),
                 }
                 self.back_off(ctx);
@@ -322,8 +357,13 @@ impl Writer {
         ctx.observe(Observation::Committed { rows: commit.request.changes.len() });
         let version = commit.request.makes();
         let made = commit.request.apply_to(&commit.base, token);
-        let mut outcomes = vec![Outcome::Contact(sent), Outcome::Made(Box::new(made))];
-        outcomes.extend(commit.batch.into_iter().map(|i| Outcome::Answered(i, Answer::Applied { version })));
+        // Whoever asked for an eviction hears of it even if it is my own end.
+        let (evictions, others): (Vec<_>, Vec<_>) = commit.batch.into_iter().partition(|i| matches!(i.action, Action::Evict { .. }));
+        let answered = |i| Outcome::Answered(i, Answer::Applied { version });
+        let mut outcomes = vec![Outcome::Contact];
+        outcomes.extend(evictions.into_iter().map(answered));
+        outcomes.push(Outcome::Made { sent, snapshot: Box::new(made) });
+        outcomes.extend(others.into_iter().map(answered));
         outcomes
     }
 
