@@ -16,6 +16,8 @@ use crate::{
     Config, Heartbeats, InitializeRequest, InstanceId, MembershipEntry, MonoTime, NextStep, SiloAddress, SiloStatus, TableError, TableId,
 };
 
+/// Whom a fresh view refuses to make Active waits so long: it is usually somebody who became Active meanwhile and must be met first.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// Progress is told so often.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
 
@@ -283,7 +285,8 @@ impl Joiner {
                 Step::Nothing
             }
             (Action::BecomeActive { .. }, Answer::Refused(_)) => {
-                self.again_at = ctx.mono() + retry_period(&ctx.config);
+                self.again_at = ctx.mono() + REFUSED_PAUSE;
+                ctx.timers.set(Timer::Join, self.again_at);
                 writer.want_read(false);
                 Step::Nothing
             }
