@@ -143,12 +143,23 @@ impl Rows {
 
     /// Puts a row in, in place of the one with its key.
     pub fn insert(&mut self, row: Row) {
-        self.remove(row.key());
-        self.digest = self.digest.wrapping_add(row.hash());
         match row.entry().map(|e| e.address) {
-            Some(silo) => self.silos.insert_mut(silo, row),
-            None => self.undecodable.insert_mut(row.key().to_owned(), row),
-        };
+            Some(silo) => {
+                // The key of a decodable row is its silo's and no other: the texts need not be compared.
+                if let Some(old) = self.silos.get(&silo) {
+                    self.digest = self.digest.wrapping_sub(old.hash());
+                } else if !self.undecodable.is_empty() {
+                    self.remove(row.key());
+                }
+                self.digest = self.digest.wrapping_add(row.hash());
+                self.silos.insert_mut(silo, row);
+            }
+            None => {
+                self.remove(row.key());
+                self.digest = self.digest.wrapping_add(row.hash());
+                self.undecodable.insert_mut(row.key().to_owned(), row);
+            }
+        }
     }
 
     /// Takes the row with this key out; says whether there was one.
@@ -190,6 +201,16 @@ impl Rows {
     /// Every row, undecodable ones last.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.silos.values().chain(self.undecodable.values())
+    }
+
+    /// Every row that can be decoded, by address, beside the row that `other` has under its key. One pass over both.
+    pub(crate) fn beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a Row, Option<&'a Row>)> {
+        let mut theirs = other.silos.iter().peekable();
+        self.silos.iter().map(move |(silo, row)| {
+            while theirs.next_if(|(s, _)| *s < silo).is_some() {}
+            let twin = theirs.next_if(|(s, _)| *s == silo).map(|(_, twin)| twin);
+            (row, twin.or_else(|| if other.undecodable.is_empty() { None } else { other.undecodable.get(row.key()) }))
+        })
     }
 
     /// The rows that cannot be decoded.

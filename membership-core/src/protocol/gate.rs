@@ -125,3 +125,21 @@ fn install(ctx: &mut Ctx, snapshot: Snapshot) {
     ctx.view = Some(view);
     ctx.follow_settings();
 }
+
+/// The gate on its own, for this crate's benchmarks; no part of the API.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Gate(Ctx);
+
+impl Gate {
+    /// A gate that nothing has passed yet.
+    #[must_use]
+    pub fn new(setup: super::Setup) -> Self {
+        Self(Ctx::new(setup))
+    }
+
+    /// What happens to a snapshot that was read from the table; says whether it is the view now.
+    pub fn adopt_read(&mut self, snapshot: Snapshot) -> bool {
+        pass(&mut self.0, snapshot, Source::Read) == Passage::Adopted
+    }
+}

@@ -25,6 +25,8 @@ mod timers;
 mod voter;
 mod writer;
 
+#[doc(hidden)]
+pub use gate::Gate;
 pub use io::{
     CallId, Command, DeclaredDead, Destination, Effect, Input, JoinError, JoinProgress, LinkId, Notice, Observation, RequestId,
     TableErrorText, TableState, Termination, Unreached,

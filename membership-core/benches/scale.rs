@@ -1,0 +1,253 @@
+//! What a large cluster costs, as ratios of two things measured in this run: `cargo bench -p membership-core --bench scale`.
+//!
+//! Prints a table and fails if a ratio is above its limit. `a` and `b` are medians of the time of one operation, of rounds that alternate
+//! between the two, so that a busy machine slows down both.
+
+#![allow(clippy::disallowed_methods, clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use membership_core::protocol::{Gate, Identity, Setup, successors};
+use membership_core::{
+    CauseOfDeath, ClusterView, CommitId, CommitRequest, Config, Death, Delta, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row,
+    Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableId, TableLimits, VersionRow, WallTime,
+};
+
+const SMALL: u32 = 1_000;
+const LARGE: u32 = 10_000;
+
+fn main() -> ExitCode {
+    // `cargo test --all-targets` runs benchmarks without this word, and is not the place for timing.
+    if !std::env::args().any(|a| a == "--bench") {
+        println!("not measured: run it with `cargo bench`");
+        return ExitCode::SUCCESS;
+    }
+    println!("{:<66} {:>11} {:>11} {:>7} {:>6}  ok", "name", "a", "b", "ratio", "limit");
+    let mut good = true;
+    for line in [changing_a_view(), committing(), adopting_fresh(), adopting_shared(), adopting_from_rows(), choosing_targets()] {
+        good &= line.print();
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// One comparison: how many times `b` is `a`, and may be; without a limit it is only told.
+struct Line {
+    name: &'static str,
+    a: Duration,
+    b: Duration,
+    limit: Option<f64>,
+}
+
+impl Line {
+    fn print(&self) -> bool {
+        let ratio = self.a.as_secs_f64() / self.b.as_secs_f64();
+        let ok = self.limit.is_none_or(|limit| ratio <= limit);
+        let limit = self.limit.map_or_else(|| "-".to_owned(), |l| format!("{l:.1}"));
+        println!(
+            "{:<66} {:>11} {:>11} {ratio:>7.2} {limit:>6}  {}",
+            self.name,
+            format!("{:.1?}", self.a),
+            format!("{:.1?}", self.b),
+            if ok { "yes" } else { "NO" }
+        );
+        ok
+    }
+}
+
+/// The median times of two operations over `rounds`. Each operation prepares itself and tells how long what counts took.
+fn alternate(rounds: usize, mut a: impl FnMut() -> Duration, mut b: impl FnMut() -> Duration) -> (Duration, Duration) {
+    (a(), b());
+    let (mut all_a, mut all_b): (Vec<_>, Vec<_>) = (0..rounds).map(|_| (a(), b())).unzip();
+    let median = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    (median(&mut all_a), median(&mut all_b))
+}
+
+/// The time of one of `times` repetitions.
+fn each(times: u32, mut what: impl FnMut(u32)) -> Duration {
+    let begun = Instant::now();
+    (0..times).for_each(&mut what);
+    begun.elapsed() / times
+}
+
+/// The time until the result stands; what becomes of it does not count.
+fn once<T>(what: impl FnOnce() -> T) -> Duration {
+    let begun = Instant::now();
+    let result = black_box(what());
+    let took = begun.elapsed();
+    drop(result);
+    took
+}
+
+fn silo(i: u32) -> SiloAddress {
+    let [_, a, b, c] = i.to_be_bytes();
+    SiloAddress::new([10, a, b, c].into(), 11_111, 1_763_000_000_000 + u64::from(i % 977))
+}
+
+/// A row as a cluster has it: named, with a role, a zone and some metadata; one of 50 is Dead, one of 100 is suspected.
+fn entry(i: u32, version: u64) -> MembershipEntry {
+    let mut e = MembershipEntry::new(silo(i), InstanceId::new(u128::from(i) << 64 | 7), WallTime::from_millis(1_763_000_000_000));
+    e.status = SiloStatus::Active;
+    e.active_since = Some(u64::from(i));
+    e.gateway_port = 30_000;
+    e.host_name = format!("node-{i}.rack-{}.example.net", i % 40);
+    e.silo_name = format!("orders-{i}");
+    e.role = "orders".to_owned();
+    e.zone = format!("zone-{}", i % 3);
+    e.metadata = [("build", format!("2026.11.{}", i % 28)), ("shard", (i % 64).to_string())].map(|(k, v)| (k.to_owned(), v)).into();
+    e.written_at = version;
+    if i % 100 == 99 {
+        e.suspicions.push(Suspicion {
+            accuser: silo(i / 2),
+            at: WallTime::from_millis(1_763_000_060_000),
+            grounds: Grounds::Silent,
+            evidence: Evidence { misses: 3, timeout_ms: 5000, ..Evidence::default() },
+            extra: Extra::default(),
+        });
+    }
+    if i % 50 == 49 {
+        e.status = SiloStatus::Dead;
+        e.death = Some(Death {
+            cause: CauseOfDeath::Left,
+            at: WallTime::from_millis(1_763_000_070_000),
+            by: None,
+            version,
+            extra: Extra::default(),
+        });
+    }
+    e
+}
+
+/// A table of `n` rows that has had 20 commits, the last of one row.
+fn table(n: u32) -> Snapshot {
+    let mut version_row = VersionRow::initial(TableId::new(9), SharedSettings::default());
+    version_row.version = 10;
+    version_row.row_count = u64::from(n);
+    let rows: Rows = (0..n).map(|i| Row::encode(entry(i, u64::from(i % 10) + 1))).collect();
+    let mut snapshot = Snapshot { token: version_row.token(&[]), version_row: Arc::new(version_row), rows };
+    for i in 0..10 {
+        snapshot = then(&snapshot, i);
+    }
+    snapshot
+}
+
+fn commit(base: &Snapshot, i: u32) -> CommitRequest {
+    let mut changed = entry(i, 0);
+    changed.metadata.insert("load".to_owned(), base.version().to_string());
+    let id = CommitId::new(u128::from(base.version()) << 64 | u128::from(i));
+    CommitRequest::new(base.token.clone(), id, Some(silo(0)), [], [changed], [])
+}
+
+/// The table after one more commit.
+fn then(base: &Snapshot, i: u32) -> Snapshot {
+    let commit = commit(base, i);
+    commit.apply_to(base, commit.next_token(&[]))
+}
+
+/// As many one-row changes of a table as one round applies, all over it.
+const CHANGES: u32 = 200;
+
+fn changes(n: u32) -> (ClusterView, Vec<Delta>, Vec<CommitRequest>) {
+    let base = table(n);
+    let commits: Vec<CommitRequest> = (0..CHANGES).map(|i| commit(&base, i * (n / CHANGES))).collect();
+    let next = |c: &CommitRequest| ClusterView::new(c.apply_to(&base, c.next_token(&[])));
+    let deltas = commits.iter().map(|c| next(c).delta_since(base.version()).expect("one commit")).collect();
+    (ClusterView::new(base), deltas, commits)
+}
+
+fn changing_a_view() -> Line {
+    let ((large, deltas, _), (small, few, _)) = (changes(LARGE), changes(SMALL));
+    let apply =
+        |view: &ClusterView, deltas: &[Delta]| each(CHANGES, |i| drop(black_box(view.apply(&deltas[i as usize]).expect("applies"))));
+    let (a, b) = alternate(51, || apply(&large, &deltas), || apply(&small, &few));
+    Line { name: "a view takes a delta of one row: 10,000 rows / 1,000 rows", a, b, limit: Some(3.0) }
+}
+
+fn committing() -> Line {
+    let ((large, _, commits), (small, _, few)) = (changes(LARGE), changes(SMALL));
+    let apply = |view: &ClusterView, commits: &[CommitRequest]| {
+        each(CHANGES, |i| {
+            let commit = &commits[i as usize];
+            drop(black_box(commit.apply_to(view.snapshot(), commit.next_token(&[]))));
+        })
+    };
+    let (a, b) = alternate(51, || apply(&large, &commits), || apply(&small, &few));
+    Line { name: "a snapshot takes a commit of one row: 10,000 rows / 1,000 rows", a, b, limit: Some(3.0) }
+}
+
+/// The same rows as other objects, as a store gives them: nothing in memory is shared with what is known.
+fn fresh(rows: &Rows) -> Vec<Row> {
+    rows.iter().map(|r| Row::decode(r.key(), r.body())).collect()
+}
+
+fn deep_clone(rows: &Rows) -> Duration {
+    once(|| rows.entries().cloned().collect::<Vec<MembershipEntry>>())
+}
+
+fn gate(known: Snapshot) -> Gate {
+    let identity = Identity {
+        cluster: "bench".parse().expect("a name"),
+        advertise: silo(0).endpoint(),
+        instance: InstanceId::new(1),
+        gateway_port: 0,
+        host_name: String::new(),
+        silo_name: String::new(),
+        role: String::new(),
+        zone: String::new(),
+        metadata: std::collections::BTreeMap::new(),
+    };
+    let limits = TableLimits { rows_per_commit: 100, bytes_per_row: 1 << 20, bytes_per_commit: 1 << 23, rows: 100_000 };
+    let mut gate = Gate::new(Setup { identity, config: Config::default(), limits, seed: 1 });
+    assert!(gate.adopt_read(known));
+    gate
+}
+
+/// Adopting what was read one commit later: checked against the view that was known, and installed in its place.
+fn adopting(name: &'static str, limit: Option<f64>, next: impl Fn(&Snapshot) -> Box<dyn FnOnce() -> Snapshot>) -> Line {
+    let known = table(LARGE);
+    let later = then(&known, 77);
+    let adopt = || {
+        let mut gate = gate(known.clone());
+        let next = next(&later);
+        once(|| {
+            assert!(gate.adopt_read(next()));
+            gate
+        })
+    };
+    let (a, b) = alternate(31, adopt, || deep_clone(&later.rows));
+    Line { name, a, b, limit }
+}
+
+fn adopting_fresh() -> Line {
+    adopting("adopting a read snapshot, no row shared / cloning its entries", Some(2.0), |later| {
+        let snapshot = Snapshot { rows: fresh(&later.rows).into_iter().collect(), ..later.clone() };
+        Box::new(move || snapshot)
+    })
+}
+
+fn adopting_shared() -> Line {
+    adopting("adopting a read snapshot, all rows but one shared / the same", Some(2.0), |later| {
+        let snapshot = later.clone();
+        Box::new(move || snapshot)
+    })
+}
+
+/// Besides the line that must hold: with the rows, decoded one by one, put in order first.
+fn adopting_from_rows() -> Line {
+    adopting("adopting 10,000 decoded rows, putting them in order / the same", Some(2.0), |later| {
+        let (rows, later) = (fresh(&later.rows), later.clone());
+        Box::new(move || Snapshot { rows: rows.into_iter().collect(), ..later })
+    })
+}
+
+fn choosing_targets() -> Line {
+    let (large, small): (Vec<_>, Vec<_>) = ((0..LARGE).map(silo).collect(), (0..SMALL).map(silo).collect());
+    let choose = |silos: &[SiloAddress]| each(10, |i| drop(black_box(successors(&silo(i * 3), silos, 10))));
+    let (a, b) = alternate(51, || choose(&large), || choose(&small));
+    Line { name: "choosing 10 probe targets: among 10,000 / among 1,000", a, b, limit: Some(12.0) }
+}
