@@ -19,6 +19,10 @@ use crate::transport::Inbox;
 /// How long to wait after the system refused to hand out a connection, usually for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a silo of a large cluster has thousands
+/// of connections that mostly rest.
+const READ_AHEAD: usize = 512;
+
 pub(super) type Reader = BufReader<OwnedReadHalf>;
 
 /// A connection with a good handshake.
@@ -33,7 +37,7 @@ fn halves(stream: TcpStream) -> (Reader, OwnedWriteHalf) {
     // Without it a probe may wait for the acknowledgement of the one before. A system that cannot do it still works.
     let _ = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();
-    (BufReader::new(reader), writer)
+    (BufReader::with_capacity(READ_AHEAD, reader), writer)
 }
 
 /// Dials, within the two timeouts of the configuration. The error is for people.
