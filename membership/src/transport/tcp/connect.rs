@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use membership_core::InstanceId;
 use tokio::io::BufReader;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,7 +31,16 @@ pub(super) type Reader = BufReader<OwnedReadHalf>;
 pub(super) struct Connection {
     pub(super) reader: Reader,
     pub(super) writer: OwnedWriteHalf,
-    pub(super) peer: Introduction,
+    /// Where others dial the other side, as it says.
+    pub(super) advertise: SocketAddr,
+    /// The process at the other end, as it says.
+    pub(super) instance: InstanceId,
+}
+
+impl Connection {
+    fn new(reader: Reader, writer: OwnedWriteHalf, peer: &Introduction) -> Self {
+        Self { reader, writer, advertise: peer.advertise, instance: peer.instance }
+    }
 }
 
 fn halves(stream: TcpStream) -> (Reader, OwnedWriteHalf) {
@@ -54,7 +64,7 @@ pub(super) async fn dial(shared: &Shared, to: SocketAddr, me: &Introduction) -> 
         match timeout(limit, handshake::dial(&mut reader, &mut writer, me)).await {
             Err(_) => Err(format!("{to} accepts connections, but says nothing within {limit:?}: the process hangs, or it is no silo")),
             Ok(Err(error)) => Err(format!("{to}: {error}")),
-            Ok(Ok(peer)) => Ok(Connection { reader, writer, peer }),
+            Ok(Ok(peer)) => Ok(Connection::new(reader, writer, &peer)),
         }
     };
     let result = attempt.await;
@@ -121,18 +131,26 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener, inbox
 }
 
 async fn incoming(shared: &Arc<Shared>, stream: TcpStream, in_handshake: Place, inbox: &Inbox, phase: &watch::Receiver<Phase>) {
-    let Some(me) = shared.introduction() else { return };
+    // What the handshake needs is gone after it: connections are many, and live long.
+    let connection = Box::pin(welcome(shared, stream, in_handshake, phase)).await;
+    if let Some(connection) = connection {
+        shared.run_incoming(connection, inbox, phase).await;
+    }
+}
+
+/// The handshake with whoever dialled.
+async fn welcome(shared: &Shared, stream: TcpStream, _in_handshake: Place, phase: &watch::Receiver<Phase>) -> Option<Connection> {
+    let me = shared.introduction()?;
     let (mut reader, mut writer) = halves(stream);
     let mut end = phase.clone();
     let result = tokio::select! {
         result = timeout(shared.config.handshake_timeout, handshake::accept(&mut reader, &mut writer, &me)) => result,
-        _ = end.wait_for(|p| *p != Phase::Running) => return,
+        _ = end.wait_for(|p| *p != Phase::Running) => return None,
     };
-    drop(in_handshake);
     match result {
         Ok(Ok(peer)) => {
             add(&shared.counters.accepted, 1);
-            shared.run_incoming(Connection { reader, writer, peer }, inbox, phase).await;
+            Some(Connection::new(reader, writer, &peer))
         }
         Ok(Err(error)) => {
             let counter = match &error {
@@ -142,7 +160,11 @@ async fn incoming(shared: &Arc<Shared>, stream: TcpStream, in_handshake: Place, 
             };
             add(counter, 1);
             tracing::debug!(%error, "connection refused");
+            None
         }
-        Err(_) => add(&shared.counters.handshake_timeouts, 1),
+        Err(_) => {
+            add(&shared.counters.handshake_timeouts, 1);
+            None
+        }
     }
 }

@@ -174,7 +174,8 @@ async fn try_read(shared: &Shared, link: &Link, reader: &mut Reader, inbox: &Inb
             Kind::Hello | Kind::Refuse => return Err(FrameError::Garbage("a second handshake")),
         };
         if let Some(bytes) = message {
-            deliver(shared, link, bytes, inbox).await?;
+            // Boxed, so that connections at rest, of which there are many, keep no room for it.
+            Box::pin(deliver(shared, link, bytes, inbox)).await?;
         }
         held.set(assembler.held(), shared.config.max_unfinished_bytes)?;
     }

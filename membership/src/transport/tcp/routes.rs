@@ -188,9 +188,10 @@ impl Shared {
     async fn connect(self: Arc<Self>, to: SocketAddr, queue: Arc<Queue>, inbox: Inbox, phase: watch::Receiver<Phase>) {
         loop {
             let begun = Instant::now();
-            match self.dial(to, &phase).await {
+            // What dialling needs is gone after it: connections are many, and live long.
+            match Box::pin(self.dial(to, &phase)).await {
                 Ok(connection) => {
-                    let link = self.add_outgoing(to, &queue, connection.peer.instance);
+                    let link = self.add_outgoing(to, &queue, connection.instance);
                     link::run(&self, &link, connection, &inbox, &phase).await;
                     return self.forget(&link);
                 }
@@ -224,11 +225,11 @@ impl Shared {
     }
 
     async fn connect_fresh(self: Arc<Self>, to: SocketAddr, queue: Arc<Queue>, place: Place, inbox: Inbox, phase: watch::Receiver<Phase>) {
-        let result = self.dial(to, &phase).await;
+        let result = Box::pin(self.dial(to, &phase)).await;
         drop(place);
         match result {
             Ok(connection) => {
-                let link = self.state().add(connection.peer.instance, queue, LINGER.min(self.config.idle_timeout));
+                let link = self.state().add(connection.instance, queue, LINGER.min(self.config.idle_timeout));
                 add(&self.counters.open, 1);
                 link::run(&self, &link, connection, &inbox, &phase).await;
                 self.forget(&link);
@@ -269,11 +270,11 @@ impl Shared {
             let mut state = self.state();
             // Another process at that address than the one I am connected to: that connection leads nowhere any more. At worst the claim
             // is wrong, and costs one dial.
-            let known = state.peers.get(&canonical(connection.peer.advertise)).and_then(|p| p.link.as_ref());
-            if let Some(other) = known.filter(|l| l.instance != connection.peer.instance) {
+            let known = state.peers.get(&canonical(connection.advertise)).and_then(|p| p.link.as_ref());
+            if let Some(other) = known.filter(|l| l.instance != connection.instance) {
                 other.doubt();
             }
-            state.add(connection.peer.instance, self.new_queue(), self.config.idle_timeout + INCOMING_IDLE_EXTRA)
+            state.add(connection.instance, self.new_queue(), self.config.idle_timeout + INCOMING_IDLE_EXTRA)
         };
         add(&self.counters.open, 1);
         link::run(self, &link, connection, inbox, phase).await;
