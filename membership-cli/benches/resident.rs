@@ -7,7 +7,7 @@
 //!
 //! Fails above 30 MiB. Needs Linux, and about 4,000 open files (it raises the limit of its own processes as far as it may).
 
-#![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::unwrap_used)]
 
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
