@@ -104,8 +104,14 @@ impl Protocol {
         std::mem::swap(&mut self.ctx.out, effects);
         self.notice_pause();
         self.take(input);
+        // One that is due again at once waits for the next wake-up: an input ends, whatever periods the table asks for.
+        let mut fired = BTreeSet::new();
         while let Some(timer) = self.ctx.timers.pop_due(now.mono) {
             if self.ended {
+                break;
+            }
+            if !fired.insert(timer) {
+                self.ctx.timers.set(timer, now.mono);
                 break;
             }
             self.fire(timer);
