@@ -52,6 +52,8 @@ pub struct Protocol {
     /// The wall times of the last heartbeats read: for people, and for rows abandoned long ago.
     pub(super) last_beats: BTreeMap<SiloAddress, WallTime>,
     pub(super) evictions: BTreeMap<IntentId, RequestId>,
+    /// Requests for a refresh whose read has ended.
+    pub(super) refreshing: BTreeSet<RequestId>,
     /// The view moved since targets were chosen.
     pub(super) dirty: bool,
     pub(super) published: Option<u64>,
@@ -85,6 +87,7 @@ impl Protocol {
             stale: BTreeSet::new(),
             last_beats: BTreeMap::new(),
             evictions: BTreeMap::new(),
+            refreshing: BTreeSet::new(),
             dirty: false,
             published: None,
             told_active: false,

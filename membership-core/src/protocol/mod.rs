@@ -21,6 +21,8 @@ mod receive;
 mod rings;
 mod settle;
 mod staleness;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod voter;
 mod writer;

@@ -14,6 +14,8 @@ use crate::{
 
 impl Protocol {
     pub(super) fn settle(&mut self, outcomes: Vec<Outcome>) {
+        // Whatever comes of the read, also my end: whoever waits for it is answered.
+        self.refreshing.extend(outcomes.iter().filter_map(|o| if let Outcome::Refreshed(r, _) = o { Some(*r) } else { None }));
         for outcome in outcomes {
             if self.ended {
                 return;
@@ -29,6 +31,9 @@ impl Protocol {
                 }
                 Outcome::Answered(intent, answer) => self.on_answer(&intent, &answer),
                 Outcome::Refreshed(request, result) => {
+                    if !self.refreshing.remove(&request) {
+                        continue;
+                    }
                     // Whoever waited for it finds the view published.
                     self.publish();
                     let result = result.map(|()| self.ctx.version());
@@ -220,7 +225,8 @@ impl Protocol {
 
     /// Nobody is left waiting for what will never come.
     pub(super) fn answer_the_waiting(&mut self, kind: TableErrorKind, why: &str) {
-        for request in self.writer.take_waiters() {
+        let reading = std::mem::take(&mut self.refreshing);
+        for request in reading.into_iter().chain(self.writer.take_waiters()) {
             let error = TableError::new(kind, Operation::Read, "membership", why);
             self.ctx.tell(Notice::Refreshed { request, result: Err(error) });
         }

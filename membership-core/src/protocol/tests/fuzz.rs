@@ -1,0 +1,449 @@
+//! A silo in a world that lies: forged headers, messages and deltas, answers of the table that no table should give, settings that nobody
+//! can work with, clocks that jump. It never panics or spins, publishes versions that strictly rise, does nothing after its end, and does
+//! the same again for the same seed and inputs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::super::Protocol;
+use super::super::io::{CallId, Command, Destination, Effect, Input, LinkId, RequestId};
+use super::super::message::{Header, IndirectOutcome, Message, PROTOCOL_VERSION};
+use super::*;
+use crate::{
+    ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, Judgement, Operation, ReadAnswer, RowChange,
+    TableError, TableErrorKind, VersionToken,
+};
+
+const MAX: u64 = crate::MAX_SAFE_INTEGER;
+
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+    fn in_a_hundred(&mut self, n: u64) -> bool {
+        self.below(100) < n
+    }
+    fn number(&mut self) -> u64 {
+        [0, 1, 2, 1000, MAX - 1, MAX, MAX + 1, u64::MAX][self.below(8) as usize]
+    }
+    fn duration(&mut self) -> Duration {
+        let some = [Duration::ZERO, Duration::from_nanos(1), ms(1), secs(1), secs(100), secs(1 << 40), Duration::MAX];
+        some[self.below(some.len() as u64) as usize]
+    }
+    fn wall(&mut self) -> WallTime {
+        [WallTime::default(), NOON, NOON.plus(secs(3600)), WallTime::from_millis(u64::MAX)][self.below(4) as usize]
+    }
+    fn silo(&mut self) -> SiloAddress {
+        let n = u8::try_from(self.below(7)).unwrap();
+        let epoch = [1, 1, 1, 1, 2, 1_795_000_000_000, MAX, 0][self.below(8) as usize];
+        silo(n).with_epoch(epoch)
+    }
+    fn settings(&mut self) -> SharedSettings {
+        SharedSettings {
+            i_am_alive_period: self.duration(),
+            num_missed_i_am_alive_limit: self.number() as u32,
+            failure_window: self.duration(),
+            num_votes_for_death_declaration: self.number() as u32,
+            death_vote_expiration: self.duration(),
+            max_join_attempt_time: self.duration(),
+            extra: Extra::default(),
+        }
+    }
+    fn suspicion(&mut self) -> Suspicion {
+        let mut v = vote(1, self.wall());
+        v.accuser = self.silo();
+        v.evidence.via = self.in_a_hundred(30).then(|| self.silo());
+        v.evidence.timeout_ms = self.number();
+        v.evidence.misses = self.number() as u32;
+        if self.in_a_hundred(20) {
+            v.grounds = Grounds::Stuck;
+        }
+        v
+    }
+    fn entry(&mut self, silo: SiloAddress) -> MembershipEntry {
+        let status = SiloStatus::ALL[1 + self.below(5) as usize];
+        let mut e = entry(silo, status);
+        e.active_since = self.in_a_hundred(80).then(|| self.number());
+        e.suspicions = (0..self.below(3)).map(|_| self.suspicion()).collect();
+        e.start_time = self.wall();
+        e
+    }
+    fn error(&mut self) -> TableError {
+        use TableErrorKind as K;
+        let usual = [K::Unavailable, K::Busy, K::OutcomeUnknown];
+        let kind = if self.in_a_hundred(96) { usual[self.below(3) as usize] } else { K::ALL[self.below(15) as usize] };
+        TableError::new(kind, Operation::Read, "fuzz", "it lies")
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    steps: u64,
+    active: u64,
+    commits: u64,
+    stops: u64,
+    views: u64,
+    votes: u64,
+}
+
+struct World {
+    dice: Dice,
+    protocol: Protocol,
+    table: Snapshot,
+    beats: Heartbeats,
+    now: Now,
+    waiting: Vec<Input>,
+    published: Option<u64>,
+    stopped: bool,
+    /// Everything the machine did, as text, if wanted.
+    text: Option<String>,
+}
+
+impl World {
+    fn new(seed: u64, keep: bool) -> Self {
+        let mut dice = Dice(seed);
+        let mut table = snapshot(0, Vec::new());
+        let settings = if dice.in_a_hundred(50) { dice.settings() } else { SharedSettings::default() };
+        let mut row = VersionRow::initial(TableId::new(1), settings);
+        row.version = if dice.in_a_hundred(10) { MAX - dice.below(6) } else { dice.below(3) * 20 };
+        table.token = row.token(&[]);
+        table.version_row = Arc::new(row);
+        let protocol = Protocol::new(Setup { seed, ..setup() });
+        let now = Now { mono: MonoTime::from_nanos(dice.below(1 << 50)), wall: dice.wall() };
+        let text = keep.then(String::new);
+        Self {
+            dice,
+            protocol,
+            table,
+            beats: Heartbeats::default(),
+            now,
+            waiting: vec![Input::Start],
+            published: None,
+            stopped: false,
+            text,
+        }
+    }
+
+    /// Some other silo commits something.
+    fn foreign_commit(&mut self) {
+        let silo = self.dice.silo();
+        let about_me = self.dice.in_a_hundred(4);
+        let e = self.dice.entry(if about_me { self.protocol.me().unwrap_or(silo) } else { silo });
+        let known = self.table.rows.get(&e.address).is_some();
+        let (new, old) = if known { (None, Some(e)) } else { (Some(e), None) };
+        let id = CommitId::new(u128::from(self.dice.next()));
+        let mut commit = CommitRequest::new(self.table.token.clone(), id, None, new, old, []);
+        commit.settings = self.dice.in_a_hundred(10).then(|| self.dice.settings());
+        self.apply(&commit);
+    }
+
+    fn apply(&mut self, commit: &CommitRequest) -> VersionToken {
+        let token = commit.next_token(&[]);
+        if commit.makes() <= MAX {
+            self.table = commit.apply_to(&self.table, token.clone());
+        }
+        token
+    }
+
+    fn lying_snapshot(&mut self) -> Snapshot {
+        let mut lie = self.table.clone();
+        let mut row = (*lie.version_row).clone();
+        match self.dice.below(4) {
+            0 => row.table_id = TableId::new(u128::from(self.dice.below(2))),
+            1 => row.version = self.dice.number(),
+            2 => row.recent.clear(),
+            _ => row.settings = self.dice.settings(),
+        }
+        if self.dice.in_a_hundred(50) {
+            let silo = self.dice.silo();
+            lie.rows.insert(crate::Row::encode(self.dice.entry(silo)));
+        }
+        lie.token = row.token(&[]);
+        lie.version_row = Arc::new(row);
+        lie
+    }
+
+    fn header(&mut self) -> Header {
+        let from = self.dice.silo();
+        let to = if self.dice.in_a_hundred(90) { self.protocol.me() } else { Some(self.dice.silo()) };
+        let mut header = Header {
+            cluster: setup().identity.cluster.fingerprint(),
+            protocol: PROTOCOL_VERSION,
+            from,
+            instance: instance(from),
+            to,
+            table_id: Some(TableId::new(1)),
+            version: self.table.version(),
+            digest: self.table.rows.digest(),
+        };
+        match self.dice.below(20) {
+            0 => header.cluster = self.dice.next(),
+            1 => header.protocol = self.dice.number() as u16,
+            2 => header.instance = instance(silo(1)),
+            3 => header.table_id = None,
+            4 => header.table_id = Some(TableId::new(9)),
+            5 => header.version = self.dice.number(),
+            6 => header.digest = u128::from(self.dice.next()),
+            _ => {}
+        }
+        header
+    }
+
+    fn delta(&mut self) -> Delta {
+        let snapshot = if self.dice.in_a_hundred(50) { self.lying_snapshot() } else { self.table.clone() };
+        let view = ClusterView::new(snapshot);
+        let mine = self.protocol.view().map_or(0, ClusterView::version);
+        let mut delta = view.delta_since(mine).unwrap_or_else(|| Delta::whole(&view));
+        match self.dice.below(10) {
+            0 => delta.from = Some(self.dice.number()),
+            1 => delta.digest = 0,
+            2 => delta.removed.push("nonsense".to_owned()),
+            3 => delta.token = VersionToken::new(TableId::new(1), self.dice.number(), CommitId::new(1), &[]),
+            _ => {}
+        }
+        delta
+    }
+
+    fn message(&mut self) -> Input {
+        let nonce = self.dice.number();
+        let silo = self.dice.silo();
+        let body = match self.dice.below(15) {
+            0 => Message::Identify { nonce },
+            1 => Message::Identity { nonce, silo: Some(silo), instance: instance(silo), host: "x".repeat(300) },
+            2 => Message::Probe { nonce },
+            3 => Message::ProbeAck { nonce },
+            4 => Message::NotMe { nonce },
+            5 | 6 => Message::IndirectProbe { round: nonce, suspect: silo, timeout: self.dice.duration() },
+            7 => {
+                let consent = Some(self.dice.suspicion());
+                Message::IndirectReply { round: nonce, outcome: IndirectOutcome::No { consent } }
+            }
+            8 => Message::DialMe { nonce, endpoint: silo.endpoint() },
+            9 => Message::DialBack { nonce },
+            10 => Message::AskDelta { table_id: Some(TableId::new(1)), have: self.dice.number() },
+            11 | 12 => Message::Delta(Box::new(self.delta())),
+            13 => {
+                let delta = self.dice.in_a_hundred(50).then(|| Box::new(self.delta()));
+                Message::Farewell { version: nonce, delta }
+            }
+            _ => Message::YouAreDead { version: nonce },
+        };
+        Input::Message { link: LinkId(self.dice.below(3)), header: self.header(), body: Arc::new(body) }
+    }
+
+    fn nonsense(&mut self) -> Input {
+        let call = CallId(self.dice.below(40));
+        let request = RequestId(self.dice.below(9));
+        match self.dice.below(24) {
+            0 => Input::Start,
+            1 => Input::Hint,
+            2 => Input::ExecutorLag(self.dice.duration()),
+            3 => Input::Heard { from: self.dice.silo(), asked: MonoTime::from_nanos(self.dice.number()) },
+            4 => Input::SendFailed { to: self.dice.silo().endpoint(), reason: "no".to_owned() },
+            5 => Input::Initialized { call, result: Ok(()) },
+            6 => Input::Read { call, result: Err(self.dice.error()) },
+            7 => Input::Committed { call, result: Ok(CommitOutcome::Conflict(Conflict::default())) },
+            8 => Input::HeartbeatWritten { call, result: Err(self.dice.error()) },
+            9 => Input::Command(Command::Refresh { request, at_least: self.dice.in_a_hundred(50).then(|| self.dice.number()) }),
+            10 => Input::Command(Command::Evict { request, silo: self.dice.silo(), reason: "because".to_owned() }),
+            11 if self.dice.in_a_hundred(5) => {
+                let leave = [Command::BeginLeave, Command::FinishLeave, Command::Stop];
+                Input::Command(leave[self.dice.below(3) as usize].clone())
+            }
+            12..=14 => Input::Wake,
+            _ => self.message(),
+        }
+    }
+
+    /// What the world makes of an effect: mostly what it should, sometimes nothing, sometimes a lie.
+    fn answer(&mut self, effect: Effect) {
+        let lies = self.dice.in_a_hundred(2);
+        match effect {
+            Effect::Initialize { call, .. } => {
+                let result = if self.dice.in_a_hundred(90) { Ok(()) } else { Err(self.dice.error()) };
+                self.waiting.push(Input::Initialized { call, result });
+            }
+            Effect::Read { call, request } => {
+                let result = if self.dice.in_a_hundred(5) {
+                    Err(self.dice.error())
+                } else if lies {
+                    Ok(ReadAnswer::Snapshot { snapshot: self.lying_snapshot(), heartbeats: None })
+                } else if request.known.as_ref().is_some_and(|k| k.same_commit(&self.table.token)) {
+                    Ok(ReadAnswer::Unchanged { heartbeats: Some(self.beats.clone()) })
+                } else {
+                    Ok(ReadAnswer::Snapshot { snapshot: self.table.clone(), heartbeats: Some(self.beats.clone()) })
+                };
+                self.waiting.push(Input::Read { call, result });
+            }
+            Effect::Commit { call, request } => {
+                let unknown = self.dice.in_a_hundred(10);
+                let result = match request.judge(&self.table.version_row) {
+                    Judgement::Apply if unknown && self.dice.in_a_hundred(50) => Err(unknown_outcome()),
+                    Judgement::Apply if request.validate(&LIMITS, "fuzz").is_err() => Err(request.validate(&LIMITS, "fuzz").unwrap_err()),
+                    Judgement::Apply => {
+                        let fits = request.changes.iter().all(|c| match c {
+                            RowChange::Insert(r) => self.table.rows.by_key(r.key()).is_none(),
+                            RowChange::Update(r) => self.table.rows.by_key(r.key()).is_some(),
+                            RowChange::Remove(k) => self.table.rows.by_key(k).is_some(),
+                        });
+                        assert!(fits, "a change that cannot apply to what it is based on: {request:?}");
+                        let token = self.apply(&request);
+                        if unknown { Err(unknown_outcome()) } else { Ok(CommitOutcome::Committed(token)) }
+                    }
+                    Judgement::AlreadyCommitted => Ok(CommitOutcome::Committed(request.next_token(&[]))),
+                    Judgement::Conflict => {
+                        let snapshot = self.dice.in_a_hundred(50).then(|| self.table.clone());
+                        Ok(CommitOutcome::Conflict(Conflict { newest: None, snapshot }))
+                    }
+                    Judgement::OutcomeUnknown => Err(unknown_outcome()),
+                    Judgement::Refused(kind) => Err(TableError::new(kind, Operation::Commit, "fuzz", "refused")),
+                };
+                let result = if lies { Ok(CommitOutcome::Committed(self.table.token.clone())) } else { result };
+                self.waiting.push(Input::Committed { call, result });
+            }
+            Effect::WriteHeartbeat { call, write } => {
+                let result = if self.dice.in_a_hundred(90) { Ok(()) } else { Err(self.dice.error()) };
+                if let crate::HeartbeatWrite::Silo { silo, heartbeat } = write {
+                    self.beats.silos.insert(silo, heartbeat);
+                }
+                self.waiting.push(Input::HeartbeatWritten { call, result });
+            }
+            Effect::Send { to, header, body } if to == Destination::Fresh(silo(1).endpoint()) => {
+                self.waiting.push(Input::Message { link: LinkId(1), header, body });
+            }
+            Effect::Send { header, body, .. } => self.reply(&header, &body),
+            _ => {}
+        }
+    }
+
+    fn reply(&mut self, header: &Header, body: &Message) {
+        let Some(peer) = header.to else { return };
+        let body = match body {
+            Message::Probe { nonce } => Message::ProbeAck { nonce: *nonce },
+            Message::DialMe { nonce, .. } => Message::DialBack { nonce: *nonce },
+            Message::AskDelta { .. } => Message::Delta(Box::new(self.delta())),
+            Message::IndirectProbe { round, .. } => {
+                let mut own = self.dice.suspicion();
+                own.accuser = peer;
+                let outcome =
+                    if self.dice.in_a_hundred(20) { IndirectOutcome::Unknown } else { IndirectOutcome::No { consent: Some(own) } };
+                Message::IndirectReply { round: *round, outcome }
+            }
+            _ => return,
+        };
+        // Some never answer probes.
+        if matches!(body, Message::ProbeAck { .. }) && peer.ip().to_string().ends_with('3') {
+            return;
+        }
+        let header = Header { from: peer, to: Some(header.from), instance: instance(peer), ..header.clone() };
+        self.waiting.push(Input::Message { link: LinkId(2), header, body: Arc::new(body) });
+    }
+
+    fn step(&mut self, tally: &mut Tally) {
+        let jump = match self.dice.below(100) {
+            0 => secs(1 << 20),
+            1 => secs(90),
+            2..=5 => secs(7),
+            6..=30 => ms(300),
+            31..=60 => ms(1),
+            _ => Duration::ZERO,
+        };
+        self.now.mono = self.now.mono + jump;
+        if self.dice.in_a_hundred(60)
+            && let Some(due) = self.protocol.next_wakeup()
+        {
+            self.now.mono = self.now.mono.max(due);
+        }
+        self.now.wall = if self.dice.in_a_hundred(2) { self.dice.wall() } else { self.now.wall.plus(jump) };
+        if self.dice.in_a_hundred(3) {
+            self.foreign_commit();
+        }
+        if self.dice.in_a_hundred(20) {
+            let silo = self.dice.silo();
+            let counter = self.dice.below(5);
+            self.beats.silos.insert(silo, Heartbeat { counter, at: self.dice.wall() });
+        }
+        let input = if self.waiting.is_empty() || self.dice.in_a_hundred(30) {
+            self.nonsense()
+        } else {
+            let i = self.dice.below(self.waiting.len() as u64) as usize;
+            if self.dice.in_a_hundred(97) { self.waiting.swap_remove(i) } else { self.waiting[i].clone() }
+        };
+        let mut effects = Vec::new();
+        self.protocol.handle(self.now, input, &mut effects);
+        tally.steps += 1;
+        assert!(effects.len() < 5_000, "{} effects of one input", effects.len());
+        if let Some(text) = &mut self.text {
+            text.push_str(&format!("{:?} {effects:?}\n", self.now));
+        }
+        for effect in effects {
+            assert!(!self.stopped, "after the end: {effect:?}");
+            match &effect {
+                Effect::Publish(view) => {
+                    assert!(self.published.is_none_or(|v| view.version() > v), "{view:?} after {:?}", self.published);
+                    self.published = Some(view.version());
+                    tally.views += 1;
+                }
+                Effect::Stop(_) => self.stopped = true,
+                Effect::Commit { .. } => tally.commits += 1,
+                Effect::Tell(Notice::Active { .. }) => tally.active += 1,
+                Effect::Observe(super::super::io::Observation::VoteCast { .. }) => tally.votes += 1,
+                _ => {}
+            }
+            self.answer(effect);
+        }
+        if self.stopped {
+            assert_eq!(self.protocol.next_wakeup(), None);
+        }
+    }
+}
+
+fn unknown_outcome() -> TableError {
+    TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "fuzz", "lost")
+}
+
+fn run(seed: u64, steps: u64, keep: bool, tally: &mut Tally) -> Option<String> {
+    let mut world = World::new(seed, keep);
+    let mut after = 0;
+    for _ in 0..steps {
+        world.step(tally);
+        after += u64::from(world.stopped);
+        if after > 20 {
+            break;
+        }
+    }
+    tally.stops += u64::from(world.stopped);
+    world.text
+}
+
+#[test]
+fn nonsense_neither_breaks_nor_confuses_it() {
+    let mut tally = Tally::default();
+    let mut seed = 0;
+    while tally.steps < 120_000 {
+        run(seed, 4_000, false, &mut tally);
+        seed += 1;
+    }
+    assert!(tally.active > 20, "only {} became Active in {seed} lives", tally.active);
+    assert!(tally.commits > 200 && tally.stops > 50 && tally.views > 300, "{} {} {}", tally.commits, tally.stops, tally.views);
+    assert!(tally.votes > 0, "no vote landed");
+}
+
+#[test]
+fn the_same_seed_and_inputs_give_the_same_effects_byte_for_byte() {
+    for seed in 0..15 {
+        let mut tally = Tally::default();
+        let (one, two) = (run(seed, 1_500, true, &mut tally), run(seed, 1_500, true, &mut tally));
+        assert!(one.as_ref().is_some_and(|t| t.len() > 1_000));
+        assert!(one == two, "seed {seed}");
+    }
+}

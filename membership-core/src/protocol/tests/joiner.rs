@@ -1,0 +1,176 @@
+//! From nothing to Active. Invariant P9.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::contacts::Contacts;
+use super::super::io::{CallId, JoinError};
+use super::super::joiner::{Joiner, Step};
+use super::super::timers::Timer;
+use super::super::writer::Writer;
+use super::*;
+use crate::intent::Action;
+use crate::{Heartbeat, Heartbeats};
+
+fn newcomer() -> Ctx {
+    let mut ctx = ctx();
+    ctx.me = SiloAddress::at(silo(1).endpoint(), 0);
+    ctx.status = SiloStatus::Created;
+    ctx
+}
+
+/// Started, met itself, and about to read a table with these rows.
+fn first_read(rows: Vec<MembershipEntry>, beats: &Heartbeats) -> (Ctx, Joiner, Writer) {
+    let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
+    joiner.start(&mut ctx);
+    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else { panic!("it asks who is there") };
+    joiner.on_met_myself(&mut ctx, nonce);
+    joiner.on_initialized(&mut ctx, &mut writer, CallId(1), Ok(()));
+    believe(&mut ctx, snapshot(5, rows));
+    let sent = ctx.now.mono;
+    assert!(matches!(joiner.on_read(&mut ctx, &mut writer, sent, Some(beats)), Step::Nothing));
+    (ctx, joiner, writer)
+}
+
+fn inserts(writer: &Writer) -> bool {
+    writer.has(|a| matches!(a, Action::Join(_)))
+}
+
+fn stranger(epoch: u64) -> (MembershipEntry, Heartbeats) {
+    let mut e = entry(silo(1).with_epoch(epoch), SiloStatus::Active);
+    e.instance_id = InstanceId::new(5);
+    e.host_name = "elsewhere".to_owned();
+    let beats = Heartbeats { silos: [(e.address, Heartbeat { counter: 7, at: NOON })].into(), cluster: None };
+    (e, beats)
+}
+
+#[test]
+fn only_an_answer_to_my_own_question_says_that_the_address_is_in_use() {
+    let (mut ctx, mut joiner) = (newcomer(), Joiner::default());
+    joiner.start(&mut ctx);
+    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else { panic!() };
+    let other = InstanceId::new(5);
+    assert!(matches!(joiner.on_identity(&mut ctx, nonce ^ 1, other, None, "h"), Step::Nothing), "forged");
+    let Step::Failed(JoinError::AddressInUse { host, .. }) = joiner.on_identity(&mut ctx, nonce, other, None, "h") else { panic!() };
+    assert_eq!(host, "h");
+}
+
+#[test]
+fn a_clock_set_back_locks_no_host_out() {
+    let mut old = entry(silo(1).with_epoch(NOON.as_millis() + 5), SiloStatus::Dead);
+    old.host_name = "host-1".to_owned();
+    let (ctx, _, writer) = first_read(vec![old], &Heartbeats::default());
+    assert_eq!(ctx.me.epoch(), NOON.as_millis() + 6);
+    assert!(inserts(&writer));
+}
+
+#[test]
+fn an_older_row_of_another_host_is_watched_and_superseded_only_if_it_stands_still() {
+    for beats_on in [false, true] {
+        let (row, mut beats) = stranger(3);
+        let (mut ctx, mut joiner, mut writer) = first_read(vec![row.clone()], &beats);
+        assert!(!inserts(&writer));
+        pass_time(&mut ctx, secs(14));
+        let early = ctx.now.mono;
+        pass_time(&mut ctx, secs(2));
+        // This read was sent too early to say anything about the whole time.
+        assert!(matches!(joiner.on_read(&mut ctx, &mut writer, early, Some(&beats)), Step::Nothing));
+        assert!(!inserts(&writer));
+        if beats_on {
+            beats.silos.insert(row.address, Heartbeat { counter: 8, at: NOON });
+        }
+        let sent = ctx.now.mono;
+        match joiner.on_read(&mut ctx, &mut writer, sent, Some(&beats)) {
+            Step::Failed(JoinError::AddressInUse { host, .. }) => assert!(beats_on && host == "elsewhere"),
+            step => assert!(!beats_on && inserts(&writer), "{step:?}"),
+        }
+    }
+}
+
+#[test]
+fn one_that_was_first_at_my_address_is_watched_too() {
+    let (mut ctx, mut joiner, mut writer) = first_read(Vec::new(), &Heartbeats::default());
+    assert!(inserts(&writer));
+    // A conflict: meanwhile somebody else inserted a row with my address and an older epoch.
+    let (row, beats) = stranger(3);
+    believe(&mut ctx, snapshot(6, vec![row]));
+    joiner.poll(&mut ctx, &mut writer, &BTreeSet::new());
+    assert!(!inserts(&writer), "nothing is superseded unwatched");
+    for _ in 0..2 {
+        let sent = ctx.now.mono;
+        joiner.on_read(&mut ctx, &mut writer, sent, Some(&beats));
+        pass_time(&mut ctx, secs(16));
+    }
+    joiner.poll(&mut ctx, &mut writer, &BTreeSet::new());
+    assert!(inserts(&writer));
+}
+
+#[test]
+fn a_row_that_is_removed_while_it_is_watched_does_not_beat() {
+    let (row, beats) = stranger(3);
+    let (mut ctx, mut joiner, mut writer) = first_read(vec![row], &beats);
+    pass_time(&mut ctx, secs(16));
+    let sent = ctx.now.mono;
+    assert!(matches!(joiner.on_read(&mut ctx, &mut writer, sent, Some(&Heartbeats::default())), Step::Nothing));
+    assert!(inserts(&writer));
+}
+
+#[test]
+fn a_join_that_is_stopped_before_its_row_was_sent_never_sends_it() {
+    let (mut ctx, mut joiner, mut writer) = first_read(Vec::new(), &Heartbeats::default());
+    assert!(matches!(joiner.fail(&mut ctx, JoinError::Stopped), Step::Nothing));
+    assert!(matches!(joiner.end_row(&mut ctx, &mut writer), Step::Failed(JoinError::Stopped)));
+    assert!(!writer.has_queued());
+}
+
+#[test]
+fn how_long_a_join_may_take_is_the_tables_to_say() {
+    let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
+    joiner.start(&mut ctx);
+    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else { panic!() };
+    joiner.on_met_myself(&mut ctx, nonce);
+    joiner.on_initialized(&mut ctx, &mut writer, CallId(1), Ok(()));
+    let settings = SharedSettings { max_join_attempt_time: secs(20), ..SharedSettings::default() };
+    believe(&mut ctx, snapshot_with(5, Vec::new(), settings));
+    let now = ctx.now.mono;
+    joiner.on_read(&mut ctx, &mut writer, now, None);
+    let mut found = None;
+    while let Some(at) = ctx.timers.next() {
+        if ctx.timers.pop_due(at) == Some(Timer::JoinDeadline) {
+            found = Some(at.since(now));
+        }
+    }
+    assert_eq!(found, Some(secs(20)));
+}
+
+#[test]
+fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
+    let mut ctx = ctx();
+    ctx.status = SiloStatus::Joining;
+    believe(&mut ctx, snapshot(5, actives([2, 3])));
+    let mut contacts = Contacts::default();
+    // By my clock, which may be wrong, everybody's last heartbeat is an hour old.
+    let beats: BTreeMap<SiloAddress, WallTime> = [(silo(2), NOON.minus(secs(3600))), (silo(3), NOON.minus(secs(3600)))].into();
+    let none = BTreeSet::new();
+    let required = contacts.required(&ctx, &none, &beats);
+    assert_eq!(required.len(), 2, "nobody was even asked yet");
+    contacts.try_again(&mut ctx, &required);
+    for (to, message) in sent(&mut ctx) {
+        if let (Some(to), Message::Probe { nonce }) = (to, message)
+            && to == silo(2)
+        {
+            assert!(!contacts.on_ack(silo(3), nonce), "another silo's nonce");
+            assert!(contacts.on_ack(silo(2), nonce));
+        }
+    }
+    pass_time(&mut ctx, secs(15));
+    let required = contacts.required(&ctx, &none, &beats);
+    assert_eq!(required, BTreeSet::from([silo(2)]), "silo 3 kept silent for a failure window");
+    let unreached = contacts.unreached(&required);
+    assert_eq!(unreached[0].to_string(), "10.0.0.2:7100@1 does not reach me, I reach it");
+    contacts.try_again(&mut ctx, &required);
+    let again: Vec<_> = sent(&mut ctx).into_iter().filter(|(_, m)| matches!(m, Message::Probe { .. })).collect();
+    assert_eq!(again.len(), 2, "silo 3 is still asked, and silo 2 is shown to be alive until it reaches me");
+    let Message::Probe { nonce } = again[0].1 else { panic!() };
+    contacts.on_dial_back(silo(2), nonce);
+    assert_eq!((contacts.unreached(&required).len(), contacts.both_ways()), (0, vec![silo(2)]));
+}

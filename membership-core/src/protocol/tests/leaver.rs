@@ -1,0 +1,50 @@
+//! The way out.
+
+use super::super::leaver::Leaver;
+use super::super::timers::Timer;
+use super::super::writer::Writer;
+use super::*;
+use crate::intent::{Action, Answer};
+
+fn here() -> (Ctx, Leaver, Writer) {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1, 2])));
+    (ctx, Leaver::default(), Writer::default())
+}
+
+#[test]
+fn first_it_is_published_then_the_application_drains_then_the_row_ends() {
+    let (mut ctx, mut leaver, mut writer) = here();
+    leaver.begin(&mut ctx, &mut writer);
+    assert!(writer.has(|a| matches!(a, Action::BeginShutdown { fast: false, .. })));
+    let begun = Action::BeginShutdown { silo: silo(1), fast: false };
+    leaver.on_answer(&mut ctx, &mut writer, &begun, &Answer::Applied { version: 6 });
+    assert_eq!(told(&mut ctx), [Notice::LeaveBegun { version: Some(6) }]);
+    assert!(!writer.has(|a| matches!(a, Action::Leave { .. })) && !leaver.is_ending());
+    leaver.finish(&mut ctx, &mut writer);
+    assert!(writer.has(|a| matches!(a, Action::Leave { .. })) && leaver.is_ending());
+}
+
+#[test]
+fn with_the_table_down_it_takes_no_longer_than_the_timeout() {
+    let (mut ctx, mut leaver, mut writer) = here();
+    let began = ctx.now.mono;
+    leaver.finish(&mut ctx, &mut writer);
+    let mut over = false;
+    while !over {
+        let by = ctx.timers.next().unwrap().since(ctx.now.mono);
+        pass_time(&mut ctx, by);
+        assert_eq!(ctx.timers.pop_due(ctx.now.mono), Some(Timer::Leave));
+        over = leaver.on_timer(&mut ctx, &mut writer);
+    }
+    assert_eq!(ctx.now.mono.since(began), ctx.config.leave_timeout);
+    assert_eq!(told(&mut ctx), [Notice::LeaveBegun { version: None }]);
+}
+
+#[test]
+fn who_stops_drains_nothing_and_accuses_nobody_any_more() {
+    let (mut ctx, mut leaver, mut writer) = here();
+    leaver.stop(&mut ctx, &mut writer);
+    assert!(writer.has(|a| matches!(a, Action::BeginShutdown { fast: true, .. })) && writer.has(|a| matches!(a, Action::Leave { .. })));
+    assert!(leaver.is_ending() && !ctx.is_active());
+}

@@ -1,0 +1,93 @@
+//! Views that spread, and what strangers may make me do.
+
+use super::super::LinkId;
+use super::super::disseminator::{Call, Disseminator};
+use super::super::message::{Header, PROTOCOL_VERSION};
+use super::*;
+use crate::{ClusterView, Delta};
+
+const LINK: LinkId = LinkId(4);
+
+fn here() -> (Ctx, Disseminator) {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
+    (ctx, Disseminator::default())
+}
+
+fn header(version: u64, digest: u128) -> Header {
+    let (from, table_id) = (silo(2), Some(TableId::new(1)));
+    Header { cluster: 0, protocol: PROTOCOL_VERSION, from, instance: instance(from), to: None, table_id, version, digest }
+}
+
+#[test]
+fn whoever_is_behind_asks_once_in_a_while_however_large_the_lie() {
+    let (mut ctx, mut machine) = here();
+    for _ in 0..100 {
+        assert_eq!(machine.on_peer_version(&mut ctx, LINK, &header(u64::MAX, 0)), Call::Nothing);
+    }
+    assert_eq!(sent(&mut ctx).len(), 1);
+    pass_time(&mut ctx, ms(500));
+    machine.on_peer_version(&mut ctx, LINK, &header(6, 0));
+    assert_eq!(sent(&mut ctx).len(), 1);
+}
+
+#[test]
+fn another_digest_for_the_same_version_calls_for_a_read_but_not_for_many() {
+    let (mut ctx, mut machine) = here();
+    assert_eq!(machine.on_peer_version(&mut ctx, LINK, &header(5, 1)), Call::Read);
+    assert_eq!(machine.on_peer_version(&mut ctx, LINK, &header(5, 1)), Call::Nothing);
+    pass_time(&mut ctx, secs(5));
+    assert_eq!(machine.on_peer_version(&mut ctx, LINK, &header(5, 1)), Call::Read);
+}
+
+#[test]
+fn a_delta_applies_on_exactly_its_from_and_only_with_its_digest() {
+    let (mut ctx, mut machine) = here();
+    let mut six = snapshot(5, actives([1, 2, 3]));
+    let commit = crate::CommitRequest::new(six.token.clone(), commit_id(6), None, actives([4]), [], []);
+    six = commit.apply_to(&six, commit.next_token(&[]));
+    let good = ClusterView::new(six.clone()).delta_since(5).unwrap();
+    assert_eq!(machine.on_delta(&mut ctx, &Delta { from: Some(4), ..good.clone() }), Call::Ask);
+    assert_eq!(machine.on_delta(&mut ctx, &Delta { digest: 1, ..good.clone() }), Call::Read);
+    ctx.suspended = true;
+    assert_eq!(machine.on_delta(&mut ctx, &good), Call::Nothing, "nothing is adopted while suspended");
+    ctx.suspended = false;
+    assert_eq!(machine.on_delta(&mut ctx, &good), Call::Adopted);
+    assert_eq!(ctx.version(), 6);
+    assert_eq!(machine.on_delta(&mut ctx, &good), Call::Nothing);
+}
+
+#[test]
+fn everything_is_sent_to_one_asker_only_once_in_a_while() {
+    let (mut ctx, mut machine) = here();
+    for _ in 0..100 {
+        machine.on_ask(&mut ctx, LINK, silo(2), None, 0);
+    }
+    assert_eq!(sent(&mut ctx).len(), 1);
+    for n in 0..5_000 {
+        machine.on_ask(&mut ctx, LINK, silo(3).with_epoch(n + 2), None, 0);
+    }
+    assert!(sent(&mut ctx).len() <= 1024, "forged askers");
+}
+
+#[test]
+fn the_dead_are_told_once_in_a_while() {
+    let (mut ctx, mut machine) = here();
+    for _ in 0..10 {
+        machine.on_dead_peer(&mut ctx, LINK, silo(9));
+    }
+    assert_eq!(sent(&mut ctx), [(Some(silo(9)), Message::YouAreDead { version: 5 })]);
+    pass_time(&mut ctx, secs(5));
+    machine.on_dead_peer(&mut ctx, LINK, silo(9));
+    assert_eq!(sent(&mut ctx).len(), 1);
+}
+
+#[test]
+fn a_commit_and_a_farewell_go_to_everybody_alive_once() {
+    let (mut ctx, mut machine) = here();
+    machine.on_commit(&mut ctx, 4);
+    let to: Vec<_> = sent(&mut ctx).into_iter().map(|(to, _)| to.unwrap()).collect();
+    assert_eq!(to, [silo(2), silo(3)]);
+    machine.farewell(&mut ctx, 5, None);
+    assert_eq!(sent(&mut ctx).len(), 2);
+}

@@ -1,0 +1,225 @@
+//! All of them together, where what matters is between them: a pause, the end, a table that is gone, hints.
+
+use super::super::Protocol;
+use super::super::io::{CallId, Command, Destination, Input, LinkId, RequestId, TableState, Termination};
+use super::super::message::{Header, PROTOCOL_VERSION};
+use super::*;
+use crate::{CommitOutcome, Heartbeats, Operation, ReadAnswer, TableError, TableErrorKind};
+
+struct World {
+    protocol: Protocol,
+    now: Now,
+    table: Snapshot,
+}
+
+impl World {
+    /// I am the only Active silo; silo 2 is Joining.
+    fn new() -> Self {
+        let mut w = Self {
+            protocol: Protocol::new(setup()),
+            now: Now { mono: MonoTime::ZERO + secs(10), wall: NOON },
+            table: snapshot(1, vec![entry(silo(2), SiloStatus::Joining)]),
+        };
+        let effects = w.take(Input::Start);
+        let Some(Effect::Send { to: Destination::Fresh(_), header, body }) = effects.into_iter().find(|e| matches!(e, Effect::Send { .. }))
+        else {
+            panic!("it meets itself first")
+        };
+        let effects = w.take(Input::Message { link: LinkId(1), header, body });
+        w.serve(effects);
+        assert_eq!(w.protocol.status(), SiloStatus::Active);
+        w
+    }
+
+    fn take(&mut self, input: Input) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.protocol.handle(self.now, input, &mut effects);
+        effects
+    }
+
+    fn wait(&mut self, by: Duration) {
+        self.now = Now { mono: self.now.mono + by, wall: self.now.wall.plus(by) };
+    }
+
+    /// The table answers every call; gives everything that was not a call.
+    fn serve(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let mut rest = Vec::new();
+        let mut queue: std::collections::VecDeque<Effect> = effects.into();
+        while let Some(effect) = queue.pop_front() {
+            let input = match effect {
+                Effect::Initialize { call, .. } => Input::Initialized { call, result: Ok(()) },
+                Effect::WriteHeartbeat { call, .. } => Input::HeartbeatWritten { call, result: Ok(()) },
+                Effect::Read { call, .. } => self.answer(call),
+                Effect::Commit { call, request } => {
+                    let token = request.next_token(&[]);
+                    self.table = request.apply_to(&self.table, token.clone());
+                    Input::Committed { call, result: Ok(CommitOutcome::Committed(token)) }
+                }
+                other => {
+                    rest.push(other);
+                    continue;
+                }
+            };
+            queue.extend(self.take(input));
+        }
+        rest
+    }
+
+    fn answer(&self, call: CallId) -> Input {
+        let answer = ReadAnswer::Snapshot { snapshot: self.table.clone(), heartbeats: Some(Heartbeats::default()) };
+        Input::Read { call, result: Ok(answer) }
+    }
+
+    fn probe(&mut self) -> Vec<Effect> {
+        let me = self.protocol.me();
+        let header = Header {
+            cluster: setup().identity.cluster.fingerprint(),
+            protocol: PROTOCOL_VERSION,
+            from: silo(2),
+            instance: instance(silo(2)),
+            to: me,
+            table_id: None,
+            version: 0,
+            digest: 0,
+        };
+        self.take(Input::Message { link: LinkId(3), header, body: Arc::new(Message::Probe { nonce: 4 }) })
+    }
+}
+
+fn is_ack(effect: &Effect) -> bool {
+    matches!(effect, Effect::Send { body, .. } if **body == Message::ProbeAck { nonce: 4 })
+}
+
+fn reads(effects: &[Effect]) -> Vec<CallId> {
+    effects.iter().filter_map(|e| if let Effect::Read { call, .. } = e { Some(*call) } else { None }).collect()
+}
+
+#[test]
+fn after_a_long_pause_the_first_effect_is_a_read_and_nothing_is_answered_before_it_ends() {
+    let mut w = World::new();
+    w.wait(secs(60));
+    let effects = w.probe();
+    assert!(matches!(effects[0], Effect::Read { .. }), "{:?}", effects[0]);
+    let forbidden = |e: &Effect| is_ack(e) || matches!(e, Effect::Commit { .. } | Effect::WriteHeartbeat { .. } | Effect::Publish(_));
+    assert!(!effects.iter().any(forbidden), "{effects:?}");
+    assert!(w.protocol.is_suspended());
+    // The read fails: probes are answered again, and it stays suspended.
+    let error = TableError::new(TableErrorKind::Unavailable, Operation::Read, "test", "down");
+    let effects = w.take(Input::Read { call: reads(&effects)[0], result: Err(error) });
+    assert!(effects.iter().any(is_ack) && w.protocol.is_suspended());
+    assert!(w.probe().iter().any(is_ack));
+    w.wait(secs(2));
+    let effects = w.take(Input::Wake);
+    let answer = w.answer(reads(&effects)[0]);
+    w.take(answer);
+    assert!(!w.protocol.is_suspended());
+}
+
+#[test]
+fn found_dead_after_a_pause_it_says_nothing_more_and_leaves_nobody_waiting() {
+    let mut w = World::new();
+    w.take(Input::Command(Command::Refresh { request: RequestId(1), at_least: Some(1 << 40) }));
+    let mut mine = w.table.rows.get(&w.protocol.me().unwrap()).unwrap().clone();
+    mine.status = SiloStatus::Dead;
+    let commit = crate::CommitRequest::new(w.table.token.clone(), commit_id(500), None, [], [mine], []);
+    w.table = commit.apply_to(&w.table, commit.next_token(&[]));
+    w.wait(secs(60));
+    let effects = w.probe();
+    let answer = w.answer(reads(&effects)[0]);
+    let effects = w.take(answer);
+    assert!(matches!(effects.last(), Some(Effect::Stop(Termination::DeclaredDead(_)))), "{effects:?}");
+    assert!(!effects.iter().any(|e| matches!(e, Effect::Send { .. } | Effect::Publish(_))));
+    assert!(effects.iter().any(|e| matches!(e, Effect::Tell(Notice::Refreshed { request: RequestId(1), result: Err(_) }))));
+    assert!(w.probe().is_empty() && w.protocol.next_wakeup().is_none());
+}
+
+#[test]
+fn a_table_that_was_wiped_is_left_alone_and_gives_no_leases_while_probes_are_answered() {
+    let mut w = World::new();
+    let confirmed = w.protocol.view().unwrap().confirmed_at();
+    w.wait(secs(3));
+    let effects = w.take(Input::Command(Command::Refresh { request: RequestId(1), at_least: None }));
+    let mut row = VersionRow::initial(TableId::new(2), SharedSettings::default());
+    row.version = 40;
+    w.table = Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows: Rows::new() };
+    let call = reads(&effects)[0];
+    let answer = w.answer(call);
+    w.take(answer);
+    assert!(matches!(w.protocol.table_state(), TableState::Changed(_)));
+    assert_eq!(w.protocol.view().unwrap().confirmed_at(), confirmed, "another table confirms nothing");
+    for second in 0..200 {
+        w.wait(ms(500));
+        let effects = w.take(if second % 2 == 0 { Input::Wake } else { Input::Hint });
+        let calls =
+            |e: &Effect| matches!(e, Effect::Read { .. } | Effect::Commit { .. } | Effect::WriteHeartbeat { .. } | Effect::Publish(_));
+        assert!(!effects.iter().any(calls), "{effects:?}");
+    }
+    assert!(w.probe().iter().any(is_ack));
+    let effects = w.take(Input::Command(Command::Evict { request: RequestId(5), silo: silo(2), reason: String::new() }));
+    assert!(effects.iter().any(|e| matches!(e, Effect::Tell(Notice::Answered { request: RequestId(5), .. }))));
+}
+
+#[test]
+fn a_storm_of_hints_is_a_read_now_and_then() {
+    let mut w = World::new();
+    let mut count = 0;
+    for _ in 0..5_000 {
+        w.wait(ms(1));
+        let effects = w.take(Input::Hint);
+        count += reads(&effects).len();
+        w.serve(effects);
+    }
+    assert!((5..=12).contains(&count), "{count} reads in five seconds");
+}
+
+#[test]
+fn who_evicts_itself_hears_that_it_worked() {
+    let mut w = World::new();
+    let silo = w.protocol.me().unwrap();
+    let effects = w.take(Input::Command(Command::Evict { request: RequestId(5), silo, reason: "enough".to_owned() }));
+    let effects = w.serve(effects);
+    let answered = effects
+        .iter()
+        .position(|e| matches!(e, Effect::Tell(Notice::Answered { request: RequestId(5), answer: crate::intent::Answer::Applied { .. } })));
+    assert!(answered.is_some() && matches!(effects.last(), Some(Effect::Stop(Termination::DeclaredDead(_)))), "{effects:?}");
+}
+
+#[test]
+fn who_waits_for_a_refresh_finds_the_view_published() {
+    let mut w = World::new();
+    let commit = crate::CommitRequest::new(w.table.token.clone(), commit_id(500), None, actives([7]), [], []);
+    w.table = commit.apply_to(&w.table, commit.next_token(&[]));
+    let effects = w.take(Input::Command(Command::Refresh { request: RequestId(1), at_least: None }));
+    let effects = w.serve(effects);
+    let published = effects.iter().position(|e| matches!(e, Effect::Publish(v) if v.get(&silo(7)).is_some()));
+    let told = effects.iter().position(|e| matches!(e, Effect::Tell(Notice::Refreshed { result: Ok(_), .. })));
+    assert!(published.is_some() && published < told, "{effects:?}");
+}
+
+#[test]
+fn a_silo_that_left_says_farewell_once_to_each() {
+    let mut w = World::new();
+    let effects = w.take(Input::Command(Command::FinishLeave));
+    let effects = w.serve(effects);
+    let farewells = effects.iter().filter(|e| matches!(e, Effect::Send { body, .. } if matches!(**body, Message::Farewell { .. })));
+    assert_eq!(farewells.count(), 1);
+    assert!(matches!(effects.last(), Some(Effect::Stop(Termination::Left { clean: true }))), "{effects:?}");
+}
+
+#[test]
+fn an_impostor_with_a_members_address_is_not_heard() {
+    let mut w = World::new();
+    let me = w.protocol.me();
+    let header = Header {
+        cluster: setup().identity.cluster.fingerprint(),
+        protocol: PROTOCOL_VERSION,
+        from: silo(2),
+        instance: InstanceId::new(99),
+        to: me,
+        table_id: None,
+        version: 0,
+        digest: 0,
+    };
+    let effects = w.take(Input::Message { link: LinkId(3), header, body: Arc::new(Message::Probe { nonce: 4 }) });
+    assert!(!effects.iter().any(is_ack));
+}

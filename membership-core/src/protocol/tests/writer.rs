@@ -1,0 +1,156 @@
+//! One lane to the table: three outcomes, and what comes next.
+
+use super::super::io::{CallId, TableState};
+use super::super::writer::{Outcome, Writer};
+use super::*;
+use crate::intent::{Action, Answer, Observed};
+use crate::{Attempt, CommitOutcome, CommitRequest, Conflict, Operation, ReadAnswer, TableError, TableErrorKind};
+
+fn evict(n: u8) -> Action {
+    Action::Evict { silo: silo(n), by: "me".to_owned(), reason: "test".to_owned() }
+}
+
+fn error(kind: TableErrorKind) -> TableError {
+    TableError::new(kind, Operation::Commit, "test", "it went wrong")
+}
+
+/// An eviction of silo 2 is on its way.
+fn committing() -> (Ctx, Writer, CallId, CommitRequest) {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
+    let mut writer = Writer::default();
+    writer.submit(&mut ctx, evict(2));
+    let (call, request) = commit(&mut ctx, &mut writer).unwrap();
+    (ctx, writer, call, request)
+}
+
+fn commit(ctx: &mut Ctx, writer: &mut Writer) -> Option<(CallId, CommitRequest)> {
+    assert!(writer.pump(ctx, Vec::new(), &Observed::default()).is_empty());
+    ctx.out.drain(..).find_map(|e| if let Effect::Commit { call, request } = e { Some((call, request)) } else { None })
+}
+
+fn read(ctx: &mut Ctx, writer: &mut Writer) -> Option<CallId> {
+    writer.pump(ctx, Vec::new(), &Observed::default());
+    ctx.out.drain(..).find_map(|e| if let Effect::Read { call, .. } = e { Some(call) } else { None })
+}
+
+fn answers(outcomes: &[Outcome]) -> Vec<Answer> {
+    outcomes.iter().filter_map(|o| if let Outcome::Answered(_, a) = o { Some(a.clone()) } else { None }).collect()
+}
+
+fn read_table(table: Snapshot) -> Result<ReadAnswer, TableError> {
+    Ok(ReadAnswer::Snapshot { snapshot: table, heartbeats: None })
+}
+
+#[test]
+fn committed_and_conflict() {
+    let (mut ctx, mut writer, call, request) = committing();
+    let outcomes = writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(request.next_token(&[]))));
+    assert_eq!(answers(&outcomes), [Answer::Applied { version: 6 }]);
+    let (mut ctx, mut writer, call, _) = committing();
+    let outcomes = writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+    assert_eq!(answers(&outcomes), []);
+    assert!(read(&mut ctx, &mut writer).is_some(), "it is read again before it is tried again");
+}
+
+#[test]
+fn an_unknown_outcome_is_found_out_before_anything_else() {
+    let lost = || Err(error(TableErrorKind::OutcomeUnknown));
+    // It had landed.
+    let (mut ctx, mut writer, call, request) = committing();
+    let base = ctx.view.clone().unwrap().snapshot().clone();
+    writer.on_committed(&mut ctx, call, lost());
+    pass_time(&mut ctx, secs(2));
+    let call = read(&mut ctx, &mut writer).unwrap();
+    let outcomes = writer.on_read(&mut ctx, call, read_table(request.apply_to(&base, request.next_token(&[]))));
+    assert_eq!(answers(&outcomes), [Answer::Applied { version: 6 }]);
+    assert!(matches!(outcomes[1], Outcome::Read { .. }), "first the view, then what it says of me");
+    // The table did not move: the same bytes again.
+    let (mut ctx, mut writer, call, request) = committing();
+    writer.on_committed(&mut ctx, call, lost());
+    pass_time(&mut ctx, secs(2));
+    let call = read(&mut ctx, &mut writer).unwrap();
+    writer.on_read(&mut ctx, call, Ok(ReadAnswer::Unchanged { heartbeats: None }));
+    let again = ctx.out.drain(..).find_map(|e| if let Effect::Commit { call, request } = e { Some((call, request)) } else { None });
+    let (call, again) = again.unwrap();
+    assert_eq!((again.attempt, again.id, &again.changes), (Attempt::Again, request.id, &request.changes));
+    // Whatever the second attempt met, the first may have landed: nothing is reported as failed.
+    let outcomes = writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::LimitExceeded)));
+    assert_eq!(answers(&outcomes), []);
+    assert!(writer.has(|a| *a == evict(2)));
+}
+
+#[test]
+fn a_table_that_moved_on_without_it_never_takes_it_and_another_table_is_not_written() {
+    let (mut ctx, mut writer, call, _) = committing();
+    writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
+    pass_time(&mut ctx, secs(2));
+    let call = read(&mut ctx, &mut writer).unwrap();
+    let moved = snapshot(6, actives([1, 2, 3]));
+    writer.on_read(&mut ctx, call, read_table(moved.clone()));
+    believe(&mut ctx, moved);
+    let (_, request) = commit(&mut ctx, &mut writer).unwrap();
+    assert_eq!((request.attempt, request.expected.version()), (Attempt::First, 6));
+    let (mut ctx, mut writer, call, _) = committing();
+    writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
+    pass_time(&mut ctx, secs(2));
+    let call = read(&mut ctx, &mut writer).unwrap();
+    let mut row = VersionRow::initial(TableId::new(2), SharedSettings::default());
+    row.version = 5;
+    let other = Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows: Rows::new() };
+    writer.on_read(&mut ctx, call, read_table(other));
+    assert!(!ctx.out.iter().any(|e| matches!(e, Effect::Commit { .. })), "the same version of another table");
+    ctx.set_table_state(TableState::Changed(crate::Discontinuity::Replaced));
+    for _ in 0..100 {
+        pass_time(&mut ctx, secs(60));
+        writer.want_read(true);
+        assert!(read(&mut ctx, &mut writer).is_none(), "a table that is not mine is left alone");
+    }
+}
+
+#[test]
+fn a_token_of_another_commit_proves_nothing() {
+    let (mut ctx, mut writer, call, request) = committing();
+    let token = crate::VersionToken::new(TableId::new(1), request.makes(), CommitId::new(1), &[]);
+    assert!(writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(token))).is_empty());
+    assert!(writer.has(|a| *a == evict(2)));
+}
+
+#[test]
+fn errors_back_off_and_a_sign_of_life_ends_it() {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1, 2])));
+    let mut writer = Writer::default();
+    let mut longest = Duration::ZERO;
+    writer.want_read(false);
+    for _ in 0..40 {
+        let Some(call) = read(&mut ctx, &mut writer) else {
+            let by = ctx.timers.next().unwrap().since(ctx.now.mono);
+            longest = longest.max(by);
+            pass_time(&mut ctx, by);
+            ctx.timers.pop_due(ctx.now.mono);
+            continue;
+        };
+        writer.on_read(&mut ctx, call, Err(error(TableErrorKind::Unavailable)));
+    }
+    assert!((secs(30)..=secs(60)).contains(&longest), "{longest:?}");
+    writer.hurry(&ctx, Duration::ZERO);
+    let call = read(&mut ctx, &mut writer).unwrap();
+    writer.on_read(&mut ctx, call, Err(error(TableErrorKind::Unavailable)));
+    assert!(read(&mut ctx, &mut writer).is_none());
+    writer.hurry(&ctx, Duration::ZERO);
+    assert!(read(&mut ctx, &mut writer).is_some());
+}
+
+#[test]
+fn who_waits_for_a_read_is_found_wherever_it_is() {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1])));
+    let mut writer = Writer::default();
+    writer.wait(super::super::RequestId(1));
+    writer.want_read(false);
+    read(&mut ctx, &mut writer).unwrap();
+    writer.wait(super::super::RequestId(2));
+    assert_eq!(writer.take_waiters().len(), 2);
+    assert!(writer.take_waiters().is_empty());
+}
