@@ -72,6 +72,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let config = config_file::load(args.preset, args.config.as_deref())?;
     let leave_timeout = config.leave_timeout;
     log();
+    raise_open_files();
     let table = session.open(&args.table).await?;
     let stops = Stops::listen(args.exit_with_stdin).map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
     let mut builder = Silo::builder(table).listen(args.listen).gateway_port(args.gateway_port).config(config);
@@ -91,6 +92,14 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let end = life.live(builder).await;
     life.report.finish();
     end
+}
+
+/// A silo that joins dials everybody and is dialled by everybody: two to three sockets for each member, more than the usual soft limit
+/// of 1,024 open files in a large cluster. It is raised to what the system allows; where that fails, the limit stays as it is.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 /// Logs go to standard error; what is worth a line there is warnings, unless `RUST_LOG` says otherwise.
