@@ -8,7 +8,7 @@ use super::cleaner::Cleaner;
 use super::context::Ctx;
 use super::disseminator::Disseminator;
 use super::intermediary::Intermediary;
-use super::io::{Command, Effect, Input, JoinError, Notice, Observation, RequestId, TableState, Termination};
+use super::io::{Effect, Input, Notice, Observation, RequestId, TableState, Termination};
 use super::joiner::{Joiner, Step};
 use super::leaver::Leaver;
 use super::monitor::Monitor;
@@ -20,15 +20,13 @@ use super::timers::Timer;
 use super::voter::{Sight, Voter};
 use super::writer::Writer;
 use super::{Health, Setup, rings};
-use crate::intent::{Action, Answer, Observed, Refusal};
+use crate::intent::Observed;
 use crate::{ClusterView, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Suspicion, TableErrorKind, WallTime};
 
 /// Besides its ring successors a silo probes at most so many that others accuse.
 const MAX_ACCUSED_TARGETS: usize = 10;
 /// So many silos share the probing of each stale row.
 const STALE_SHARE: usize = 4;
-/// Hints lead to a read no more often than this.
-const HINT_PERIOD: Duration = Duration::from_millis(500);
 
 /// One silo's protocol: feed it inputs, carry out its effects.
 #[derive(Debug)]
@@ -60,7 +58,7 @@ pub struct Protocol {
     pub(super) told_active: bool,
     /// The settings of the table that the application was last told about, if they differ.
     pub(super) settings_seen: Option<SharedSettings>,
-    last_hint: Option<MonoTime>,
+    pub(super) last_hint: Option<MonoTime>,
     last_fast_read: Option<MonoTime>,
     pub(super) ended: bool,
 }
@@ -234,55 +232,6 @@ impl Protocol {
             Input::ExecutorLag(lag) => self.monitor.executor_lag(self.ctx.now.mono, lag),
             Input::Hint => self.hint(),
             Input::Command(command) => self.command(command),
-        }
-    }
-
-    /// Whatever the store hints, and however often: one read at once, and then not more than one in a while.
-    fn hint(&mut self) {
-        let now = self.ctx.mono();
-        if self.ctx.view.is_none() || self.ctx.timers.is_set(Timer::Hint) {
-            return;
-        }
-        let at = self.last_hint.map_or(now, |t| t + HINT_PERIOD).max(now);
-        self.last_hint = Some(at);
-        self.ctx.timers.set(Timer::Hint, at);
-    }
-
-    fn command(&mut self, command: Command) {
-        let joining = self.joiner.is_joining() || self.ctx.status == SiloStatus::Created;
-        match command {
-            Command::BeginLeave | Command::FinishLeave | Command::Stop if joining => {
-                let step = self.joiner.fail(&mut self.ctx, JoinError::Stopped);
-                self.step(step);
-            }
-            Command::BeginLeave => self.leaver.begin(&mut self.ctx, &mut self.writer),
-            Command::FinishLeave => self.leaver.finish(&mut self.ctx, &mut self.writer),
-            Command::Stop => self.leaver.stop(&mut self.ctx, &mut self.writer),
-            Command::Evict { request, .. } if self.ctx.table_changed() => {
-                self.ctx.tell(Notice::Answered { request, answer: Answer::Refused(Refusal::Abandoned) });
-            }
-            Command::Evict { request, silo, reason } => {
-                let by = self.ctx.me.to_string();
-                let id = self.writer.submit(&mut self.ctx, Action::Evict { silo, by, reason });
-                self.evictions.insert(id, request);
-            }
-            Command::Refresh { request, at_least } => {
-                let version = self.ctx.version();
-                if self.ctx.view.is_some() && at_least.is_some_and(|v| version >= v) {
-                    self.ctx.tell(Notice::Refreshed { request, result: Ok(version) });
-                } else {
-                    self.writer.wait(request);
-                    match self.ctx.table.state {
-                        TableState::Changed(how) => {
-                            self.answer_the_waiting(how.into(), "the table is not the one that this silo knew");
-                        }
-                        // Whoever wants it as recent as the table gets it so on every store.
-                        _ if self.ctx.view.is_some() => self.writer.want_read(at_least.is_none()),
-                        // The first read of the join answers.
-                        _ => {}
-                    }
-                }
-            }
         }
     }
 

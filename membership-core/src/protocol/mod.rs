@@ -2,6 +2,7 @@
 
 mod beater;
 mod cleaner;
+mod commands;
 mod contacts;
 mod context;
 mod disseminator;

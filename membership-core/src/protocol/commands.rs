@@ -1,0 +1,63 @@
+//! What the application wants, and what the store hints.
+
+use std::time::Duration;
+
+use super::io::{Command, JoinError, Notice, TableState};
+use super::machine::Protocol;
+use super::timers::Timer;
+use crate::SiloStatus;
+use crate::intent::{Action, Answer, Refusal};
+
+/// Hints lead to a read no more often than this.
+const HINT_PERIOD: Duration = Duration::from_millis(500);
+
+impl Protocol {
+    /// Whatever the store hints, and however often: one read at once, and then not more than one in a while.
+    pub(super) fn hint(&mut self) {
+        let now = self.ctx.mono();
+        if self.ctx.view.is_none() || self.ctx.timers.is_set(Timer::Hint) {
+            return;
+        }
+        let at = self.last_hint.map_or(now, |t| t + HINT_PERIOD).max(now);
+        self.last_hint = Some(at);
+        self.ctx.timers.set(Timer::Hint, at);
+    }
+
+    pub(super) fn command(&mut self, command: Command) {
+        let joining = self.joiner.is_joining() || self.ctx.status == SiloStatus::Created;
+        match command {
+            Command::BeginLeave | Command::FinishLeave | Command::Stop if joining => {
+                let step = self.joiner.fail(&mut self.ctx, JoinError::Stopped);
+                self.step(step);
+            }
+            Command::BeginLeave => self.leaver.begin(&mut self.ctx, &mut self.writer),
+            Command::FinishLeave => self.leaver.finish(&mut self.ctx, &mut self.writer),
+            Command::Stop => self.leaver.stop(&mut self.ctx, &mut self.writer),
+            Command::Evict { request, .. } if self.ctx.table_changed() => {
+                self.ctx.tell(Notice::Answered { request, answer: Answer::Refused(Refusal::Abandoned) });
+            }
+            Command::Evict { request, silo, reason } => {
+                let by = self.ctx.me.to_string();
+                let id = self.writer.submit(&mut self.ctx, Action::Evict { silo, by, reason });
+                self.evictions.insert(id, request);
+            }
+            Command::Refresh { request, at_least } => {
+                let version = self.ctx.version();
+                if self.ctx.view.is_some() && at_least.is_some_and(|v| version >= v) {
+                    self.ctx.tell(Notice::Refreshed { request, result: Ok(version) });
+                } else {
+                    self.writer.wait(request);
+                    match self.ctx.table.state {
+                        TableState::Changed(how) => {
+                            self.answer_the_waiting(how.into(), "the table is not the one that this silo knew");
+                        }
+                        // Whoever wants it as recent as the table gets it so on every store.
+                        _ if self.ctx.view.is_some() => self.writer.want_read(at_least.is_none()),
+                        // The first read of the join answers.
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}
