@@ -70,6 +70,15 @@ impl Cluster {
         self.truth.split = Some(Split { since: self.now, healed: None, clean, group });
     }
 
+    /// A machine that appears while the network is split is in no group: it does not bridge what is split.
+    pub(super) fn join_split(&mut self, place: usize) {
+        let Some(split) = self.truth.split.as_ref().filter(|s| s.healed.is_none()) else { return };
+        for there in split.group.keys().copied().filter(|p| *p != place).collect::<Vec<_>>() {
+            self.shut(place, there);
+            self.shut(there, place);
+        }
+    }
+
     /// Opens every direction, and ends a network outage.
     pub fn heal(&mut self) {
         if !self.network.shut.is_empty() {

@@ -109,6 +109,9 @@ impl Cluster {
             hidden: !listens,
         });
         self.stats.starts += 1;
+        if earlier == 0 {
+            self.join_split(place);
+        }
         self.note(id, "starts".to_owned());
         self.agenda.plan(self.now + delay, Event::Answer { process: id, input: Input::Start });
         id
