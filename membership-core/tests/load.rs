@@ -36,7 +36,7 @@ fn messages_per_silo_are_constant_up_to_400() {
 }
 
 #[test]
-#[ignore = "takes a minute: run it with --ignored"]
+#[ignore = "takes more than ten minutes: run it with --ignored"]
 fn messages_per_silo_are_constant_up_to_1000() {
     let (small, large) = (peak(100), peak(1_000));
     assert!(large <= small * 1.2, "{large:.2} messages per silo and second among 1,000, {small:.2} among 100");
