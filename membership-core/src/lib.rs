@@ -96,7 +96,7 @@ pub use model::version::{
 pub use table::{
     Attempt, CommitOutcome, CommitRequest, Conflict, Discontinuity, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest,
     Judgement, MembershipTable, NextStep, Operation, ReadAnswer, ReadRequest, Recency, RowChange, RowRead, TableError, TableErrorKind,
-    TableLimits, check_snapshot, check_token,
+    TableLimits, Yardstick, check_snapshot, check_token,
 };
 pub use table::{CleanupPolicy, MemoryState, MemoryStore, MemoryTable, TableExt};
 pub use table::{DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision, Stored};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use membership_core::{
     ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable, Operation,
-    ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken,
+    ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
 };
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -108,5 +108,9 @@ impl MembershipTable for TimedTable {
 
     fn hints(&self) -> Option<HintStream> {
         self.inner.hints()
+    }
+
+    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
+        self.inner.yardstick()
     }
 }

@@ -9,6 +9,7 @@ mod limits;
 mod memory;
 mod shared;
 mod state;
+mod yardstick;
 
 pub use commit::{Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange};
 pub use continuity::{Discontinuity, check_snapshot, check_token};
@@ -17,6 +18,7 @@ pub use error::{NextStep, Operation, TableError, TableErrorKind};
 pub use ext::{CleanupPolicy, TableExt};
 pub use limits::{Durability, Guarantees, Recency, TableLimits};
 pub use memory::{MemoryState, MemoryStore, MemoryTable};
+pub use yardstick::Yardstick;
 
 use std::fmt;
 use std::pin::Pin;
@@ -187,6 +189,11 @@ pub trait MembershipTable: fmt::Debug + Send + Sync + 'static {
 
     /// A stream that says that the version may have moved, where the store has such a thing.
     fn hints(&self) -> Option<HintStream> {
+        None
+    }
+
+    /// What a benchmark holds this table against, where the provider says; see [`Yardstick`].
+    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
         None
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable, ReadAnswer, ReadRequest,
-    RowRead, TableError, TableLimits,
+    RowRead, TableError, TableLimits, Yardstick,
 };
 use crate::{ClusterName, SiloAddress, VersionToken};
 
@@ -54,5 +54,9 @@ impl<T: MembershipTable + ?Sized> MembershipTable for Arc<T> {
 
     fn hints(&self) -> Option<HintStream> {
         (**self).hints()
+    }
+
+    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
+        (**self).yardstick()
     }
 }
