@@ -289,3 +289,23 @@ fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
 }
+
+#[tokio::test]
+async fn the_yardstick_leaves_nothing() {
+    let place = Place::new();
+    let (table, token) = table_with(&place, 1).await;
+    let yardstick = table.yardstick().unwrap();
+    yardstick.read().await.unwrap();
+    yardstick.write().await.unwrap();
+    yardstick.write().await.unwrap();
+    yardstick.read().await.unwrap();
+    let left = || place.shell().query_row("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%yardstick%'", [], |r| r.get::<_, u32>(0));
+    assert_eq!(left().unwrap(), 1);
+    assert_eq!(read_with(&table, &token).await, Ok(ReadAnswer::Unchanged { heartbeats: None }), "the table does not see it");
+    yardstick.remove().await.unwrap();
+    yardstick.remove().await.unwrap();
+    assert_eq!(left().unwrap(), 0);
+    yardstick.write().await.unwrap();
+    yardstick.remove().await.unwrap();
+    commit(&table, &update(&token, 0, "still works")).await;
+}

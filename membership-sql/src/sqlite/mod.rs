@@ -4,7 +4,7 @@
 //! * `table`: the contract, as messages to the table's thread.
 //! * `worker`, `timer`, `hints`: that thread, its queue, its deadlines, its hints.
 //! * `session`, `schema`: the open file, its transactions, and what is in it.
-//! * `read`, `commit`, `admin`: the operations, one blocking function each.
+//! * `read`, `commit`, `admin`: the operations, one blocking function each; `yardstick`: what benchmarks hold them against.
 
 mod admin;
 mod commit;
@@ -18,6 +18,7 @@ mod session;
 mod table;
 mod timer;
 mod worker;
+mod yardstick;
 
 pub use config::SqliteConfig;
 pub use table::SqliteTable;

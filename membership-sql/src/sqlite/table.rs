@@ -6,11 +6,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use membership_core::{
     ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable,
-    Operation, ReadAnswer, ReadRequest, Recency, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken,
+    Operation, ReadAnswer, ReadRequest, Recency, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
 };
 
 use super::session::{Session, reading};
 use super::worker::Worker;
+use super::yardstick::SqliteYardstick;
 use super::{STORE, SqliteConfig, admin, commit, place, read, schema};
 
 /// What is tested; SQLite itself takes more.
@@ -46,8 +47,8 @@ const LIMITS: TableLimits = TableLimits { rows_per_commit: 10_000, bytes_per_row
 #[derive(Clone)]
 pub struct SqliteTable(Arc<Inner>);
 
-struct Inner {
-    worker: Worker,
+pub(super) struct Inner {
+    pub(super) worker: Worker,
     cluster: ClusterName,
     config: SqliteConfig,
 }
@@ -147,5 +148,9 @@ impl MembershipTable for SqliteTable {
 
     fn hints(&self) -> Option<HintStream> {
         Some(Box::pin(self.0.worker.listen()))
+    }
+
+    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
+        Some(Box::new(SqliteYardstick(Arc::clone(&self.0))))
     }
 }
