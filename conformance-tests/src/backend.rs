@@ -8,6 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use membership_core::{ClusterName, MembershipTable, TableError};
 
+use crate::proxy::Proxy;
+
 /// Something the suite would like the store to do that no [`MembershipTable`] can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -28,6 +30,10 @@ pub enum Capability {
     Child,
     /// Refuse the heartbeat of a silo that has no row, without a second round trip.
     RefusesOrphanHeartbeats,
+    /// A client whose connections all go through a [`Proxy`].
+    Proxy,
+    /// Say by itself that the version may have moved: [`MembershipTable::hints`].
+    Hints,
 }
 
 /// Why something cannot apply to a store. There are no others: what could be staged and is not is a failure.
@@ -46,6 +52,10 @@ pub enum Reason {
     Managed,
     /// The store's own rules make it impossible, as its provider's README explains.
     StoreForbids,
+    /// The server cannot be reached through a proxy: it is somebody else's, or the way to it is not TCP.
+    NoProxy,
+    /// The store has no notifications, or its provider does not use them.
+    NoHints,
 }
 
 impl fmt::Display for Reason {
@@ -57,6 +67,8 @@ impl fmt::Display for Reason {
             Self::SecondRoundTrip => "the store could tell only with a second round trip",
             Self::Managed => "the store is a managed service that a test cannot stop",
             Self::StoreForbids => "the store's own rules make it impossible",
+            Self::NoProxy => "the server cannot be reached through a proxy",
+            Self::NoHints => "the store has no notifications",
         })
     }
 }
@@ -91,6 +103,15 @@ impl<E: std::error::Error> From<E> for Stop {
         }
         Self::Failed(text)
     }
+}
+
+/// A client of its own, and the proxy that all its connections go through.
+#[derive(Debug)]
+pub struct Proxied {
+    /// The client.
+    pub table: Arc<dyn MembershipTable>,
+    /// The proxy; nobody else's connections go through it, where the store allows that.
+    pub proxy: Proxy,
 }
 
 /// A saved cluster; what is in it only the backend knows.
@@ -165,6 +186,15 @@ pub trait Backend: Send + Sync + 'static {
     /// the errors of good connections are searched.
     async fn refused_client(&self, _cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         None
+    }
+
+    /// A new client all of whose connections go through a new proxy. Needs [`Capability::Proxy`].
+    ///
+    /// Give it the shortest time-outs that the store can be used with (a second or two for an operation): several cases wait for them.
+    /// Where servers tell clients where they are, see [`Proxy`]; where all clients then go through the same proxy, that is fine as well,
+    /// because nobody else asks anything while something goes wrong or is counted.
+    async fn proxied(&self, _cluster: &ClusterName) -> Result<Proxied, Stop> {
+        Err(Stop::NotStaged(Capability::Proxy))
     }
 
     /// The command of a process that runs [`child::run`](crate::child::run) for this cluster; see there.

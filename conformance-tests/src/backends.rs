@@ -13,6 +13,8 @@ const IN_MEMORY: &[(Capability, Reason)] = &[
     (Capability::Unavailable, Reason::InMemory),
     (Capability::Child, Reason::InMemory),
     (Capability::Secret, Reason::NoSecret),
+    (Capability::Proxy, Reason::InMemory),
+    (Capability::Hints, Reason::NoHints),
 ];
 
 const DOCUMENT: &[(Capability, Reason)] = &[
@@ -20,6 +22,8 @@ const DOCUMENT: &[(Capability, Reason)] = &[
     (Capability::Unavailable, Reason::InMemory),
     (Capability::Child, Reason::InMemory),
     (Capability::Secret, Reason::NoSecret),
+    (Capability::Proxy, Reason::InMemory),
+    (Capability::Hints, Reason::NoHints),
     (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
 ];
 

@@ -46,10 +46,11 @@ mod clause;
 pub mod flaky;
 pub mod history;
 mod model;
+pub mod proxy;
 mod report;
 mod suite;
 
-pub use backend::{Backend, Capability, Checkpoint, Reason, Stop};
+pub use backend::{Backend, Capability, Checkpoint, Proxied, Reason, Stop};
 pub use clause::{Clause, ParseClauseError};
 pub use report::{CaseResult, Outcome, Report};
 pub use suite::{Effort, Suite};

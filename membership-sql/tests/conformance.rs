@@ -51,7 +51,13 @@ impl Backend for Sqlite {
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-        &[(Capability::Restart, Reason::NoServer), (Capability::Unavailable, Reason::NoServer), (Capability::Secret, Reason::NoSecret)]
+        &[
+            (Capability::Restart, Reason::NoServer),
+            (Capability::Unavailable, Reason::NoServer),
+            (Capability::Secret, Reason::NoSecret),
+            (Capability::Proxy, Reason::NoServer),
+            (Capability::Hints, Reason::NoHints),
+        ]
     }
 
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {

@@ -1,0 +1,264 @@
+//! A TCP proxy between a client and its servers that counts round trips and makes everything go wrong that a network can make go wrong.
+//! It knows no protocol.
+//!
+//! # Round trips
+//!
+//! A **flight** is a stretch of bytes from the client followed by bytes from the server. Everything a client sends before it hears an
+//! answer is one request, so what is pipelined counts once, and so does what is asked on several connections at the same time. A request
+//! that is never answered is no round trip, and what a server says unasked is none either.
+//!
+//! Left out are setting up (warm the client up first) and the client's own monitoring: connections that speak in a time in which nothing
+//! is asked of the client; see [`Proxy::learn_monitoring`].
+//!
+//! # Faults
+//!
+//! A [`Fault`] hits one flight, once: the next one, or the one after so many others ([`Proxy::set_fault_after`]). Standing until
+//! [`heal`](Proxy::heal) are [`freeze`](Proxy::freeze) (bytes wait, connections stay), [`set_away`](Proxy::set_away) (no connections),
+//! and [`set_delay`](Proxy::set_delay).
+//!
+//! ```
+//! use conformance_tests::proxy::{Fault, Proxy, Stage};
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//! use tokio::net::{TcpListener, TcpStream};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! let server = TcpListener::bind("127.0.0.1:0").await?;
+//! let proxy = Proxy::to(server.local_addr()?)?;
+//! let mut client = TcpStream::connect(proxy.address()).await?;
+//! let (mut server, _) = server.accept().await?;
+//!
+//! client.write_all(b"question").await?;
+//! server.read_exact(&mut [0; 8]).await?;
+//! server.write_all(b"answer").await?;
+//! client.read_exact(&mut [0; 6]).await?;
+//! assert_eq!(proxy.round_trips(), 1);
+//!
+//! proxy.set_fault(Fault::Cut(Stage::BeforeRequest));
+//! client.write_all(b"question").await?;
+//! assert!(client.read_exact(&mut [0; 6]).await.is_err());
+//! assert!(proxy.has_fired());
+//! # std::io::Result::Ok(())
+//! # })?;
+//! # std::io::Result::Ok(())
+//! ```
+
+mod door;
+mod fault;
+mod flights;
+mod pipe;
+mod shared;
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use door::Door;
+pub use fault::{Away, Fault, Stage, Way};
+use shared::Shared;
+
+/// For how long nothing must come from the server before its answer is taken to be over, where a cut is due after it.
+pub const QUIET: Duration = Duration::from_millis(30);
+
+/// A proxy in front of one server or of several. Clones are the same proxy; it ends, and its connections are cut, with the last one.
+///
+/// Servers that tell clients where they are (Redis Sentinel and Cluster, replica sets, Cassandra) are told to advertise proxies: open
+/// each at a fixed address with [`on`](Self::on) and [`also`](Self::also), start the servers, and name them with
+/// [`set_target_of`](Self::set_target_of). What is counted and what goes wrong is then common to all of them.
+#[derive(Clone)]
+pub struct Proxy(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    doors: Mutex<Vec<Door>>,
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").field("addresses", &self.addresses()).finish_non_exhaustive()
+    }
+}
+
+impl Proxy {
+    /// Listens on a free port of 127.0.0.1 for connections to this server.
+    ///
+    /// # Errors
+    /// No free port, or called outside of a tokio runtime.
+    pub fn to(target: SocketAddr) -> io::Result<Self> {
+        Self::on((Ipv4Addr::LOCALHOST, 0).into(), target)
+    }
+
+    /// Listens on this address. Without a target every connection is cut until there is one.
+    ///
+    /// # Errors
+    /// The address is taken or is not of this machine, or called outside of a tokio runtime.
+    pub fn on(listen: SocketAddr, target: impl Into<Option<SocketAddr>>) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new());
+        let door = Door::open(shared.clone(), listen, target.into())?;
+        Ok(Self(Arc::new(Inner { shared, address: door.address, doors: Mutex::new(vec![door]) })))
+    }
+
+    /// Listens on one more address, for one more server. Port 0 is a free one; the answer is the address it became.
+    ///
+    /// # Errors
+    /// As [`on`](Self::on).
+    pub fn also(&self, listen: SocketAddr, target: impl Into<Option<SocketAddr>>) -> io::Result<SocketAddr> {
+        let door = Door::open(self.0.shared.clone(), listen, target.into())?;
+        let address = door.address;
+        self.0.doors.lock().unwrap_or_else(PoisonError::into_inner).push(door);
+        Ok(address)
+    }
+
+    /// Where it listens: the first address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Every address, in the order they were opened.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.doors.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|d| d.address).collect()
+    }
+
+    /// New connections to the first address go to this server. Those that exist stay where they are.
+    pub fn set_target(&self, target: SocketAddr) {
+        self.set_target_of(self.0.address, target);
+    }
+
+    /// New connections to this one of its addresses go to this server; false where it does not listen there.
+    pub fn set_target_of(&self, address: SocketAddr, target: SocketAddr) -> bool {
+        let doors = self.0.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        let door = doors.iter().find(|d| d.address == address);
+        door.map(|d| d.set_target(target)).is_some()
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.0.shared.look().flights.connections()
+    }
+
+    /// Round trips so far, monitoring left out.
+    #[must_use]
+    pub fn round_trips(&self) -> u64 {
+        self.0.shared.look().flights.answered()
+    }
+
+    /// Counts the round trips that begin from now on.
+    #[must_use]
+    pub fn count(&self) -> RoundTrips {
+        RoundTrips { counter: self.0.shared.change(|state| state.flights.count()), proxy: self.clone() }
+    }
+
+    /// Takes this long to find out which connections are the client's own monitoring: those that speak, or wait for an answer, while
+    /// nothing is asked of it. They are left out of every count and of the faults of single flights from now on. Gives their number.
+    pub async fn learn_monitoring(&self, window: Duration) -> usize {
+        self.0.shared.change(|state| state.flights.begin_idle());
+        tokio::time::sleep(window).await;
+        self.0.shared.change(|state| state.flights.end_idle())
+    }
+
+    /// Waits until no request is without an answer, but not longer than this. Gives whether there is none.
+    pub async fn settled(&self, at_most: Duration) -> bool {
+        // Polled, because a passing byte rings no bell.
+        let settled = async {
+            while self.0.shared.look().flights.under_way() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(at_most, settled).await.is_ok()
+    }
+
+    /// Hits the next flight, in place of a fault that was set before.
+    pub fn set_fault(&self, fault: Fault) {
+        self.set_fault_after(0, fault);
+    }
+
+    /// Hits the flight after so many others, in place of a fault that was set before.
+    pub fn set_fault_after(&self, skip: u64, fault: Fault) {
+        self.0.shared.change(|state| state.flights.arm(skip, fault));
+    }
+
+    /// Whether the fault that was set last has hit.
+    #[must_use]
+    pub fn has_fired(&self) -> bool {
+        self.0.shared.look().flights.fired()
+    }
+
+    /// Waits until the fault that was set last has hit, but not longer than this. Gives whether it has.
+    pub async fn fired(&self, at_most: Duration) -> bool {
+        let fired = self.0.shared.until(|state| state.flights.fired());
+        tokio::time::timeout(at_most, fired).await.is_ok()
+    }
+
+    /// Holds all bytes of both ways; connections stay, and new ones are taken.
+    pub fn freeze(&self) {
+        self.0.shared.change(|state| (state.flights.hold_requests, state.flights.hold_answers) = (true, true));
+    }
+
+    /// Holds the bytes of one way.
+    pub fn freeze_way(&self, way: Way) {
+        self.0.shared.change(|state| match way {
+            Way::Requests => state.flights.hold_requests = true,
+            Way::Answers => state.flights.hold_answers = true,
+        });
+    }
+
+    /// Lets go what is held, in the order it came.
+    pub fn thaw(&self) {
+        self.0.shared.change(|state| (state.flights.hold_requests, state.flights.hold_answers) = (false, false));
+    }
+
+    /// Adds so much to everything that passes. Each piece waits by itself, so that little passes in a time.
+    pub fn set_delay(&self, requests: Duration, answers: Duration) {
+        self.0.shared.change(|state| state.delays = (requests, answers));
+    }
+
+    /// Cuts every connection and takes no new ones until [`heal`](Self::heal).
+    pub fn set_away(&self, away: Away) {
+        self.0.shared.change(|state| {
+            state.away = Some(away);
+            state.epoch += 1;
+        });
+    }
+
+    /// Cuts every connection there is; new ones are taken.
+    pub fn cut_connections(&self) {
+        self.0.shared.change(|state| state.epoch += 1);
+    }
+
+    /// Nothing goes wrong any more: no fault, no delay, nothing held, and connections are taken again.
+    pub fn heal(&self) {
+        self.0.shared.change(|state| {
+            state.flights.disarm();
+            (state.flights.hold_requests, state.flights.hold_answers) = (false, false);
+            state.delays = Default::default();
+            state.away = None;
+        });
+    }
+}
+
+/// A count that has begun; see [`Proxy::count`].
+#[derive(Debug)]
+pub struct RoundTrips {
+    proxy: Proxy,
+    counter: u64,
+}
+
+impl RoundTrips {
+    /// How many since it began.
+    #[must_use]
+    pub fn so_far(&self) -> u64 {
+        self.proxy.0.shared.look().flights.counted(self.counter)
+    }
+}
+
+impl Drop for RoundTrips {
+    fn drop(&mut self) {
+        self.proxy.0.shared.look().flights.stop_counting(self.counter);
+    }
+}
