@@ -38,6 +38,7 @@ pub use machine::Protocol;
 pub use message::{Header, IndirectOutcome, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 
 pub use rings::successors;
+pub use writer::conflict_backoff;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

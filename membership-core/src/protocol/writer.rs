@@ -19,6 +19,15 @@ const CONFLICT_CAP: Duration = Duration::from_secs(4);
 const ERROR_BACKOFF: Duration = Duration::from_secs(1);
 const ERROR_CAP: Duration = Duration::from_secs(60);
 
+/// How long a writer waits at most after so many conflicts in a row, the last one included; the wait itself is chosen evenly below it.
+/// `urgent` is what ends somebody's life: deaths, votes, leaving. For benchmarks and tests that write as silos do.
+#[must_use]
+pub fn conflict_backoff(conflicts: u32, urgent: bool) -> Duration {
+    let cap = if urgent { CONFLICT_CAP_URGENT } else { CONFLICT_CAP };
+    // Ten doublings are beyond both caps.
+    (CONFLICT_BACKOFF * 2u32.pow(conflicts.clamp(1, 11) - 1)).min(cap)
+}
+
 #[derive(Debug)]
 struct Sent {
     request: CommitRequest,
@@ -318,8 +327,7 @@ impl Writer {
                 let urgent =
                     commit.batch.iter().any(|i| matches!(i.action, Action::Evict { .. } | Action::Leave { .. } | Action::Suspect { .. }));
                 self.conflicts = (self.conflicts + 1).min(10);
-                let cap = if urgent { CONFLICT_CAP_URGENT } else { CONFLICT_CAP };
-                let wait = ctx.jitter((CONFLICT_BACKOFF * 2u32.pow(self.conflicts - 1)).min(cap));
+                let wait = ctx.jitter(conflict_backoff(self.conflicts, urgent));
                 self.commit_after = ctx.mono() + wait;
                 self.requeue(ctx, commit.batch);
                 let mut outcomes = vec![Outcome::Contact];
