@@ -6,7 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use membership_core::{ClusterName, MembershipTable, TableError};
+use membership_core::{ClusterName, DocumentStore, MembershipTable, TableError};
+
+use crate::documents;
 
 use crate::proxy::Proxy;
 
@@ -137,34 +139,51 @@ pub trait Backend: Send + Sync + 'static {
         &[]
     }
 
+    /// For a table over one document: its store, past the table. With it [`Capability::RawAccess`], [`Capability::Wipe`] and
+    /// [`Capability::SaveAndRestore`] are staged already, and the next six functions need not be written.
+    ///
+    /// # Errors
+    /// As [`client`](Self::client).
+    async fn documents(&self, _cluster: &ClusterName) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
+        Ok(None)
+    }
+
     /// Puts any text under any row key; the version stays. Needs [`Capability::RawAccess`], as do the next two.
-    async fn put_row(&self, _cluster: &ClusterName, _key: &str, _body: &str) -> Result<(), Stop> {
-        Err(Stop::NotStaged(Capability::RawAccess))
+    async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
+        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::RawAccess))?;
+        documents::edit(&*documents, |document| document["rows"][key] = body.into()).await
     }
 
     /// Puts any text in the place of the version row.
-    async fn put_version_row(&self, _cluster: &ClusterName, _text: &str) -> Result<(), Stop> {
-        Err(Stop::NotStaged(Capability::RawAccess))
+    async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
+        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::RawAccess))?;
+        documents::edit(&*documents, |document| document["version_row"] = text.into()).await
     }
 
     /// Takes the version row away and leaves the rows.
-    async fn drop_version_row(&self, _cluster: &ClusterName) -> Result<(), Stop> {
-        Err(Stop::NotStaged(Capability::RawAccess))
+    async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::RawAccess))?;
+        documents::edit(&*documents, |document| document["version_row"] = serde_json::Value::Null).await
     }
 
     /// Removes everything of a cluster, as somebody with the store's own shell would.
-    async fn wipe(&self, _cluster: &ClusterName) -> Result<(), Stop> {
-        Err(Stop::NotStaged(Capability::Wipe))
+    async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::Wipe))?;
+        documents::replace(&*documents, None).await?;
+        Ok(documents.remove_heartbeats(None).await?)
     }
 
     /// A backup of a cluster.
-    async fn save(&self, _cluster: &ClusterName) -> Result<Checkpoint, Stop> {
-        Err(Stop::NotStaged(Capability::SaveAndRestore))
+    async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
+        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::SaveAndRestore))?;
+        Ok(Box::new(documents::save(&*documents).await?))
     }
 
     /// Brings a backup of this cluster back, whatever happened since.
-    async fn restore(&self, _cluster: &ClusterName, _saved: &Checkpoint) -> Result<(), Stop> {
-        Err(Stop::NotStaged(Capability::SaveAndRestore))
+    async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
+        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::SaveAndRestore))?;
+        let saved = saved.downcast_ref::<documents::Saved>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        documents::restore(&*documents, saved).await
     }
 
     /// Restarts the server and returns when it answers again.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use membership_core::{ClusterName, DocumentTable, MembershipTable, MemoryDocuments, MemoryState, MemoryStore, TableError};
+use membership_core::{ClusterName, DocumentStore, DocumentTable, MembershipTable, MemoryDocuments, MemoryState, MemoryStore, TableError};
 
 use crate::{Backend, Capability, Checkpoint, Reason, Stop};
 
@@ -98,41 +98,7 @@ impl Backend for Document {
         DOCUMENT
     }
 
-    async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
-        self.edit(cluster, |document| document["rows"][key] = body.into())
-    }
-
-    async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
-        self.edit(cluster, |document| document["version_row"] = text.into())
-    }
-
-    async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.edit(cluster, |document| document["version_row"] = serde_json::Value::Null)
-    }
-
-    async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.documents.document(cluster).put_raw(None);
-        Ok(())
-    }
-
-    async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
-        Ok(Box::new(self.documents.document(cluster).raw()))
-    }
-
-    async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let text = saved.downcast_ref::<Option<String>>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
-        self.documents.document(cluster).put_raw(text.clone());
-        Ok(())
-    }
-}
-
-impl Document {
-    fn edit(&self, cluster: &ClusterName, change: impl FnOnce(&mut serde_json::Value)) -> Result<(), Stop> {
-        let document = self.documents.document(cluster);
-        let text = document.raw().ok_or_else(|| Stop::failed("there is no document to stage damage in"))?;
-        let mut value: serde_json::Value = serde_json::from_str(&text)?;
-        change(&mut value);
-        document.put_raw(Some(value.to_string()));
-        Ok(())
+    async fn documents(&self, cluster: &ClusterName) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
+        Ok(Some(Box::new(self.documents.document(cluster))))
     }
 }

@@ -43,6 +43,7 @@ mod case;
 mod cases;
 pub mod child;
 mod clause;
+mod documents;
 pub mod flaky;
 pub mod history;
 mod model;

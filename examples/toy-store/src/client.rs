@@ -59,9 +59,8 @@ impl Client {
         let mut connection = BufReader::new(stream);
         if let Some(password) = &self.password {
             let hello = Request::Hello { password: password.clone() };
-            match exchange(&mut connection, &hello).await.map_err(Error::NotConnected)? {
-                Answer::Denied => return Err(Error::Denied),
-                _ => {}
+            if let Answer::Denied = exchange(&mut connection, &hello).await.map_err(Error::NotConnected)? {
+                return Err(Error::Denied);
             }
         }
         Ok(connection)

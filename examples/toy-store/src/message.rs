@@ -46,11 +46,20 @@ pub(crate) enum Request {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
     Done,
-    Got { document: Document, cells: Cells },
+    Got {
+        document: Document,
+        cells: Cells,
+    },
     /// None: the document had another revision, and nothing was written.
-    Put { revision: Option<u64> },
-    Removed { yes: bool },
+    Put {
+        revision: Option<u64>,
+    },
+    Removed {
+        yes: bool,
+    },
     Denied,
     TooLarge,
-    Failed { why: String },
+    Failed {
+        why: String,
+    },
 }

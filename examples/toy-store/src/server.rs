@@ -16,11 +16,26 @@ use crate::message::{Answer, CELL_BYTES, Cells, DOCUMENT_BYTES, Document, LINE_B
 #[serde(rename_all = "snake_case")]
 enum Change {
     /// Revisions up to this one were given; no start gives them again.
-    Revisions { given: u64 },
-    Document { name: String, revision: u64, text: String },
-    NoDocument { name: String },
-    Cell { document: String, name: String, text: String },
-    NoCells { document: String, names: Option<Vec<String>> },
+    Revisions {
+        given: u64,
+    },
+    Document {
+        name: String,
+        revision: u64,
+        text: String,
+    },
+    NoDocument {
+        name: String,
+    },
+    Cell {
+        document: String,
+        name: String,
+        text: String,
+    },
+    NoCells {
+        document: String,
+        names: Option<Vec<String>>,
+    },
 }
 
 #[derive(Default)]

@@ -200,6 +200,15 @@ impl TableError {
         self
     }
 
+    /// The same error where nothing can have been written: what was asked only to read has no unknown outcome.
+    #[must_use]
+    pub fn of_a_read(mut self) -> Self {
+        if self.kind == TableErrorKind::OutcomeUnknown {
+            self.kind = TableErrorKind::Unavailable;
+        }
+        self
+    }
+
     /// What happened.
     #[must_use]
     pub const fn kind(&self) -> TableErrorKind {

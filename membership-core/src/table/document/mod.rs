@@ -89,7 +89,7 @@ impl<D: DocumentStore> DocumentTable<D> {
     async fn load(&self, heartbeats: bool, barrier: bool, during: Operation) -> Result<(Loaded, Option<Heartbeats>), TableError> {
         let seen = self.seen();
         let known = seen.as_ref().and_then(|s| s.revision.as_ref());
-        let answer = self.documents.load(known, heartbeats, barrier).await.map_err(|e| e.during(during))?;
+        let answer = self.documents.load(known, heartbeats, barrier).await.map_err(|e| e.during(during).of_a_read())?;
         let loaded = match (answer.document, seen) {
             (Stored::Unchanged, Some(seen)) if seen.revision.is_some() => seen,
             (Stored::Unchanged, _) => {

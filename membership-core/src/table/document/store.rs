@@ -53,7 +53,8 @@ pub trait DocumentStore: Send + Sync + 'static {
     /// load is linearizable.
     ///
     /// # Errors
-    /// What the store says; a document that is not there is no error.
+    /// What the store says; a document that is not there is no error. An `OutcomeUnknown` is taken for `Unavailable`: a load has no
+    /// outcome, and so one function may turn the errors of loads and of stores into this one.
     async fn load(&self, known: Option<&Revision>, heartbeats: bool, barrier: bool) -> Result<DocumentRead, TableError>;
 
     /// Stores `text` where the document still has revision `expected` (none: where there is no document), and gives the new revision.
