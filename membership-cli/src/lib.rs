@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod bench;
 mod clock;
 mod commands;
 mod config_file;

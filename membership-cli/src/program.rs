@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use membership::Connectors;
 use membership_core::{ClusterName, MembershipTable};
 
-use crate::commands::{cleanup, delete, demo, doctor, evict, history, settings, silo, status, watch, why};
+use crate::commands::{bench, cleanup, delete, demo, doctor, evict, history, settings, silo, status, watch, why};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 
@@ -33,6 +33,7 @@ enum Command {
     Settings(settings::Args),
     Doctor(doctor::Args),
     Delete(delete::Args),
+    Bench(bench::Args),
 }
 
 /// Which table.
@@ -61,6 +62,11 @@ impl Session {
 
     pub async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, Failure> {
         Ok(self.connectors.connect(url, cluster.clone()).await?)
+    }
+
+    /// The stores of this program, for whoever opens tables by himself.
+    pub fn connectors(&self) -> Connectors {
+        self.connectors.clone()
     }
 
     /// Whether this program can open tables of a scheme.
@@ -153,5 +159,6 @@ async fn execute(command: Command, session: &mut Session) -> Result<Exit, Failur
         Command::Settings(args) => settings::run(args, session).await,
         Command::Doctor(args) => doctor::run(args, session).await,
         Command::Delete(args) => delete::run(args, session).await,
+        Command::Bench(args) => bench::run(args, session).await,
     }
 }

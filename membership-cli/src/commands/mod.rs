@@ -1,5 +1,6 @@
 //! What the program can do: one file per command.
 
+pub(crate) mod bench;
 pub(crate) mod cleanup;
 pub(crate) mod delete;
 pub(crate) mod demo;

@@ -27,10 +27,12 @@ pub fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-/// A folder that goes when the test ends, with room for one table.
+/// Where one cluster's table is: in a file of a folder that goes when the test ends, or in a store that somebody else runs.
 pub struct Place {
     folder: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
+    url: String,
+    cluster: String,
 }
 
 /// What a run of the program gave.
@@ -65,23 +67,39 @@ impl From<Output> for Ran {
 }
 
 impl Place {
+    /// A file that does not exist yet.
     pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("membership.db").display());
+        Self { url, ..Self::within(folder, "default") }
+    }
+
+    /// A cluster in a store.
+    pub fn at(url: impl Into<String>, cluster: impl Into<String>) -> Self {
+        Self { url: url.into(), ..Self::within(tempfile::tempdir().unwrap(), cluster) }
+    }
+
+    fn within(folder: tempfile::TempDir, cluster: impl Into<String>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { folder: tempfile::tempdir().unwrap(), runtime }
+        Self { folder, runtime, url: String::new(), cluster: cluster.into() }
     }
 
     pub fn file(&self) -> PathBuf {
         self.folder.path().join("membership.db")
     }
 
-    pub fn url(&self) -> String {
-        format!("sqlite:{}", self.file().display())
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn cluster(&self) -> &str {
+        &self.cluster
     }
 
     /// The program, with nothing of the caller's environment that it would read.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(args).env_remove("MEMBERSHIP_CLUSTER").env_remove("NO_COLOR").env("MEMBERSHIP_TABLE", self.url());
+        command.args(args).env("MEMBERSHIP_CLUSTER", &self.cluster).env_remove("NO_COLOR").env("MEMBERSHIP_TABLE", &self.url);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -93,7 +111,7 @@ impl Place {
 
     pub fn table(&self) -> SqliteTable {
         let config = SqliteConfig::new(self.file());
-        self.runtime.block_on(SqliteTable::open(config, "default".parse().unwrap())).unwrap()
+        self.runtime.block_on(SqliteTable::open(config, self.cluster.parse().unwrap())).unwrap()
     }
 
     pub fn initialize(&self) -> SqliteTable {

@@ -119,6 +119,15 @@ impl Process {
         })
     }
 
+    /// Waits until the last thing it said of its table is that it is in this state.
+    #[track_caller]
+    pub fn sees_table(&self, state: &str, most: Duration) {
+        self.wait(&format!("the table {state}"), most, |lines| {
+            let last = lines.iter().rfind(|l| l.event["event"] == "table")?;
+            (last.event["state"] == state).then_some(())
+        });
+    }
+
     /// Waits for a view in which exactly `active` silos are Active; when it came.
     #[track_caller]
     pub fn sees_active(&self, active: usize, most: Duration) -> Instant {
@@ -198,7 +207,11 @@ pub struct Cluster {
 impl Cluster {
     /// So many silos, started at once.
     pub fn start(silos: usize, preset: &'static str) -> Self {
-        let place = Place::new();
+        Self::start_at(Place::new(), silos, preset)
+    }
+
+    /// The same over a table that is somewhere already, or will be.
+    pub fn start_at(place: Place, silos: usize, preset: &'static str) -> Self {
         let silos = (0..silos).map(|_| Process::start(&place, port(), preset, &[])).collect();
         Self { place, preset, silos }
     }
@@ -233,6 +246,13 @@ impl Cluster {
             silo.sees_active(silos, Duration::from_secs(30));
             silo.sees_nobody_dead();
         }
+    }
+
+    /// One more silo of this cluster; all see each other Active.
+    #[track_caller]
+    pub fn join(&mut self, most: Duration) {
+        self.silos.push(Process::start(&self.place, port(), self.preset, &[]));
+        self.all_active(most);
     }
 
     pub fn kill_all(&mut self) -> Vec<u16> {

@@ -1,6 +1,7 @@
 //! What the file itself costs: one row in a table apart, over the same connection and with the same pragmas as the membership table.
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
 use membership_core::{Operation, TableError, TableErrorKind, Yardstick};
@@ -16,8 +17,6 @@ const CREATE: &str =
 const WRITE: &str =
     "INSERT INTO membership_yardstick (name, value) VALUES ('yardstick', ?1) ON CONFLICT DO UPDATE SET value = excluded.value";
 const READ: &str = "SELECT value FROM membership_yardstick WHERE name = 'yardstick'";
-/// About as much as the contract of a yardstick asks for.
-const VALUE: &str = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
 /// One row, written and read by its primary key.
 pub(super) struct SqliteYardstick(pub(super) Arc<Inner>);
@@ -39,7 +38,9 @@ impl Yardstick for SqliteYardstick {
     }
 
     async fn write(&self) -> Result<(), TableError> {
-        self.0.worker.call(Operation::Commit, write).await
+        // Another value each time: SQLite does not write what is there already.
+        let value = format!("{:0100}", UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos()));
+        self.0.worker.call(Operation::Commit, move |session, gate| write(session, &value, gate)).await
     }
 
     async fn read(&self) -> Result<(), TableError> {
@@ -60,12 +61,12 @@ fn alone(session: &mut Session, gate: &dyn Gate, sql: &str, values: impl rusqlit
     file.conn.prepare_cached(sql).and_then(|mut s| s.execute(values)).map(|_| ()).map_err(from_sqlite)
 }
 
-fn write(session: &mut Session, gate: &dyn Gate) -> Result<(), TableError> {
-    match alone(session, gate, WRITE, [VALUE]) {
+fn write(session: &mut Session, value: &str, gate: &dyn Gate) -> Result<(), TableError> {
+    match alone(session, gate, WRITE, [value]) {
         // There is no such table yet.
         Err(e) if e.kind() == TableErrorKind::Damaged => {
             alone(session, gate, CREATE, [])?;
-            alone(session, gate, WRITE, [VALUE])
+            alone(session, gate, WRITE, [value])
         }
         done => done,
     }

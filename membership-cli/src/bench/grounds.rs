@@ -1,0 +1,120 @@
+//! Clusters that nobody else has: made for one run, filled with rows, removed with everything in them.
+
+use std::sync::Arc;
+
+use membership::Connectors;
+use membership_core::{
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry,
+    MembershipTable, Preset, SiloAddress, SiloStatus, Snapshot, TableExt, TableId,
+};
+
+use crate::clock;
+use crate::exit::{Exit, Failure};
+
+/// How many rows go into one commit while a table is filled, where the store takes so many: a request of a size that every server reads.
+const AT_ONCE: usize = 200;
+
+/// Everything that this run puts into the store.
+pub(crate) struct Grounds {
+    connectors: Connectors,
+    url: String,
+    /// The service of all its clusters.
+    service: String,
+    made: Vec<ClusterName>,
+}
+
+impl Grounds {
+    pub fn new(connectors: Connectors, url: &str) -> Self {
+        let service = format!("bench-{:012x}", clock::random() & 0xffff_ffff_ffff);
+        Self { connectors, url: url.to_owned(), service, made: Vec::new() }
+    }
+
+    /// A cluster with so many silos in it, each with a heartbeat.
+    pub async fn cluster(&mut self, name: &str, rows: usize) -> Result<Arc<dyn MembershipTable>, Failure> {
+        let cluster = ClusterName::new(self.service.clone(), name)?;
+        // Whatever happens from here on, it is removed.
+        self.made.push(cluster.clone());
+        let table = self.connectors.connect(&self.url, cluster).await?;
+        if rows > table.limits().rows {
+            return Err(Failure::usage(format!("--rows {rows}: this store takes {} rows", table.limits().rows)));
+        }
+        let settings = Config::preset(Preset::Lan).shared();
+        table.initialize(&InitializeRequest { table_id: TableId::new(clock::random()), settings }).await?;
+        fill(table.as_ref(), rows).await?;
+        Ok(table)
+    }
+
+    /// Another client of a cluster.
+    pub async fn client(&self, table: &dyn MembershipTable) -> Result<Arc<dyn MembershipTable>, Failure> {
+        Ok(self.connectors.connect(&self.url, table.cluster().clone()).await?)
+    }
+
+    /// Removes everything; what could not be removed, with the reason.
+    pub async fn clear(self) -> Vec<(String, String)> {
+        let mut left = Vec::new();
+        for cluster in &self.made {
+            let removed = async {
+                let table = self.connectors.connect(&self.url, cluster.clone()).await.map_err(|e| e.to_string())?;
+                if let Some(yardstick) = table.yardstick() {
+                    yardstick.remove().await.map_err(|e| e.to_string())?;
+                }
+                table.delete().await.map_err(|e| e.to_string())
+            };
+            if let Err(why) = removed.await {
+                left.push((cluster.to_string(), why));
+            }
+        }
+        left
+    }
+}
+
+async fn fill(table: &dyn MembershipTable, rows: usize) -> Result<(), Failure> {
+    let entries: Vec<MembershipEntry> = (0..rows).map(entry).collect();
+    let now = table.read_all().await?.0;
+    let mut token = now.token;
+    let at_once = AT_ONCE.min(table.limits().rows_per_commit).max(1);
+    for some in entries.chunks(at_once) {
+        let request = CommitRequest::new(token.clone(), CommitId::new(clock::random()), None, some.iter().cloned(), [], []);
+        token = match table.commit(&request).await? {
+            CommitOutcome::Committed(token) => token,
+            CommitOutcome::Conflict(_) => return Err(disturbed()),
+        };
+    }
+    for entry in &entries {
+        table.update_i_am_alive(&beat(entry.address, 1)).await?;
+    }
+    Ok(())
+}
+
+pub(crate) fn disturbed() -> Failure {
+    Failure::new(Exit::Failed, "somebody else wrote into a cluster of this run: nothing that was measured is worth anything")
+}
+
+/// An Active silo with names of a usual length.
+fn entry(number: usize) -> MembershipEntry {
+    let n = u32::try_from(number).unwrap_or(u32::MAX);
+    let [_, a, b, c] = n.to_be_bytes();
+    let mut entry = MembershipEntry::new(
+        SiloAddress::new([10, a, b, c].into(), 7100, 1_763_000_000_000),
+        InstanceId::new(clock::random()),
+        clock::wall(),
+    );
+    entry.status = SiloStatus::Active;
+    entry.active_since = Some(1);
+    entry.silo_name = format!("worker-{n}");
+    entry.host_name = format!("node-{n}.example");
+    entry.role = "worker".to_owned();
+    entry.zone = "zone-a".to_owned();
+    entry
+}
+
+pub(crate) fn beat(silo: SiloAddress, counter: u64) -> HeartbeatWrite {
+    HeartbeatWrite::Silo { silo, heartbeat: Heartbeat { counter, at: clock::wall() } }
+}
+
+/// A commit that changes a single row: what most commits of a running cluster do.
+pub(crate) fn change(now: &Snapshot, silo: &SiloAddress) -> Result<CommitRequest, Failure> {
+    let Some(mut entry) = now.rows.get(silo).cloned() else { return Err(disturbed()) };
+    entry.role = format!("worker {}", now.version() % 10);
+    Ok(CommitRequest::new(now.token.clone(), CommitId::new(clock::random()), None, [], [entry], []))
+}

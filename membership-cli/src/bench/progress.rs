@@ -1,0 +1,46 @@
+//! How far a measurement has come: one line on a terminal, nothing anywhere else.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// The whole is known before it begins: every part takes a given time.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    /// What the parts that are over took together, by plan.
+    before: Duration,
+}
+
+impl Progress {
+    pub fn new(whole: Duration, terminal: bool) -> Self {
+        let target = if terminal { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(millis(whole)), target);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
+            bar.set_style(style);
+        }
+        Self { bar, before: Duration::ZERO }
+    }
+
+    pub fn says(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
+    /// A part that takes so long and began then is under way.
+    pub fn within(&self, began: Instant, takes: Duration) {
+        self.bar.set_position(millis(self.before + began.elapsed().min(takes)));
+    }
+
+    pub fn done(&mut self, takes: Duration) {
+        self.before += takes;
+        self.bar.set_position(millis(self.before));
+    }
+
+    /// Nothing of it stays on the terminal.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}

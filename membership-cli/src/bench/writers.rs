@@ -1,0 +1,227 @@
+//! Many clients that commit at once, each with its own row, as silos do: after a conflict they wait as the protocol waits, read, and try
+//! again. Before and after them as many clients write the store's own cheapest write.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use membership_core::protocol::conflict_backoff;
+use membership_core::{
+    Attempt, CommitOutcome, CommitRequest, MembershipTable, NextStep, ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableExt,
+};
+use tokio::task::JoinSet;
+
+use super::grounds::{Grounds, change};
+use super::progress::Progress;
+use crate::clock;
+use crate::exit::{Exit, Failure};
+
+/// How long a writer waits at most when the store is busy or an outcome is unknown.
+const BUSY: Duration = Duration::from_millis(50);
+
+/// What one writer, or all of them, came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub commits: u64,
+    pub conflicts: u64,
+    /// Answers that nothing was written: the store was busy.
+    pub busy: u64,
+    /// Outcomes that had to be found out.
+    pub unknown: u64,
+    /// The longest time that a writer went without a commit.
+    pub longest_wait: Duration,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.commits += other.commits;
+        self.conflicts += other.conflicts;
+        self.busy += other.busy;
+        self.unknown += other.unknown;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
+    }
+}
+
+/// The figures of one number of writers.
+pub(crate) struct Writers {
+    /// A client of the cluster they wrote to.
+    pub table: Arc<dyn MembershipTable>,
+    pub writers: usize,
+    pub tally: Tally,
+    pub time: Duration,
+    /// The store's own cheapest writes per second by as many clients; none without a yardstick.
+    pub own_per_second: Option<f64>,
+}
+
+impl Writers {
+    pub fn commits_per_second(&self) -> f64 {
+        self.tally.commits as f64 / self.time.as_secs_f64()
+    }
+
+    /// How many of the store's own writes there are for one commit.
+    pub fn ratio(&self) -> Option<f64> {
+        self.own_per_second.filter(|_| self.tally.commits > 0).map(|own| own / self.commits_per_second())
+    }
+}
+
+/// For `time` commits, and for half of it before and half of it after the store's own writes.
+pub(crate) async fn measure(grounds: &mut Grounds, writers: usize, time: Duration, progress: &mut Progress) -> Result<Writers, Failure> {
+    progress.says(format!("{writers} writers: connecting"));
+    let first = grounds.cluster(&format!("writers-{writers}"), writers).await?;
+    let silos: Vec<SiloAddress> = first.read_all().await?.0.rows.entries().map(|e| e.address).collect();
+    let mut clients = vec![first];
+    while clients.len() < writers {
+        clients.push(grounds.client(clients[0].as_ref()).await?);
+    }
+    progress.says(format!("{writers} writers"));
+    let before = own_writes(&clients, time / 2, progress).await?;
+    let (tally, took) = commits(&clients, &silos, time, progress).await?;
+    let after = own_writes(&clients, time / 2, progress).await?;
+    let own_per_second = before.zip(after).map(|(before, after)| before.midpoint(after));
+    Ok(Writers { table: clients.swap_remove(0), writers, tally, time: took, own_per_second })
+}
+
+async fn own_writes(clients: &[Arc<dyn MembershipTable>], time: Duration, progress: &mut Progress) -> Result<Option<f64>, Failure> {
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        let Some(yardstick) = client.yardstick() else {
+            progress.done(time);
+            return Ok(None);
+        };
+        tasks.spawn(async move {
+            let mut written = 0_u64;
+            while began.elapsed() < time {
+                match yardstick.write().await {
+                    Ok(()) => written += 1,
+                    Err(error) if error.next_step() == NextStep::GiveUp => return Err(Failure::from(error)),
+                    Err(_) => tokio::time::sleep(clock::jitter(BUSY)).await,
+                }
+            }
+            Ok(written)
+        });
+    }
+    let all = ended(tasks, began, time, progress).await?;
+    Ok(Some(all.iter().sum::<u64>() as f64 / began.elapsed().as_secs_f64()))
+}
+
+async fn commits(
+    clients: &[Arc<dyn MembershipTable>],
+    silos: &[SiloAddress],
+    time: Duration,
+    progress: &mut Progress,
+) -> Result<(Tally, Duration), Failure> {
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for (client, silo) in clients.iter().zip(silos) {
+        tasks.spawn(writer(client.clone(), *silo, began + time));
+    }
+    let mut tally = Tally::default();
+    for one in ended(tasks, began, time, progress).await? {
+        tally.add(&one);
+    }
+    Ok((tally, began.elapsed()))
+}
+
+/// What all the tasks came to; the first failure ends the others.
+async fn ended<T: 'static>(
+    mut tasks: JoinSet<Result<T, Failure>>,
+    began: Instant,
+    time: Duration,
+    progress: &mut Progress,
+) -> Result<Vec<T>, Failure> {
+    let mut all = Vec::with_capacity(tasks.len());
+    let mut tick = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        tokio::select! {
+            ended = tasks.join_next() => match ended {
+                None => break,
+                Some(Ok(done)) => all.push(done?),
+                Some(Err(error)) => return Err(Failure::new(Exit::Failed, format!("a writer did not end well: {error}"))),
+            },
+            _ = tick.tick() => progress.within(began, time),
+        }
+    }
+    progress.done(time);
+    Ok(all)
+}
+
+async fn writer(table: Arc<dyn MembershipTable>, silo: SiloAddress, until: Instant) -> Result<Tally, Failure> {
+    let mut tally = Tally::default();
+    let mut now = table.read_all().await?.0;
+    let (mut last, mut conflicts) = (Instant::now(), 0);
+    while Instant::now() < until {
+        let request = change(&now, &silo)?;
+        match send(table.as_ref(), &now, request, until, &mut tally).await? {
+            Sent::Committed(snapshot) => {
+                tally.commits += 1;
+                tally.longest_wait = tally.longest_wait.max(last.elapsed());
+                (last, conflicts) = (Instant::now(), 0);
+                now = *snapshot;
+            }
+            Sent::Conflict => {
+                tally.conflicts += 1;
+                conflicts += 1;
+                let wait = clock::jitter(conflict_backoff(conflicts, false));
+                tokio::time::sleep(wait.min(until.saturating_duration_since(Instant::now()))).await;
+                now = read(table.as_ref(), now).await?;
+            }
+            Sent::Lost => now = read(table.as_ref(), now).await?,
+            Sent::Late => break,
+        }
+    }
+    tally.longest_wait = tally.longest_wait.max(last.elapsed());
+    Ok(tally)
+}
+
+enum Sent {
+    Committed(Box<Snapshot>),
+    Conflict,
+    /// Whether it happened, only the rows could tell.
+    Lost,
+    /// The time is over.
+    Late,
+}
+
+/// Sends one commit until its outcome is known.
+async fn send(
+    table: &dyn MembershipTable,
+    base: &Snapshot,
+    mut request: CommitRequest,
+    until: Instant,
+    tally: &mut Tally,
+) -> Result<Sent, Failure> {
+    loop {
+        match table.commit(&request).await {
+            Ok(CommitOutcome::Committed(token)) => return Ok(Sent::Committed(Box::new(request.apply_to(base, token)))),
+            Ok(CommitOutcome::Conflict(_)) => return Ok(Sent::Conflict),
+            Err(error) => match error.next_step() {
+                NextStep::GiveUp => return Err(error.into()),
+                NextStep::Retry => tally.busy += 1,
+                NextStep::FindOut => {
+                    tally.unknown += 1;
+                    if request.attempt == Attempt::Again {
+                        return Ok(Sent::Lost);
+                    }
+                    request = request.again();
+                }
+            },
+        }
+        if Instant::now() >= until {
+            return Ok(Sent::Late);
+        }
+        tokio::time::sleep(clock::jitter(BUSY)).await;
+    }
+}
+
+/// The table as it is now, for somebody who knows an older version.
+async fn read(table: &dyn MembershipTable, known: Snapshot) -> Result<Snapshot, Failure> {
+    let request = ReadRequest { known: Some(known.token.clone()), heartbeats: false, barrier: false };
+    loop {
+        match table.read(&request).await {
+            Ok(ReadAnswer::Snapshot { snapshot, .. }) => return Ok(snapshot),
+            Ok(ReadAnswer::Unchanged { .. }) => return Ok(known),
+            Err(error) if error.next_step() == NextStep::GiveUp => return Err(error.into()),
+            Err(_) => tokio::time::sleep(clock::jitter(BUSY)).await,
+        }
+    }
+}
