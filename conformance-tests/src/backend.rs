@@ -58,6 +58,8 @@ pub enum Reason {
     NoProxy,
     /// The store has no notifications, or its provider does not use them.
     NoHints,
+    /// The suite was given the store's address and nothing else: nothing to stop its server with, nor to reach past the contract.
+    OnlyAddress,
 }
 
 impl fmt::Display for Reason {
@@ -71,6 +73,7 @@ impl fmt::Display for Reason {
             Self::StoreForbids => "the store's own rules make it impossible",
             Self::NoProxy => "the server cannot be reached through a proxy",
             Self::NoHints => "the store has no notifications",
+            Self::OnlyAddress => "it needs more than the store's address: a server that may be stopped, or a way past the contract",
         })
     }
 }

@@ -55,6 +55,16 @@ pub fn this_test(test: &str, cluster: &ClusterName) -> Result<Command, Stop> {
     Ok(command)
 }
 
+/// This program again with these arguments, as a child for this cluster. It finds out by [`cluster`], and calls [`run`].
+///
+/// # Errors
+/// As [`this_test`].
+pub fn this_program(args: &[&str], cluster: &ClusterName) -> Result<Command, Stop> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(args).env(CLUSTER, cluster.to_string());
+    Ok(command)
+}
+
 /// Commits to the table until it is killed: each commit rewrites every row with one mark, inserts a row and removes one. Says on standard
 /// output which version is committed. Returns only when the table cannot be used.
 pub async fn run(table: &dyn MembershipTable) {
