@@ -82,10 +82,6 @@ impl DocumentStore for Document {
         "file"
     }
 
-    async fn prepare(&self) -> Result<(), TableError> {
-        Ok(())
-    }
-
     async fn load(&self, known: Option<&Revision>, heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
         let _lock = self.lock()?;
         let document = match self.now() {

@@ -69,26 +69,18 @@ impl MemoryDocumentStore {
     }
 }
 
-fn revision_of(number: u64) -> Revision {
-    Revision(number.to_be_bytes().to_vec())
-}
-
 #[async_trait]
 impl DocumentStore for MemoryDocumentStore {
     fn store(&self) -> &'static str {
         "document"
     }
 
-    async fn prepare(&self) -> Result<(), TableError> {
-        Ok(())
-    }
-
     async fn load(&self, known: Option<&Revision>, heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
         let memory = self.lock();
         let document = match memory.documents.get(&self.cluster) {
             None => Stored::None,
-            Some((number, _)) if known == Some(&revision_of(*number)) => Stored::Unchanged,
-            Some((number, text)) => Stored::Document { revision: revision_of(*number), text: text.clone() },
+            Some((number, _)) if known == Some(&Revision::from(*number)) => Stored::Unchanged,
+            Some((number, text)) => Stored::Document { revision: Revision::from(*number), text: text.clone() },
         };
         let heartbeats = heartbeats.then(|| memory.heartbeats.get(&self.cluster).cloned().unwrap_or_default());
         Ok(DocumentRead { document, heartbeats })
@@ -96,20 +88,20 @@ impl DocumentStore for MemoryDocumentStore {
 
     async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError> {
         let mut memory = self.lock();
-        let now = memory.documents.get(&self.cluster).map(|(number, _)| revision_of(*number));
+        let now = memory.documents.get(&self.cluster).map(|(number, _)| Revision::from(*number));
         if now.as_ref() != expected {
             return Ok(None);
         }
         memory.revisions += 1;
         let revision = memory.revisions;
         memory.documents.insert(self.cluster.clone(), (revision, text.to_owned()));
-        Ok(Some(revision_of(revision)))
+        Ok(Some(Revision::from(revision)))
     }
 
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
         let mut memory = self.lock();
         match memory.documents.get(&self.cluster) {
-            Some((number, _)) if revision_of(*number) == *expected => {
+            Some((number, _)) if Revision::from(*number) == *expected => {
                 memory.documents.remove(&self.cluster);
                 Ok(true)
             }

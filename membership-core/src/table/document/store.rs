@@ -9,6 +9,21 @@ use crate::{Heartbeat, Heartbeats, SiloAddress};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Revision(pub Vec<u8>);
 
+/// For stores whose revisions are numbers.
+impl From<u64> for Revision {
+    fn from(number: u64) -> Self {
+        Self(number.to_be_bytes().to_vec())
+    }
+}
+
+impl Revision {
+    /// The number it was made from; none when it was made from something else.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        Some(u64::from_be_bytes(self.0.as_slice().try_into().ok()?))
+    }
+}
+
 /// A document as it was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
@@ -43,11 +58,13 @@ pub trait DocumentStore: Send + Sync + 'static {
     /// What store this is, in one word.
     fn store(&self) -> &'static str;
 
-    /// Creates what the store needs (a collection, a bucket); idempotent.
+    /// Creates what the store needs (a collection, a bucket); idempotent. Nothing, unless said otherwise.
     ///
     /// # Errors
     /// What the store says.
-    async fn prepare(&self) -> Result<(), TableError>;
+    async fn prepare(&self) -> Result<(), TableError> {
+        Ok(())
+    }
 
     /// The document, with all heartbeats if asked for. Where the revision is `known`, the store may say unchanged. With `barrier` the
     /// load is linearizable.

@@ -1,0 +1,93 @@
+//! One cluster's document in the toy store, and the heartbeats in the cells beside it. The rest of the contract is `DocumentTable`'s.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use membership_core::{
+    ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Heartbeats, Recency, Revision, SiloAddress, Stored,
+    TableError, TableLimits,
+};
+use toy_store::{Cells, Client, Document};
+
+use crate::error::in_time;
+use crate::{STORE, ToyConfig};
+
+/// The toy store's own limit.
+const DOCUMENT_BYTES: usize = 16 << 20;
+/// The cell of the cluster; the others have the names of silos, which begin otherwise.
+const CLUSTER_CELL: &str = "cluster";
+
+/// One cluster's place in a toy store.
+pub struct ToyDocuments {
+    client: Client,
+    /// The document's key: safe characters only, and no cluster's key is a prefix of another one's.
+    document: String,
+    timeout: Duration,
+}
+
+impl ToyDocuments {
+    /// The document of this cluster. Connects when it is first used.
+    #[must_use]
+    pub fn new(config: &ToyConfig, cluster: &ClusterName) -> Self {
+        let client = Client::new(config.address.clone(), config.password.clone());
+        Self { client, document: cluster.store_key(), timeout: config.timeout }
+    }
+}
+
+fn heartbeats(mut cells: Cells) -> Heartbeats {
+    let cluster = cells.remove(CLUSTER_CELL);
+    Heartbeats { silos: cells.iter().filter_map(|(silo, beat)| Some((silo.parse().ok()?, beat.parse().ok()?))).collect(), cluster }
+}
+
+#[async_trait]
+impl DocumentStore for ToyDocuments {
+    fn store(&self) -> &'static str {
+        STORE
+    }
+
+    async fn load(&self, known: Option<&Revision>, with_heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
+        let get = self.client.get(&self.document, known.and_then(Revision::number), with_heartbeats);
+        let (document, cells) = in_time(self.timeout, get).await?;
+        let document = match document {
+            Document::None => Stored::None,
+            Document::Unchanged => Stored::Unchanged,
+            Document::Is { revision, text } => Stored::Document { revision: revision.into(), text },
+        };
+        Ok(DocumentRead { document, heartbeats: with_heartbeats.then(|| heartbeats(cells)) })
+    }
+
+    async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError> {
+        let put = self.client.put(&self.document, expected.and_then(Revision::number), text);
+        Ok(in_time(self.timeout, put).await?.map(Revision::from))
+    }
+
+    async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
+        let Some(number) = expected.number() else { return Ok(false) };
+        in_time(self.timeout, self.client.remove(&self.document, number)).await
+    }
+
+    async fn put_heartbeat(&self, silo: &SiloAddress, heartbeat: &Heartbeat) -> Result<(), TableError> {
+        in_time(self.timeout, self.client.set(&self.document, &silo.to_string(), &heartbeat.to_string())).await
+    }
+
+    async fn put_cluster_cell(&self, text: &str) -> Result<(), TableError> {
+        in_time(self.timeout, self.client.set(&self.document, CLUSTER_CELL, text)).await
+    }
+
+    async fn remove_heartbeats(&self, silos: Option<&[SiloAddress]>) -> Result<(), TableError> {
+        let cells = silos.map(|silos| silos.iter().map(ToString::to_string).collect());
+        in_time(self.timeout, self.client.unset(&self.document, cells)).await
+    }
+
+    fn document_bytes(&self) -> usize {
+        DOCUMENT_BYTES
+    }
+
+    fn limits(&self) -> TableLimits {
+        TableLimits { rows_per_commit: 1000, bytes_per_row: 1 << 16, bytes_per_commit: DOCUMENT_BYTES / 4, rows: 10_000 }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+    }
+}

@@ -1,0 +1,80 @@
+//! One cluster's document in {{Title}}, and the heartbeats beside it. The rest of the contract is `DocumentTable`'s.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use membership_core::{
+    ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Recency, Revision, SiloAddress, TableError, TableLimits,
+};
+
+use crate::error::not_written;
+use crate::{STORE, {{Title}}Config};
+
+/// The largest document that the store takes, in bytes.
+const DOCUMENT_BYTES: usize = 1 << 20;
+
+/// One cluster's place in {{Title}}.
+#[allow(dead_code, reason = "until the first function is written")]
+pub struct {{Title}}Documents {
+    /// The document's key: safe characters only, and no cluster's key is a prefix of another one's.
+    document: String,
+    timeout: Duration,
+}
+
+impl {{Title}}Documents {
+    /// The document of this cluster. Nothing is written.
+    ///
+    /// # Errors
+    /// What the store says.
+    #[allow(clippy::unused_async, reason = "until it connects")]
+    pub async fn open(config: &{{Title}}Config, cluster: &ClusterName) -> Result<Self, TableError> {
+        Ok(Self { document: cluster.store_key(), timeout: config.timeout })
+    }
+}
+
+#[async_trait]
+impl DocumentStore for {{Title}}Documents {
+    fn store(&self) -> &'static str {
+        STORE
+    }
+
+    async fn prepare(&self) -> Result<(), TableError> {
+        Err(not_written("prepare"))
+    }
+
+    async fn load(&self, _known: Option<&Revision>, _heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
+        Err(not_written("load"))
+    }
+
+    async fn store_if_unchanged(&self, _expected: Option<&Revision>, _text: &str) -> Result<Option<Revision>, TableError> {
+        Err(not_written("store_if_unchanged"))
+    }
+
+    async fn remove_if_unchanged(&self, _expected: &Revision) -> Result<bool, TableError> {
+        Err(not_written("remove_if_unchanged"))
+    }
+
+    async fn put_heartbeat(&self, _silo: &SiloAddress, _heartbeat: &Heartbeat) -> Result<(), TableError> {
+        Err(not_written("put_heartbeat"))
+    }
+
+    async fn put_cluster_cell(&self, _text: &str) -> Result<(), TableError> {
+        Err(not_written("put_cluster_cell"))
+    }
+
+    async fn remove_heartbeats(&self, _silos: Option<&[SiloAddress]>) -> Result<(), TableError> {
+        Err(not_written("remove_heartbeats"))
+    }
+
+    fn document_bytes(&self) -> usize {
+        DOCUMENT_BYTES
+    }
+
+    fn limits(&self) -> TableLimits {
+        TableLimits { rows_per_commit: 500, bytes_per_row: 1 << 16, bytes_per_commit: DOCUMENT_BYTES / 2, rows: 1000 }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+    }
+}
