@@ -46,6 +46,8 @@ mod clause;
 mod documents;
 pub mod flaky;
 pub mod history;
+#[cfg(feature = "launch")]
+pub mod launch;
 mod model;
 pub mod proxy;
 mod report;

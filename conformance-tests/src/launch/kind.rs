@@ -1,0 +1,64 @@
+//! The servers that can be started, and what people call them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Redis.
+    Redis,
+    /// Valkey, which speaks the protocol of Redis.
+    Valkey,
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB, which speaks the protocol of MySQL.
+    MariaDb,
+}
+
+impl Kind {
+    /// Each of them.
+    pub const ALL: &'static [Self] = &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb];
+
+    /// Its name on command lines, in folders and in reports: lower case, without blanks.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Valkey => "valkey",
+            Self::Postgres => "postgres",
+            Self::MariaDb => "mariadb",
+        }
+    }
+
+    /// The environment variables that name a server of your own, in the order in which they are looked at.
+    #[must_use]
+    pub fn url_variables(self) -> &'static [&'static str] {
+        match self {
+            Self::Redis => &["MEMBERSHIP_TEST_REDIS_URL"],
+            Self::Valkey => &["MEMBERSHIP_TEST_VALKEY_URL"],
+            Self::Postgres => &["MEMBERSHIP_TEST_POSTGRES_URL"],
+            Self::MariaDb => &["MEMBERSHIP_TEST_MARIADB_URL", "MEMBERSHIP_TEST_MYSQL_URL"],
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The provider, its feature and its scheme are called after MySQL.
+        let name = if text == "mysql" { "mariadb" } else { text };
+        Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.name()).collect();
+            format!("no backend is called '{text}'; there are: {}", names.join(", "))
+        })
+    }
+}

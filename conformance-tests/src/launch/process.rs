@@ -1,0 +1,192 @@
+//! One process of a server, its children, and the watch that ends them when this program ends without saying so.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// How long a killed process may take to be gone.
+const GONE: Duration = Duration::from_secs(20);
+/// How often waiting looks.
+pub(super) const LOOK: Duration = Duration::from_millis(5);
+
+/// A running process that belongs to us.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts it, in a group of its own: an interrupt from the terminal is for the tests, who then end it in order.
+    pub(super) fn spawn(mut command: Command) -> io::Result<Self> {
+        Ok(Self { child: command.process_group(0).stdin(Stdio::null()).spawn()? })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it did.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// It and everything it started, it first.
+    pub(super) fn family(&self) -> Vec<Pid> {
+        family(self.child.id())
+    }
+
+    /// Ends it and its children at once (SIGKILL); returns when all are gone.
+    pub(super) fn kill(&mut self) -> io::Result<()> {
+        let family = self.family();
+        if self.ended().is_none() {
+            signal(&family, Signal::KILL)?;
+        }
+        self.child.wait()?;
+        // Children that lost their parent; those that are nobody's any more are reaped by the system.
+        signal(family.get(1..).unwrap_or_default(), Signal::KILL)?;
+        wait_gone(family.get(1..).unwrap_or_default())
+    }
+
+    /// Asks it to end, with this signal, and returns when it and its children have; false if it did not within the time.
+    pub(super) fn stop(&mut self, with: Signal, within: Duration) -> io::Result<bool> {
+        let family = self.family();
+        if self.ended().is_none()
+            && let Some(&first) = family.first()
+        {
+            signal(&[first], with)?;
+        }
+        let deadline = Instant::now() + within;
+        while self.ended().is_none() {
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK);
+        }
+        wait_gone(family.get(1..).unwrap_or_default())?;
+        Ok(true)
+    }
+
+    /// Stops or continues it and its children. It is stopped first, so that it starts no more of them.
+    pub(super) fn freeze(&self, frozen: bool) -> io::Result<()> {
+        let with = if frozen { Signal::STOP } else { Signal::CONT };
+        let mut done: Vec<Pid> = Vec::new();
+        // A child may have been started while the others were being stopped.
+        loop {
+            let rest: Vec<Pid> = self.family().into_iter().filter(|pid| !done.contains(pid)).collect();
+            if rest.is_empty() {
+                return Ok(());
+            }
+            signal(&rest, with)?;
+            done.extend(rest);
+        }
+    }
+}
+
+/// Sends a signal to each; who is gone already is no error.
+fn signal(to: &[Pid], with: Signal) -> io::Result<()> {
+    for &pid in to {
+        match kill_process(pid, with) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn wait_gone(pids: &[Pid]) -> io::Result<()> {
+    let deadline = Instant::now() + GONE;
+    while pids.iter().any(|&pid| test_kill_process(pid).is_ok() && !is_zombie(pid)) {
+        if Instant::now() > deadline {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "processes of the server do not end"));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Dead, and only its parent has not looked yet: in a container nobody may ever do.
+fn is_zombie(pid: Pid) -> bool {
+    status(&pid.to_string()).is_some_and(|(_, state)| state == 'Z')
+}
+
+/// Parent and state of a process, where the system tells them as files (Linux).
+fn status(pid: &str) -> Option<(i32, char)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name is in brackets and may hold anything.
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    let state = words.next()?.chars().next()?;
+    Some((words.next()?.parse().ok()?, state))
+}
+
+fn family(first: u32) -> Vec<Pid> {
+    let Some(first) = i32::try_from(first).ok().and_then(Pid::from_raw) else { return Vec::new() };
+    let all: Vec<(i32, i32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            Some((pid, status(&format!("{pid}"))?.0))
+        })
+        .collect();
+    let mut members = vec![first];
+    let mut next = 0;
+    while let Some(&parent) = members.get(next) {
+        members.extend(all.iter().filter(|&&(_, of)| of == parent.as_raw_pid()).filter_map(|&(pid, _)| Pid::from_raw(pid)));
+        next += 1;
+    }
+    members
+}
+
+/// Ends a server and removes its folder when this program ends, however it ends: a small shell that waits for the end of its input.
+///
+/// A signal on the death of the parent would not do: Linux sends that when the *thread* ends that started the server, and a test is a thread.
+#[derive(Debug)]
+pub(super) struct Watch {
+    shell: Child,
+}
+
+/// Each line replaces the list of processes; the end of input ends them.
+const SCRIPT: &str = r#"
+trap '' INT TERM HUP
+pids=
+while read -r line; do pids=$line; done
+for pid in $pids; do kill -9 "$pid" 2>/dev/null; done
+tries=0
+while [ -e "$1" ] && [ "$tries" -lt 50 ]; do
+    rm -rf -- "$1" 2>/dev/null
+    [ ! -e "$1" ] || sleep 0.1
+    tries=$((tries + 1))
+done
+"#;
+
+impl Watch {
+    pub(super) fn over(folder: &Path) -> io::Result<Self> {
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(SCRIPT).arg("membership-watch").arg(folder).process_group(0).current_dir("/");
+        let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        Ok(Self { shell })
+    }
+
+    /// These are to be ended, and no others.
+    pub(super) fn these(&mut self, pids: &[Pid]) -> io::Result<()> {
+        let line = pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        match self.shell.stdin.as_mut() {
+            Some(input) => writeln!(input, "{line}").and_then(|()| input.flush()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        // It removes what is left of the folder, and ends.
+        let _ = self.shell.wait();
+    }
+}

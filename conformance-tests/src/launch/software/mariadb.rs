@@ -1,0 +1,95 @@
+//! MariaDB.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::{Ground, LaunchError, Options, Software, file, finish, in_url, wire};
+
+/// The database that the address names.
+const DATABASE: &str = "membership";
+
+pub(super) struct MariaDb;
+
+impl Software for MariaDb {
+    fn create(&self, ground: &Ground) -> Result<(), LaunchError> {
+        let mut command = ground.command("mariadb-install-db")?;
+        let base = ground
+            .tree
+            .binary("mariadb-install-db")
+            .and_then(|path| path.ancestors().nth(2).map(std::path::Path::to_path_buf))
+            .unwrap_or_else(|| ground.tree.root.join("usr"));
+        command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
+        command.arg(format!("--basedir={}", base.display())).arg(format!("--datadir={}", ground.data().display()));
+        // Its files are written one table after the other; waiting for the disk each time takes seconds.
+        command.arg("--innodb-flush-log-at-trx-commit=0").arg("--innodb-flush-method=nosync");
+        finish(ground, command, "mariadb-install-db")
+    }
+
+    fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
+        // Run at every start, before the server accepts anybody; so it must change nothing the second time.
+        let first = ground.run().join("first.sql");
+        let mut sql = format!("CREATE DATABASE IF NOT EXISTS {DATABASE};\n");
+        if let Some(password) = &ground.options.password {
+            let quoted = password.replace('\\', "\\\\").replace('\'', "\\'");
+            for host in ["localhost", "127.0.0.1"] {
+                sql.push_str(&format!("CREATE USER IF NOT EXISTS root@'{host}';\nGRANT ALL ON *.* TO root@'{host}' WITH GRANT OPTION;\n"));
+                sql.push_str(&format!("ALTER USER root@'{host}' IDENTIFIED BY '{quoted}';\n"));
+            }
+        }
+        file(&first, &sql)?;
+        super::own(ground, &first)?;
+
+        let mut command = ground.command("mariadbd")?;
+        let run = ground.run();
+        command.arg("--no-defaults").arg(format!("--datadir={}", ground.data().display()));
+        command.arg(format!("--lc-messages-dir={}", messages(ground).display()));
+        command.arg(format!("--socket={}", run.join("socket").display())).arg(format!("--pid-file={}", run.join("pid").display()));
+        command.arg(format!("--init-file={}", first.display()));
+        command.args(["--bind-address=127.0.0.1", &format!("--port={}", ground.port), "--skip-name-resolve"]);
+        command.args(["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--character-set-server=utf8mb4"]);
+        if ground.options.durable {
+            command.args(["--innodb-flush-log-at-trx-commit=1"]);
+        } else {
+            command.args(["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]);
+        }
+        if ground.options.tls {
+            super::tls_arguments(ground, |certificate, key, ca| {
+                command.arg(format!("--ssl-cert={}", certificate.display()));
+                command.arg(format!("--ssl-key={}", key.display())).arg(format!("--ssl-ca={}", ca.display()));
+            });
+        }
+        command.args(ground.extra());
+        Ok(command)
+    }
+
+    fn ask(&self, ground: &Ground) -> io::Result<()> {
+        let address = SocketAddr::from(([127, 0, 0, 1], ground.port));
+        let encrypted = ground.extra().any(|argument| argument.starts_with("--require-secure-transport"));
+        wire::mysql(wire::tcp(address)?, ground.options.password.is_some() || encrypted)
+    }
+
+    fn refuses_root(&self) -> bool {
+        true
+    }
+
+    fn url(&self, address: SocketAddr, options: &Options) -> String {
+        match &options.password {
+            Some(password) => format!("mysql://root:{}@{address}/{DATABASE}", in_url(password)),
+            None => format!("mysql://root@{address}/{DATABASE}"),
+        }
+    }
+
+    fn usual_port(&self) -> u16 {
+        3306
+    }
+}
+
+/// Without this it looks where the package would have been installed, and starts with messages that have lost their text.
+fn messages(ground: &Ground) -> std::path::PathBuf {
+    ["usr/share/mysql", "usr/share/mariadb"]
+        .iter()
+        .map(|folder| ground.tree.root.join(folder))
+        .find(|folder| folder.is_dir())
+        .unwrap_or_else(|| ground.tree.root.join("usr/share/mysql"))
+}

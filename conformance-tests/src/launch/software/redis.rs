@@ -1,0 +1,69 @@
+//! Redis and Valkey.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::{Ground, LaunchError, Options, Software, in_url, wire};
+
+pub(super) struct Redis {
+    pub(super) program: &'static str,
+}
+
+impl Software for Redis {
+    fn create(&self, _: &Ground) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
+        let mut command = ground.command(self.program)?;
+        let (own, data, port) = (&ground.options, ground.data(), ground.port.to_string());
+        // A configuration file of the test comes first; then the arguments win over it.
+        let mut extra = ground.extra().peekable();
+        if let Some(file) = extra.next_if(|first| !first.starts_with('-')) {
+            command.arg(file);
+        }
+        command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--pidfile", "", "--save", ""]).arg("--dir").arg(&data);
+        if own.tls {
+            command.args(["--port", "0", "--tls-port", &port]);
+            command.arg("--unixsocket").arg(ground.run().join("socket"));
+            super::tls_arguments(ground, |certificate, key, ca| {
+                command.args(["--tls-auth-clients", "no", "--tls-replication", "yes", "--tls-cluster", "yes"]);
+                command.arg("--tls-cert-file").arg(certificate).arg("--tls-key-file").arg(key).arg("--tls-ca-cert-file").arg(ca);
+            });
+        } else {
+            command.args(["--port", &port]);
+        }
+        if own.durable {
+            command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+        } else {
+            command.args(["--appendonly", "no"]);
+        }
+        if let Some(password) = &own.password {
+            command.args(["--requirepass", password, "--masterauth", password]);
+        }
+        command.args(extra);
+        Ok(command)
+    }
+
+    fn ask(&self, ground: &Ground) -> io::Result<()> {
+        let password = ground.options.password.as_deref();
+        if ground.options.tls {
+            wire::redis(wire::unix(&ground.run().join("socket"))?, password)?;
+            return wire::tcp(SocketAddr::from(([127, 0, 0, 1], ground.port))).map(drop);
+        }
+        wire::redis(wire::tcp(SocketAddr::from(([127, 0, 0, 1], ground.port)))?, password)
+    }
+
+    fn url(&self, address: SocketAddr, options: &Options) -> String {
+        let scheme = if options.tls { "rediss" } else { "redis" };
+        match &options.password {
+            Some(password) => format!("{scheme}://:{}@{address}", in_url(password)),
+            None => format!("{scheme}://{address}"),
+        }
+    }
+
+    fn usual_port(&self) -> u16 {
+        6379
+    }
+}

@@ -1,0 +1,140 @@
+//! As much of each protocol as one question takes.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use super::ANSWER;
+
+/// A connection whose every read and write ends in time.
+pub(super) fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, ANSWER)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+pub(super) fn unix(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    Ok(stream)
+}
+
+pub(super) fn wrong(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+/// Redis: PING, after AUTH if there is a password.
+pub(super) fn redis(mut stream: impl Read + Write, password: Option<&str>) -> io::Result<()> {
+    fn call(stream: &mut (impl Read + Write), words: &[&str]) -> io::Result<String> {
+        let mut request = format!("*{}\r\n", words.len());
+        for word in words {
+            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+        }
+        stream.write_all(request.as_bytes())?;
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\r\n") {
+            stream.read_exact(&mut byte)?;
+            line.extend(byte);
+        }
+        Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
+    }
+    if let Some(password) = password {
+        let answer = call(&mut stream, &["AUTH", password])?;
+        if answer != "+OK" {
+            return Err(wrong(answer));
+        }
+    }
+    match call(&mut stream, &["PING"])? {
+        answer if answer == "+PONG" => Ok(()),
+        answer => Err(wrong(answer)),
+    }
+}
+
+/// PostgreSQL: logs in and asks for 1. `server_may_ask` allows that it asks for a password instead, which only a serving server does.
+pub(super) fn postgres(mut stream: impl Read + Write, server_may_ask: bool) -> io::Result<()> {
+    const VERSION_3: u32 = 3 << 16;
+    let mut start = VERSION_3.to_be_bytes().to_vec();
+    start.extend_from_slice(b"user\0postgres\0database\0postgres\0\0");
+    stream.write_all(&(u32::try_from(start.len() + 4).unwrap_or(0)).to_be_bytes())?;
+    stream.write_all(&start)?;
+    let mut asked = false;
+    loop {
+        let mut head = [0; 5];
+        stream.read_exact(&mut head)?;
+        let [kind, length @ ..] = head;
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(0).saturating_sub(4);
+        let mut body = vec![0; length.min(1 << 20)];
+        stream.read_exact(&mut body)?;
+        match kind {
+            b'R' if body.starts_with(&[0, 0, 0, 0]) => {}
+            b'R' if server_may_ask => return Ok(()),
+            b'R' => return Err(wrong("it asks for a password")),
+            b'E' => return Err(wrong(String::from_utf8_lossy(&body).replace('\0', " "))),
+            b'Z' if asked => return Ok(()),
+            b'Z' => {
+                stream.write_all(b"Q\0\0\0\x0dSELECT 1\0")?;
+                asked = true;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// MariaDB, MySQL: logs in as root without a password and asks for 1. `server_may_refuse` allows that it wants one, which only a serving
+/// server does.
+pub(super) fn mysql(mut stream: impl Read + Write, server_may_refuse: bool) -> io::Result<()> {
+    let greeting = packet(&mut stream)?;
+    if greeting.first() != Some(&10) {
+        return Err(wrong(said(&greeting)));
+    }
+    // Protocol 4.1, secure connection, plugin authentication.
+    const CAPABILITIES: u32 = 0x200 | 0x8000 | 0x8_0000;
+    const UTF8: u8 = 45;
+    let mut login = CAPABILITIES.to_le_bytes().to_vec();
+    login.extend((1_u32 << 24).to_le_bytes());
+    login.push(UTF8);
+    login.extend([0; 23]);
+    login.extend_from_slice(b"root\0\0mysql_native_password\0");
+    send(&mut stream, 1, &login)?;
+    for sequence in [3, 5] {
+        let answer = packet(&mut stream)?;
+        match answer.first() {
+            Some(0) => break,
+            // Another way to log in: with nothing, as before.
+            Some(0xfe) => send(&mut stream, sequence, &[])?,
+            Some(0xff) if server_may_refuse => return Ok(()),
+            _ => return Err(wrong(said(&answer))),
+        }
+    }
+    send(&mut stream, 0, b"\x03SELECT 1")?;
+    match packet(&mut stream)? {
+        answer if answer.first() == Some(&0xff) => Err(wrong(said(&answer))),
+        _ => Ok(()),
+    }
+}
+
+fn packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head)?;
+    let [a, b, c, _] = head;
+    let mut body = vec![0; usize::try_from(u32::from_le_bytes([a, b, c, 0])).unwrap_or(0)];
+    stream.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn send(stream: &mut impl Write, sequence: u8, body: &[u8]) -> io::Result<()> {
+    let [a, b, c, _] = u32::try_from(body.len()).unwrap_or(0).to_le_bytes();
+    stream.write_all(&[a, b, c, sequence])?;
+    stream.write_all(body)
+}
+
+/// An error packet as text.
+fn said(packet: &[u8]) -> String {
+    let text: String = packet.iter().skip(3).map(|&byte| char::from(byte)).filter(|c| !c.is_control()).collect();
+    if text.is_empty() { "an answer that is not of the protocol".to_owned() } else { text }
+}
