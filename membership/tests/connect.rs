@@ -45,14 +45,9 @@ async fn sqlite_opens_a_file() {
 
 #[tokio::test]
 async fn a_reserved_scheme_is_not_promised() {
-    for scheme in ["postgres", "mysql", "redis", "rediss", "redis+sentinel", "redis+cluster", "zk", "mongodb"].into_iter().chain([
-        "cassandra",
-        "consul",
-        "consul+https",
-        "etcd",
-        "dynamodb",
-        "azure-table",
-    ]) {
+    for scheme in
+        ["postgres", "mysql", "zk", "mongodb"].into_iter().chain(["cassandra", "consul", "consul+https", "etcd", "dynamodb", "azure-table"])
+    {
         let error = error(&format!("{scheme}://u:hunter2@host/db")).await;
         assert!(error.contains(&format!("no provider for `{scheme}:` in this version")), "{error}");
         assert!(!error.contains("hunter2") && !error.contains("host"), "{error}");
@@ -75,6 +70,26 @@ async fn a_scheme_whose_feature_is_off_names_the_feature() {
     // Without its factory a scheme looks exactly as with its feature off.
     let error = Connectors::empty().connect("sqlite:hunter2", blue()).await.unwrap_err().to_string();
     assert!(error.contains("cargo add silo-membership --features sqlite") && !error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn the_schemes_of_redis_belong_to_one_feature() {
+    for scheme in ["redis", "rediss", "redis+sentinel", "redis+cluster"] {
+        let error = Connectors::empty().connect(&format!("{scheme}://u:hunter2@host"), blue()).await.unwrap_err().to_string();
+        assert!(error.contains("--features redis") && !error.contains("hunter2") && !error.contains("host"), "{error}");
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn redis_is_asked_and_says_what_is_wrong() {
+    // Nobody listens on port 1.
+    for url in ["redis://u:hunter2@127.0.0.1:1", "redis+sentinel://:hunter2@127.0.0.1:1/main", "redis+cluster://:hunter2@127.0.0.1:1"] {
+        let error = error(url).await;
+        assert!(error.contains("127.0.0.1:1") && error.contains("unavailable") && !error.contains("hunter2"), "{error}");
+    }
+    let error = error("redis://u:hunter2@127.0.0.1:1?colour=red").await;
+    assert!(error.contains("`colour` is no option") && !error.contains("hunter2"), "{error}");
 }
 
 #[tokio::test]

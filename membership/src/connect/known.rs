@@ -12,6 +12,10 @@ const fn provided(scheme: &'static str) -> Known {
     Known { scheme, feature: scheme, provided: true }
 }
 
+const fn provided_by(scheme: &'static str, feature: &'static str) -> Known {
+    Known { scheme, feature, provided: true }
+}
+
 const fn planned(scheme: &'static str, feature: &'static str) -> Known {
     Known { scheme, feature, provided: false }
 }
@@ -21,10 +25,10 @@ pub(super) const KNOWN: &[Known] = &[
     provided("sqlite"),
     planned("postgres", "postgres"),
     planned("mysql", "mysql"),
-    planned("redis", "redis"),
-    planned("rediss", "redis"),
-    planned("redis+sentinel", "redis"),
-    planned("redis+cluster", "redis"),
+    provided("redis"),
+    provided_by("rediss", "redis"),
+    provided_by("redis+sentinel", "redis"),
+    provided_by("redis+cluster", "redis"),
     planned("zk", "zk"),
     planned("mongodb", "mongodb"),
     planned("cassandra", "cassandra"),

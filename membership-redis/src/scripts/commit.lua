@@ -1,0 +1,71 @@
+-- All changes of a commit and the next version, or nothing and the table as it is. Clauses T1 to T5, T8, T16.
+-- What is looked at is looked at before the first write, because a script that fails half-way stays half done.
+-- KEYS  version, rows, heartbeats
+-- ARGV  1 our layout; 2 3 4 the expected table id, version and commit; 5 the next version; 6 the commit's id; 7 the field of its record;
+--       8 its record; 9 how many rows it adds; 10 how many rows fit; 11 settings, or ''; 12 '=' and the core's cell, or '';
+--       13 the channel of hints; 14 '1': replicas are asked to confirm; 15 16 17 how many inserts, updates, removes; then
+--       key and body of each insert and each update, and the key of each remove
+local v = redis.call('HMGET', KEYS[1], 'table_id', 'version', 'commit', 'deleting', 'min_layout', 'row_count', 'layout', ARGV[7])
+local ours = v[1] == ARGV[2] and not v[4] and (tonumber(v[5]) or 1e300) <= tonumber(ARGV[1])
+if ours and v[8] == ARGV[8] and (tonumber(v[2]) or 0) >= tonumber(ARGV[5]) then
+  -- It was sent before, and happened. Written once more where replicas are asked: they confirm what this connection wrote last.
+  if ARGV[14] == '1' then
+    redis.call('HSET', KEYS[1], ARGV[7], ARGV[8])
+  end
+  return 2
+end
+local count = tonumber(v[6]) or 1e300
+local fits = ours and v[2] == ARGV[3] and v[3] == ARGV[4] and redis.call('HLEN', KEYS[2]) >= count
+local inserts, updates, removes = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
+local first_update = 18 + 2 * inserts
+local first_remove = first_update + 2 * updates
+local last_remove = first_remove + removes - 1
+if fits then
+  for i = 18, first_update - 1, 2 do
+    fits = fits and redis.call('HEXISTS', KEYS[2], ARGV[i]) == 0
+  end
+  for i = first_update, first_remove - 1, 2 do
+    fits = fits and redis.call('HEXISTS', KEYS[2], ARGV[i]) == 1
+  end
+  for i = first_remove, last_remove do
+    fits = fits and redis.call('HEXISTS', KEYS[2], ARGV[i]) == 1
+  end
+end
+if not fits then
+  return {0, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
+end
+local adds = tonumber(ARGV[9])
+if adds > 0 and count + adds > tonumber(ARGV[10]) then
+  return 3
+end
+-- Here nothing can fail any more but for want of a permission or of memory, and then it fails at the first write.
+for i = first_remove, last_remove do
+  redis.call('HDEL', KEYS[3], ARGV[i])
+end
+local set = {'version', ARGV[5], 'commit', ARGV[6], ARGV[7], ARGV[8]}
+if adds ~= 0 then
+  set[#set + 1] = 'row_count'
+  set[#set + 1] = string.format('%d', math.max(0, count + adds))
+end
+if ARGV[11] ~= '' then
+  set[#set + 1] = 'settings'
+  set[#set + 1] = ARGV[11]
+end
+if ARGV[12] ~= '' then
+  set[#set + 1] = 'core'
+  set[#set + 1] = string.sub(ARGV[12], 2)
+end
+if (tonumber(v[7]) or 0) < tonumber(ARGV[1]) then
+  set[#set + 1] = 'layout'
+  set[#set + 1] = ARGV[1]
+end
+redis.call('HSET', KEYS[1], unpack(set))
+for i = first_remove, last_remove do
+  redis.call('HDEL', KEYS[2], ARGV[i])
+end
+for i = 18, first_remove - 1, 2 do
+  redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
+end
+-- A hint may be lost; a user who may not publish commits all the same.
+redis.pcall('PUBLISH', ARGV[13], ARGV[5])
+return 1

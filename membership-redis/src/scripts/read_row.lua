@@ -1,0 +1,21 @@
+-- One row with its heartbeat and the version. Clauses T6, T12, T16.
+-- KEYS  version, rows, heartbeats
+-- ARGV  1 our layout; 2 3 4 the known table id, version and commit, or ''; 5 the row's key
+-- Only a master takes a write, also one that changes nothing: a replica must not answer.
+local master = redis.pcall('HDEL', KEYS[1], '')
+if type(master) == 'table' and master.err and not string.find(master.err, 'MISCONF', 1, true) and not string.find(master.err, 'NOREPLICAS', 1, true) then
+  return master
+end
+local v = redis.call('HMGET', KEYS[1], 'table_id', 'version', 'commit', 'deleting', 'min_layout', 'row_count')
+local rows = redis.call('HLEN', KEYS[2])
+local row, beat = redis.call('HGET', KEYS[2], ARGV[5]), redis.call('HGET', KEYS[3], ARGV[5])
+if ARGV[2] ~= '' and v[1] == ARGV[2] and v[2] == ARGV[3] and v[3] == ARGV[4] and not v[4]
+  and (tonumber(v[5]) or 1e300) <= tonumber(ARGV[1]) and rows >= (tonumber(v[6]) or 1e300) then
+  return {1, row, beat}
+end
+local version = redis.call('HGETALL', KEYS[1])
+local orphan = false
+if #version == 0 and rows > 0 then
+  orphan = redis.call('HRANDFIELD', KEYS[2])
+end
+return {0, version, rows, orphan, row, beat}
