@@ -99,5 +99,6 @@ pub use table::{
     TableLimits, Yardstick, check_snapshot, check_token,
 };
 pub use table::{CleanupPolicy, MemoryState, MemoryStore, MemoryTable, TableExt};
+pub use table::{Decision, usable_version_row};
 pub use table::{DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision, Stored};
 pub use view::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};

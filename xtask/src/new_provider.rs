@@ -23,15 +23,12 @@ pub struct NewProvider {
 }
 
 /// The three shapes of a provider.
-#[allow(dead_code, reason = "two of them have no template yet")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Shape {
     /// Compare-and-swap of one document.
     Document,
     /// Transactions over rows.
-    #[value(skip)]
     Rows,
-    #[value(skip)]
     /// One batch of writes, applied whole if its conditions hold.
     Batch,
 }

@@ -7,6 +7,7 @@ mod error;
 mod ext;
 mod limits;
 mod memory;
+mod rules;
 mod shared;
 mod state;
 mod yardstick;
@@ -18,6 +19,7 @@ pub use error::{NextStep, Operation, TableError, TableErrorKind};
 pub use ext::{CleanupPolicy, TableExt};
 pub use limits::{Durability, Guarantees, Recency, TableLimits};
 pub use memory::{MemoryState, MemoryStore, MemoryTable};
+pub use rules::{Decision, usable_version_row};
 pub use yardstick::Yardstick;
 
 use std::fmt;

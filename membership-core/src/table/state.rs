@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::rules::kind_of;
 use super::{
     CommitOutcome, CommitRequest, Conflict, InitializeRequest, Judgement, Operation, RowChange, TableError, TableErrorKind, TableLimits,
     check_token,
@@ -128,14 +129,5 @@ impl TableState {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// The kind of error that an unreadable version row is.
-pub(super) fn kind_of(why: &VersionRowError) -> TableErrorKind {
-    match why {
-        VersionRowError::Foreign(_) => TableErrorKind::ForeignTable,
-        VersionRowError::NewerLayout { .. } => TableErrorKind::NewerLayout,
-        VersionRowError::Damaged(_) => TableErrorKind::Damaged,
     }
 }

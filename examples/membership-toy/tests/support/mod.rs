@@ -29,10 +29,6 @@ impl Toy {
     pub async fn start() -> Self {
         Self { server: Server::start(SECRET).await }
     }
-
-    fn config(&self) -> Result<ToyConfig, TableError> {
-        ToyConfig::from_url(&self.server.url())
-    }
 }
 
 #[async_trait]
@@ -61,7 +57,8 @@ impl Backend for Toy {
 
     /// With this, damage, wipes and backups are staged already.
     async fn documents(&self, cluster: &ClusterName) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
-        Ok(Some(Box::new(ToyDocuments::new(&self.config()?, cluster))))
+        let config = ToyConfig::from_url(&self.server.url())?;
+        Ok(Some(Box::new(ToyDocuments::new(&config, cluster))))
     }
 
     async fn restart(&self) -> Result<(), Stop> {

@@ -97,7 +97,7 @@ impl<D: DocumentStore> DocumentTable<D> {
             }
             (Stored::None, _) => Loaded { revision: None, state: Arc::default() },
             (Stored::Document { revision, text }, _) => {
-                let state = text::decode(&text).map_err(|why| self.fail(super::state::kind_of(&why), during, why.to_string()))?;
+                let state = text::decode(&text).map_err(|why| self.fail(super::rules::kind_of(&why), during, why.to_string()))?;
                 Loaded { revision: Some(revision), state: Arc::new(state) }
             }
         };

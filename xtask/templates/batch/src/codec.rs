@@ -1,0 +1,99 @@
+//! How a cluster is stored in {{Title}}: everything that is written for this store is here.
+//!
+//! To be written: one function after the other, each as its comment says. `table.rs` calls them and is complete.
+#![allow(dead_code, clippy::unused_async, reason = "until the first functions are written")]
+
+use std::time::Duration;
+
+use membership_core::{ClusterName, Heartbeat, Heartbeats, RowChange, TableError, TableLimits};
+
+use crate::error::not_written;
+use crate::{{Title}}Config;
+
+/// How much fits. `rows_per_commit` is one less than the operations that the store takes in one batch: the version row is one of them.
+pub(crate) const LIMITS: TableLimits = TableLimits { rows_per_commit: 99, bytes_per_row: 1 << 16, bytes_per_commit: 3 << 20, rows: 5_000 };
+
+/// Names one stored state of the version row, as the store does (an ETag, a revision, a version): never the same again.
+pub(crate) type Tag = Vec<u8>;
+
+/// A cluster as of one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Stored {
+    /// The version row's tag and text; none where there is none.
+    pub(crate) version_row: Option<(Tag, String)>,
+    /// Key and text of every row.
+    pub(crate) rows: Vec<(String, String)>,
+    /// Every heartbeat and the cluster's own cell where they were asked for; those without a row may be among them.
+    pub(crate) heartbeats: Heartbeats,
+}
+
+/// One row as of one moment.
+#[derive(Debug, Default)]
+pub(crate) struct StoredRow {
+    /// The version row's tag and text; none where there is none.
+    pub(crate) version_row: Option<(Tag, String)>,
+    /// The row's text.
+    pub(crate) row: Option<String>,
+    /// Its heartbeat.
+    pub(crate) heartbeat: Option<Heartbeat>,
+}
+
+/// What a batch came to.
+#[derive(Debug)]
+pub(crate) enum Batch {
+    /// It happened, whole; the version row has this tag now.
+    Applied(Tag),
+    /// A condition did not hold, and nothing happened.
+    Refused,
+}
+
+/// One cluster's place in {{Title}}.
+pub(crate) struct Store {
+    /// The prefix or partition of this cluster: safe characters only, and no cluster's key is a prefix of another one's.
+    cluster: String,
+    timeout: Duration,
+}
+
+impl Store {
+    /// Connects. Nothing is written.
+    pub(crate) async fn open(config: &{{Title}}Config, cluster: &ClusterName) -> Result<Self, TableError> {
+        Ok(Self { cluster: cluster.store_key(), timeout: config.timeout })
+    }
+
+    /// Makes the table, container or bucket where it is missing; many may do so at once.
+    pub(crate) async fn prepare(&self) -> Result<(), TableError> {
+        Err(not_written("prepare"))
+    }
+
+    /// The cluster, rows and version row as of one moment. Where that takes several requests, see "Pages tear" in the guide. With
+    /// `barrier` it is the newest moment, whatever the store's usual reads are.
+    pub(crate) async fn read(&self, _heartbeats: bool, _barrier: bool) -> Result<Stored, TableError> {
+        Err(not_written("read"))
+    }
+
+    /// The version row and one row, as of one moment.
+    pub(crate) async fn read_row(&self, _key: &str) -> Result<StoredRow, TableError> {
+        Err(not_written("read_row"))
+    }
+
+    /// Writes the version row's new text (none: removes it) and all changes, or nothing. The conditions: the version row has the tag
+    /// `base` (none: there is no version row), an inserted row is not there, an updated or removed row is.
+    pub(crate) async fn batch(&self, _base: Option<&Tag>, _version_row: Option<&str>, _changes: &[RowChange]) -> Result<Batch, TableError> {
+        Err(not_written("batch"))
+    }
+
+    /// Overwrites one heartbeat, and no row's tag. One request, without a condition.
+    pub(crate) async fn put_heartbeat(&self, _key: &str, _heartbeat: &Heartbeat) -> Result<(), TableError> {
+        Err(not_written("put_heartbeat"))
+    }
+
+    /// Overwrites the cluster's own cell.
+    pub(crate) async fn put_cluster_cell(&self, _text: &str) -> Result<(), TableError> {
+        Err(not_written("put_cluster_cell"))
+    }
+
+    /// Removes the heartbeats of these silos, or all of them and the cluster's own cell; what is not there is removed already.
+    pub(crate) async fn remove_heartbeats(&self, _keys: Option<&[String]>) -> Result<(), TableError> {
+        Err(not_written("remove_heartbeats"))
+    }
+}

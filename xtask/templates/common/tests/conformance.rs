@@ -1,5 +1,5 @@
 //! The suite that every provider runs; and the process that it kills.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 

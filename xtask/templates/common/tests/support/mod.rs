@@ -29,10 +29,6 @@ impl {{Title}} {
     pub async fn start() -> Self {
         Self { server: Server::start(SECRET).await }
     }
-
-    fn config(&self) -> Result<{{Title}}Config, TableError> {
-        {{Title}}Config::from_url(&self.server.url())
-    }
 }
 
 #[async_trait]

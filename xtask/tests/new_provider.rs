@@ -1,0 +1,71 @@
+//! What `cargo xtask new-provider` makes compiles, fails with a clear message, and, filled with a store in memory, passes the suite.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+fn new_provider(into: &Path, name: &str, shape: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args(["new-provider", name, "--shape", shape, "--into"]).arg(into).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Writes the functions that a template leaves to its author, over a store in memory.
+fn fill(crate_folder: &Path, scheme: &str, file: &str) {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    fs::copy(fixtures.join("state.rs"), crate_folder.join("src/state.rs")).unwrap();
+    fs::copy(fixtures.join(file), crate_folder.join("src").join(file)).unwrap();
+    let lib = fs::read_to_string(crate_folder.join("src/lib.rs")).unwrap();
+    fs::write(crate_folder.join("src/lib.rs"), lib.replace("\nmod config;", "\nmod config;\n#[doc(hidden)]\npub mod state;")).unwrap();
+    let suite = fs::read_to_string(fixtures.join("conformance.rs")).unwrap();
+    let suite = suite.replace("PROVIDER", &scheme.replace('-', "_")).replace("SCHEME", scheme);
+    fs::write(crate_folder.join("tests/conformance.rs"), suite).unwrap();
+}
+
+#[test]
+fn every_shape_compiles_and_two_pass_the_suite_once_they_are_filled() {
+    let place = tempfile::tempdir().unwrap();
+    let (root, place) = (root(), place.path());
+    for (name, shape) in [
+        ("plain-document", "document"),
+        ("plain-rows", "rows"),
+        ("plain-batch", "batch"),
+        ("filled-rows", "rows"),
+        ("filled-batch", "batch"),
+    ] {
+        let made = new_provider(place, name, shape);
+        assert!(made.status.success(), "{}", text(&made));
+        let again = new_provider(place, name, shape);
+        assert!(!again.status.success() && text(&again).contains("is there already"), "{}", text(&again));
+    }
+    fill(&place.join("membership-filled-rows"), "filled-rows", "schema.rs");
+    fill(&place.join("membership-filled-batch"), "filled-batch", "codec.rs");
+
+    // Of one workspace, with this one's lock file and profiles, so that what is built already is used.
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let profiles = &manifest[manifest.find("\n[profile.").unwrap()..];
+    fs::write(place.join("Cargo.toml"), format!("[workspace]\nresolver = \"3\"\nmembers = [\"membership-*\"]\n{profiles}")).unwrap();
+    fs::copy(root.join("Cargo.lock"), place.join("Cargo.lock")).unwrap();
+    let cargo = |arguments: &[&str]| {
+        let mut cargo = Command::new(env!("CARGO"));
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        cargo.current_dir(place).env("CARGO_TARGET_DIR", target).args(arguments).output().unwrap()
+    };
+    let checked = cargo(&["test", "--offline", "--workspace", "--no-run"]);
+    assert!(checked.status.success(), "{}", text(&checked));
+    assert!(!text(&checked).contains("warning:"), "{}", text(&checked));
+    for package in ["membership-filled-rows", "membership-filled-batch"] {
+        let passed = cargo(&["test", "--offline", "-p", package, "--test", "conformance"]);
+        assert!(passed.status.success(), "{}", text(&passed));
+    }
+    let unwritten = cargo(&["test", "--offline", "-p", "membership-plain-document", "--test", "conformance"]);
+    assert!(!unwritten.status.success() && text(&unwritten).contains("`prepare` is not written yet"), "{}", text(&unwritten));
+}
