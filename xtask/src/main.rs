@@ -1,6 +1,13 @@
 //! What is done to this workspace: `cargo xtask --help`. One file per command.
 
+mod backends;
+// The installer is the launcher's own, taken in by file: depending on the suite would mean to compile it before anything else is done.
+#[path = "../../conformance-tests/src/launch/install/mod.rs"]
+mod install;
+#[path = "../../conformance-tests/src/launch/kind.rs"]
+mod kind;
 mod new_provider;
+mod test;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,7 +19,10 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Xtask {
+    Backends(backends::Backends),
     NewProvider(new_provider::NewProvider),
+    Soak(test::Soak),
+    Test(test::Test),
 }
 
 /// Why a command did not do what it is for, in one message that says what to do.
@@ -43,9 +53,17 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+#[allow(clippy::print_stdout, reason = "what the commands answer")]
+fn say(text: &str) {
+    println!("{text}");
+}
+
 #[allow(clippy::print_stderr, reason = "what the command answers")]
 fn main() -> ExitCode {
     let done = match Xtask::parse() {
+        Xtask::Backends(command) => command.run(&root()),
+        Xtask::Soak(command) => command.run(&root()),
+        Xtask::Test(command) => command.run(&root()),
         Xtask::NewProvider(command) => command.run(&root()),
     };
     match done {

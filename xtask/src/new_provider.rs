@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Failure;
+use crate::{Failure, say};
 
 /// Makes a crate for a new provider: `membership-NAME`, which compiles at once, and whose suite says what is to be written.
 #[derive(clap::Args)]
@@ -227,11 +227,6 @@ Next:
             .replace("{{core}}", &from("membership-core"))
             .replace("{{suite}}", &from("conformance-tests")))
     }
-}
-
-#[allow(clippy::print_stdout, reason = "what the command answers")]
-fn say(text: &str) {
-    println!("{text}");
 }
 
 #[cfg(test)]

@@ -38,6 +38,9 @@ pub(super) struct Local {
 impl Local {
     /// Installs what is missing, makes an empty server, starts it, and returns when it answers.
     pub(super) fn start(kind: Kind, options: Options) -> Result<Self, LaunchError> {
+        if options.tls && !software::of(kind).offers_tls() {
+            return Err(LaunchError::Unsupported { kind, how: super::How::Local, what: "TLS" });
+        }
         let tree = install::install(&install::home(), kind, &super::say).map_err(|error| LaunchError::Install(error.to_string()))?;
         let folder = tempfile::Builder::new()
             .prefix(&format!("membership-{kind}-"))

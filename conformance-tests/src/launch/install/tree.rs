@@ -61,6 +61,7 @@ impl Tree {
 
     /// The same tree elsewhere, after somebody copied it.
     #[must_use]
+    #[allow(dead_code, reason = "for the launcher; who only installs needs it not")]
     pub fn moved(&self, root: &Path) -> Self {
         let at = |folder: &PathBuf| folder.strip_prefix(&self.root).map_or_else(|_| folder.clone(), |rest| root.join(rest));
         Self {

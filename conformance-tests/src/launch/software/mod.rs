@@ -96,6 +96,10 @@ pub(super) trait Software: Send + Sync {
     fn refuses_root(&self) -> bool {
         false
     }
+    /// Whether the installed server was built with TLS.
+    fn offers_tls(&self) -> bool {
+        true
+    }
     /// The address as its provider takes it.
     fn url(&self, address: std::net::SocketAddr, options: &Options) -> String;
     /// Where it listens when nobody says otherwise.
@@ -104,8 +108,8 @@ pub(super) trait Software: Send + Sync {
 
 pub(super) fn of(kind: Kind) -> &'static dyn Software {
     match kind {
-        Kind::Redis => &redis::Redis { program: "redis-server" },
-        Kind::Valkey => &redis::Redis { program: "valkey-server" },
+        Kind::Redis => &redis::Redis { program: "redis-server", offers_tls: true },
+        Kind::Valkey => &redis::Redis { program: "valkey-server", offers_tls: false },
         Kind::Postgres => &postgres::Postgres,
         Kind::MariaDb => &mariadb::MariaDb,
     }

@@ -8,6 +8,8 @@ use super::{Ground, LaunchError, Options, Software, in_url, wire};
 
 pub(super) struct Redis {
     pub(super) program: &'static str,
+    /// The Valkey of the Python package is built without.
+    pub(super) offers_tls: bool,
 }
 
 impl Software for Redis {
@@ -53,6 +55,10 @@ impl Software for Redis {
             return wire::tcp(SocketAddr::from(([127, 0, 0, 1], ground.port))).map(drop);
         }
         wire::redis(wire::tcp(SocketAddr::from(([127, 0, 0, 1], ground.port)))?, password)
+    }
+
+    fn offers_tls(&self) -> bool {
+        self.offers_tls
     }
 
     fn url(&self, address: SocketAddr, options: &Options) -> String {

@@ -1,0 +1,137 @@
+//! `cargo xtask test`: every test, against real servers; `cargo xtask soak`: the same for long.
+
+mod build;
+mod providers;
+mod share;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use crate::{Failure, backends, say};
+use build::{Plan, cargo};
+use providers::{PROVIDERS, Provider};
+use share::{LIMIT, Manner, Outcome};
+
+/// Runs all tests, those against real servers included; installs the servers that are missing.
+#[derive(clap::Args)]
+pub struct Test {
+    /// Only the tests of these stores: memory, sqlite, redis, valkey, postgres, mariadb (or mysql). Several, or separated by commas.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = providers::named)]
+    only: Vec<&'static Provider>,
+    /// Servers as containers, by a Docker engine, and not as processes of this machine.
+    #[arg(long)]
+    containers: bool,
+}
+
+/// Runs the long tests: hours. For before something is called finished.
+#[derive(clap::Args)]
+pub struct Soak {
+    /// Only the tests of these stores.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = providers::named)]
+    only: Vec<&'static Provider>,
+    /// Servers as containers.
+    #[arg(long)]
+    containers: bool,
+    /// The seeds of the simulated clusters.
+    #[arg(long, value_name = "FROM..TO", default_value = "1000..1600")]
+    seeds: String,
+}
+
+impl Test {
+    /// Runs them; an error if any share went wrong.
+    pub fn run(&self, root: &Path) -> Result<(), Failure> {
+        let manner = Manner { limit: Some(LIMIT), ignored_too: false, environment: environment(self.containers) };
+        let mut outcomes = Vec::new();
+        if self.only.is_empty() {
+            let mut command = Command::new(cargo());
+            command.args(["test", "--locked"]).current_dir(root);
+            heading("cargo test: what needs no server");
+            // No limit: it compiles, too.
+            let unlimited = Manner { limit: None, ..manner.clone() };
+            outcomes.push(unlimited.whole("cargo test", command)?);
+        }
+        shares(root, &self.only, self.containers, &manner, &mut outcomes)?;
+        summary(&outcomes)
+    }
+}
+
+impl Soak {
+    /// Runs them; an error if any share went wrong.
+    pub fn run(&self, root: &Path) -> Result<(), Failure> {
+        let mut environment = environment(self.containers);
+        environment.push(("MEMBERSHIP_CONFORMANCE_EFFORT", "soak".to_owned()));
+        let manner = Manner { limit: None, ignored_too: true, environment };
+        let mut outcomes = Vec::new();
+        if self.only.is_empty() {
+            heading(&format!("simulated clusters, seeds {}", self.seeds));
+            let mut command = Command::new(cargo());
+            command.args(["test", "--locked", "-p", "membership-core", "--features", "testing", "--test", "campaign"]);
+            command.env("MEMBERSHIP_SEEDS", &self.seeds).current_dir(root);
+            outcomes.push(manner.whole("campaign", command)?);
+        }
+        let everything: Vec<&Provider> = PROVIDERS.iter().collect();
+        let asked = if self.only.is_empty() { &everything } else { &self.only };
+        shares(root, asked, self.containers, &manner, &mut outcomes)?;
+        summary(&outcomes)
+    }
+}
+
+fn environment(containers: bool) -> Vec<(&'static str, String)> {
+    // Asked for: then no engine is an error, and not a reason for another way.
+    if containers { vec![("MEMBERSHIP_TEST_CONTAINERS", "always".to_owned())] } else { Vec::new() }
+}
+
+/// Installs the servers, builds once, and runs each share; what fails does not keep the others.
+fn shares(root: &Path, only: &[&'static Provider], containers: bool, manner: &Manner, outcomes: &mut Vec<Outcome>) -> Result<(), Failure> {
+    let chosen: Vec<&Provider> = match only {
+        [] => PROVIDERS.iter().filter(|line| !line.by_default).collect(),
+        only => PROVIDERS.iter().filter(|line| only.iter().any(|one| one.name == line.name)).collect(),
+    };
+    if !containers {
+        let kinds: Vec<_> = chosen
+            .iter()
+            .filter_map(|line| line.server)
+            .filter(|kind| kind.url_variables().iter().all(|name| std::env::var_os(name).is_none()))
+            .collect();
+        // The shares that need it will say that it is missing.
+        if let Err(failure) = backends::ready(&kinds) {
+            say(&format!("error: {failure}"));
+        }
+    }
+    heading("building the tests that need servers");
+    let began = Instant::now();
+    let plan = Plan::new(root, containers)?;
+    let programs = plan.build(root)?;
+    say(&format!("built in {} s", began.elapsed().as_secs()));
+    for line in chosen {
+        heading(line.name);
+        outcomes.push(manner.share(line, &programs)?);
+    }
+    if only.is_empty() {
+        heading("the examples in the documentation");
+        let mut command = plan.command(root);
+        command.arg("--doc");
+        let unlimited = Manner { limit: None, ..manner.clone() };
+        outcomes.push(unlimited.whole("doc tests", command)?);
+    }
+    Ok(())
+}
+
+fn heading(text: &str) {
+    say(&format!("\n=== {text}"));
+}
+
+fn summary(outcomes: &[Outcome]) -> Result<(), Failure> {
+    heading("summary");
+    for outcome in outcomes {
+        let tests = if outcome.tests == 0 { String::new() } else { format!("{} tests", outcome.tests) };
+        let verdict = if outcome.wrong.is_empty() { "passed" } else { "FAILED" };
+        say(&format!("{:<12} {tests:>10} {:>6} s  {verdict}", outcome.name, outcome.took.as_secs()));
+        for line in &outcome.wrong {
+            say(&format!("             {line}"));
+        }
+    }
+    let failed: Vec<&str> = outcomes.iter().filter(|outcome| !outcome.wrong.is_empty()).map(|outcome| outcome.name.as_str()).collect();
+    if failed.is_empty() { Ok(()) } else { Err(Failure::new(format!("not everything passed: {}", failed.join(", ")))) }
+}

@@ -1,0 +1,102 @@
+//! Which tests belong to which store: one line per store, and the only place to add one.
+
+use crate::kind::Kind;
+
+/// A store's share of all tests.
+pub struct Provider {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Other names of it. A test belongs to the store that its target or its path names in one of these ways.
+    pub also: &'static [&'static str],
+    /// The package with its tests. Those that name no store belong to the first line of the package.
+    pub package: &'static str,
+    /// Features of the package.
+    pub features: &'static [&'static str],
+    /// The server it needs.
+    pub server: Option<Kind>,
+    /// Whether a plain `cargo test` has run its tests already.
+    pub by_default: bool,
+}
+
+/// The line of a store in a network.
+const fn store(
+    name: &'static str,
+    also: &'static [&'static str],
+    package: &'static str,
+    feature: &'static [&'static str],
+    server: Kind,
+) -> Provider {
+    Provider { name, also, package, features: feature, server: Some(server), by_default: false }
+}
+
+/// The line of what needs no server.
+const fn plain(name: &'static str, package: &'static str, features: &'static [&'static str], by_default: bool) -> Provider {
+    Provider { name, also: &[], package, features, server: None, by_default }
+}
+
+/// All of them.
+pub const PROVIDERS: &[Provider] = &[
+    plain("memory", "conformance-tests", &[], true),
+    plain("sqlite", "membership-sql", &["sqlite"], true),
+    store("redis", &[], "membership-redis", &[], Kind::Redis),
+    store("valkey", &[], "membership-redis", &[], Kind::Valkey),
+    store("postgres", &[], "membership-sql", &["postgres"], Kind::Postgres),
+    store("mariadb", &["mysql"], "membership-sql", &["mysql"], Kind::MariaDb),
+    // What is no store: the launcher of the servers, the example of a provider, and this program.
+    Provider { also: &["launch"], ..plain("launcher", "conformance-tests", &["launch-tls"], false) },
+    plain("toy", "membership-toy", &[], false),
+    plain("toy-store", "toy-store", &[], false),
+    plain("xtask", "xtask", &[], false),
+];
+
+/// Where real silos run over every store, and the feature that has all of them: the module of a test there is the name of the store.
+pub const SILOS: (&str, &str, &str) = ("membership-cli", "full", "stores");
+
+/// The line that people mean by a name.
+pub fn named(name: &str) -> Result<&'static Provider, String> {
+    PROVIDERS.iter().find(|line| line.name == name || line.also.contains(&name)).ok_or_else(|| {
+        let names: Vec<&str> = PROVIDERS.iter().map(|line| line.name).collect();
+        format!("no share of the tests is called '{name}'; there are: {}", names.join(", "))
+    })
+}
+
+/// Whose a test is.
+pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Provider> {
+    let (silos, _, stores) = SILOS;
+    if package == silos {
+        let module = test.split("::").next().unwrap_or_default();
+        return (target == stores).then(|| named(module).ok()).flatten();
+    }
+    let mut lines = PROVIDERS.iter().filter(|line| line.package == package).peekable();
+    let first = lines.peek().copied();
+    let words = |line: &&Provider| {
+        let mut names = line.also.iter().chain([&line.name]);
+        names.any(|name| target.contains(name) || test.contains(name))
+    };
+    lines.find(words).or(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_test_has_one_owner() {
+        let of = |package, target, test| owner(package, target, test).map(|line| line.name);
+        assert_eq!(of("membership-redis", "conformance", "valkey"), Some("valkey"));
+        assert_eq!(of("membership-redis", "conformance", "redis"), Some("redis"));
+        assert_eq!(of("membership-redis", "cluster", "slots_move"), Some("redis"));
+        assert_eq!(of("membership-sql", "mysql", "a_deadlock"), Some("mariadb"));
+        assert_eq!(of("membership-sql", "trouble", "a_torn_file"), Some("sqlite"));
+        assert_eq!(of("membership-sql", "membership_sql", "postgres::schema::tests::it"), Some("postgres"));
+        assert_eq!(of("conformance-tests", "launch", "redis_lives"), Some("launcher"));
+        assert_eq!(of("membership-cli", "stores", "mariadb::silos_come_and_go"), Some("mariadb"));
+        assert_eq!(of("membership-cli", "demo", "it"), None);
+    }
+
+    #[test]
+    fn names_are_known_or_refused_with_a_list() {
+        assert_eq!(named("mysql").map(|line| line.name), Ok("mariadb"));
+        assert!(named("oracle").is_err_and(|text| text.contains("memory, sqlite, redis")));
+    }
+}
