@@ -22,9 +22,17 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod bell;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "postgres")]
+mod url;
 
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresConfig, PostgresFailover, PostgresSslMode, PostgresSynchronousCommit, PostgresTable};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteConfig, SqliteTable};
 

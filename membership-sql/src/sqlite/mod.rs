@@ -2,7 +2,7 @@
 //!
 //! * `config`, `place`: which file, and whether it may be used at all.
 //! * `table`: the contract, as messages to the table's thread.
-//! * `worker`, `timer`, `hints`: that thread, its queue, its deadlines, its hints.
+//! * `worker`, `timer`: that thread, its queue, its deadlines, and the bell it rings for hints.
 //! * `session`, `schema`: the open file, its transactions, and what is in it.
 //! * `read`, `commit`, `admin`: the operations, one blocking function each; `yardstick`: what benchmarks hold them against.
 
@@ -10,7 +10,6 @@ mod admin;
 mod commit;
 mod config;
 mod error;
-mod hints;
 mod place;
 mod read;
 mod schema;

@@ -12,10 +12,13 @@ use membership_core::{Operation, TableError, TableErrorKind};
 use tokio::sync::oneshot;
 
 use super::STORE;
-use super::hints::{Bell, Listener, PERIOD};
 use super::read;
 use super::session::{Gate, Session};
 use super::timer::{self, Expire};
+use crate::bell::{Bell, Listener};
+
+/// How often the file is looked at while somebody listens: a read of shared memory, without a system call to the disk.
+const PERIOD: Duration = Duration::from_millis(200);
 
 enum Job {
     Run(Box<dyn FnOnce(&mut Session) + Send>),

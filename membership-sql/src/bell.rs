@@ -1,14 +1,10 @@
-//! "The version may have moved": a bell that the table's thread rings.
+//! "The version may have moved": a bell that a table rings, and the streams that hear it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use futures_core::Stream;
-
-/// How often the file is looked at while somebody listens: a read of shared memory, without a system call to the disk.
-pub(super) const PERIOD: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
 struct State {
@@ -19,7 +15,7 @@ struct State {
 
 /// All listeners of one table.
 #[derive(Default)]
-pub(super) struct Bell(Mutex<Vec<Weak<Mutex<State>>>>);
+pub(crate) struct Bell(Mutex<Vec<Weak<Mutex<State>>>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -27,25 +23,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Bell {
     /// One more listener.
-    pub(super) fn listen(&self) -> Listener {
+    pub(crate) fn listen(&self) -> Listener {
         let state = Arc::new(Mutex::new(State::default()));
         lock(&self.0).push(Arc::downgrade(&state));
         Listener(state)
     }
 
     /// Whether anybody listens.
-    pub(super) fn is_heard(&self) -> bool {
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_heard(&self) -> bool {
         let mut all = lock(&self.0);
         all.retain(|l| l.strong_count() > 0);
         !all.is_empty()
     }
 
-    pub(super) fn ring(&self) {
+    pub(crate) fn ring(&self) {
         self.each(|s| s.rung = true);
     }
 
     /// The streams end.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.each(|s| s.closed = true);
     }
 
@@ -63,7 +60,7 @@ impl Bell {
 }
 
 /// Hints that nobody has taken yet are one hint.
-pub(super) struct Listener(Arc<Mutex<State>>);
+pub(crate) struct Listener(Arc<Mutex<State>>);
 
 impl Stream for Listener {
     type Item = ();
