@@ -45,9 +45,7 @@ async fn sqlite_opens_a_file() {
 
 #[tokio::test]
 async fn a_reserved_scheme_is_not_promised() {
-    for scheme in
-        ["postgres", "mysql", "zk", "mongodb"].into_iter().chain(["cassandra", "consul", "consul+https", "etcd", "dynamodb", "azure-table"])
-    {
+    for scheme in ["mysql", "zk", "mongodb"].into_iter().chain(["cassandra", "consul", "consul+https", "etcd", "dynamodb", "azure-table"]) {
         let error = error(&format!("{scheme}://u:hunter2@host/db")).await;
         assert!(error.contains(&format!("no provider for `{scheme}:` in this version")), "{error}");
         assert!(!error.contains("hunter2") && !error.contains("host"), "{error}");
@@ -107,4 +105,22 @@ async fn third_parties_join_in() {
     for bad in ["", "Acme", "1acme", "ac:me", "ac me", &"a".repeat(33)] {
         assert!(matches!(connectors.register(bad, factory), Err(ConnectError::BadScheme)), "{bad}");
     }
+}
+
+#[tokio::test]
+async fn the_schemes_of_postgres_belong_to_one_feature() {
+    for scheme in ["postgres", "postgresql"] {
+        let error = Connectors::empty().connect(&format!("{scheme}://u:hunter2@host"), blue()).await.unwrap_err().to_string();
+        assert!(error.contains("--features postgres") && !error.contains("hunter2") && !error.contains("host"), "{error}");
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn postgres_is_asked_and_says_what_is_wrong() {
+    // Nobody listens on port 1.
+    let unreachable = error("postgres://u:hunter2@127.0.0.1:1/d").await;
+    assert!(unreachable.contains("unavailable") && !unreachable.contains("hunter2"), "{unreachable}");
+    let unknown = error("postgres://u:hunter2@127.0.0.1:1/d?colour=red").await;
+    assert!(unknown.contains("`colour` is no option") && !unknown.contains("hunter2"), "{unknown}");
 }

@@ -2,7 +2,7 @@
 
 use super::registry::Connectors;
 
-#[cfg_attr(not(any(feature = "memory", feature = "redis", feature = "sqlite")), allow(unused_variables))]
+#[cfg_attr(not(any(feature = "memory", feature = "postgres", feature = "redis", feature = "sqlite")), allow(unused_variables))]
 pub(super) fn register(connectors: &mut Connectors) {
     #[cfg(feature = "memory")]
     {
@@ -11,6 +11,12 @@ pub(super) fn register(connectors: &mut Connectors) {
     #[cfg(feature = "sqlite")]
     {
         let _ = connectors.register("sqlite", sqlite::open);
+    }
+    #[cfg(feature = "postgres")]
+    {
+        for scheme in ["postgres", "postgresql"] {
+            let _ = connectors.register(scheme, postgres::open);
+        }
     }
     #[cfg(feature = "redis")]
     {
@@ -51,6 +57,23 @@ mod sqlite {
     pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
         Box::pin(async move {
             let table = SqliteTable::open(SqliteConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::sync::Arc;
+
+    use membership_core::{ClusterName, MembershipTable};
+    use membership_sql::{PostgresConfig, PostgresTable};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = PostgresTable::connect(PostgresConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
     }

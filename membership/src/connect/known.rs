@@ -23,7 +23,8 @@ const fn planned(scheme: &'static str, feature: &'static str) -> Known {
 pub(super) const KNOWN: &[Known] = &[
     provided("memory"),
     provided("sqlite"),
-    planned("postgres", "postgres"),
+    provided("postgres"),
+    provided_by("postgresql", "postgres"),
     planned("mysql", "mysql"),
     provided("redis"),
     provided_by("rediss", "redis"),

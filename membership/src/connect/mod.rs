@@ -19,6 +19,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// |---|---|---|
 /// | `memory:` or `memory:name` | in this process; each name is a store of its own | `memory` |
 /// | `sqlite:path` | one file, shared by the processes of one machine | `sqlite` |
+/// | `postgres://`, `postgresql://` | PostgreSQL 12 or newer | `postgres` |
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
 ///
 /// ```

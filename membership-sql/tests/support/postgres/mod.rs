@@ -199,7 +199,8 @@ impl Backend for Postgres {
     }
 
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
-        Ok(if available { self.server.start_again().await? } else { self.server.kill().await? })
+        let done = if available { self.server.start_again().await } else { self.server.kill().await };
+        Ok(done?)
     }
 
     fn secret(&self) -> Result<String, Stop> {
