@@ -1,6 +1,7 @@
 //! What is done to this workspace: `cargo xtask --help`. One file per command.
 
 mod backends;
+mod clients;
 // The installer is the launcher's own, taken in by file: depending on the suite would mean to compile it before anything else is done.
 #[path = "../../conformance-tests/src/launch/install/mod.rs"]
 mod install;
@@ -11,7 +12,7 @@ mod test;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 
@@ -20,6 +21,7 @@ use clap::Parser;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Xtask {
     Backends(backends::Backends),
+    Clients(clients::Clients),
     NewProvider(new_provider::NewProvider),
     Soak(test::Soak),
     Test(test::Test),
@@ -53,6 +55,20 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// The Cargo that runs this.
+fn cargo() -> PathBuf {
+    std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
+}
+
+/// What a command prints; an error with what it complained about if it fails.
+fn output(command: &mut Command) -> Result<String, Failure> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(Failure::new(format!("{command:?} failed\n{}", String::from_utf8_lossy(&output.stderr))))
+}
+
 #[allow(clippy::print_stdout, reason = "what the commands answer")]
 fn say(text: &str) {
     println!("{text}");
@@ -62,6 +78,7 @@ fn say(text: &str) {
 fn main() -> ExitCode {
     let done = match Xtask::parse() {
         Xtask::Backends(command) => command.run(&root()),
+        Xtask::Clients(command) => command.run(&root()),
         Xtask::Soak(command) => command.run(&root()),
         Xtask::Test(command) => command.run(&root()),
         Xtask::NewProvider(command) => command.run(&root()),

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::providers::{PROVIDERS, SILOS};
-use crate::Failure;
+use crate::{Failure, cargo, output};
 
 /// A test program.
 #[derive(Clone, Debug)]
@@ -98,19 +98,6 @@ fn package_name(id: &str) -> String {
         Some((name, _)) => name.to_owned(),
         None => place.rsplit('/').next().unwrap_or_default().to_owned(),
     }
-}
-
-/// The Cargo that runs this.
-pub fn cargo() -> PathBuf {
-    std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
-}
-
-fn output(command: &mut Command) -> Result<String, Failure> {
-    let output = command.stdin(Stdio::null()).output()?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    Err(Failure::new(format!("{:?} failed; it said why above\n{}", command, String::from_utf8_lossy(&output.stderr))))
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Failure, backends, say};
-use build::{Plan, cargo};
+use crate::{Failure, backends, cargo, say};
+use build::Plan;
 use providers::{PROVIDERS, Provider};
 use share::{LIMIT, Manner, Outcome};
 

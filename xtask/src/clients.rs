@@ -1,0 +1,87 @@
+//! `cargo xtask clients`: with one store's feature, the library pulls in that store's client and nobody else's.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{Failure, say};
+
+/// Checks that each feature of the library pulls in its own store's client and no other's.
+#[derive(clap::Args)]
+pub struct Clients {}
+
+const LIBRARY: &str = "silo-membership";
+
+/// Features that are no store in a crate of its own.
+const NO_STORES: &[&str] = &["default", "memory", "metrics", "testing"];
+
+/// The crate that speaks with each store: one line per store.
+const CLIENTS: &[(&str, &[&str])] =
+    &[("sqlite", &["rusqlite", "libsqlite3-sys"]), ("redis", &["redis"]), ("postgres", &["tokio-postgres"]), ("mysql", &["mysql_async"])];
+
+impl Clients {
+    /// Runs `cargo tree` for each feature.
+    pub fn run(&self, root: &Path) -> Result<(), Failure> {
+        let text = crate::output(
+            Command::new(crate::cargo()).args(["metadata", "--locked", "--no-deps", "--format-version", "1"]).current_dir(root),
+        )?;
+        let metadata: Value = serde_json::from_str(&text)?;
+        let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let library = packages.iter().find(|package| package["name"] == LIBRARY);
+        let features = library.and_then(|library| library["features"].as_object());
+        let features = features.ok_or_else(|| Failure::new(format!("there is no package {LIBRARY} with features")))?;
+        let mut wrong = Vec::new();
+        // What an optional dependency is called is a feature too, unless it is named with `dep:`.
+        for feature in features.keys().filter(|feature| !NO_STORES.contains(&feature.as_str())) {
+            let Some((_, own)) = CLIENTS.iter().find(|(name, _)| name == feature) else {
+                wrong.push(format!(
+                    "the feature `{feature}` of {LIBRARY} is not in the table of xtask/src/clients.rs: add the crate that speaks with its store"
+                ));
+                continue;
+            };
+            let crates = pulled(root, feature)?;
+            for client in own.iter().filter(|client| !crates.contains(**client)) {
+                wrong.push(format!("the feature `{feature}` pulls no {client}: is it still the client of that store?"));
+            }
+            wrong.extend(foreign(feature, &crates));
+            say(&format!("{feature:<10} {:>4} crates, of the clients only {}", crates.len(), own.join(", ")));
+        }
+        let crates = pulled(root, "memory")?;
+        wrong.extend(foreign("memory", &crates));
+        say(&format!("{:<10} {:>4} crates, no client", "memory", crates.len()));
+        if wrong.is_empty() { Ok(()) } else { Err(Failure::new(wrong.join("\nerror: "))) }
+    }
+}
+
+/// Clients of other stores among these crates.
+fn foreign(feature: &str, crates: &BTreeSet<String>) -> Vec<String> {
+    let others =
+        CLIENTS.iter().filter(|(name, _)| *name != feature).flat_map(|(name, clients)| clients.iter().map(move |client| (name, client)));
+    others
+        .filter(|(_, client)| crates.contains(**client))
+        .map(|(other, client)| format!("the feature `{feature}` pulls {client}, the client of `{other}`"))
+        .collect()
+}
+
+/// The names of all crates that the library depends on with this feature alone.
+fn pulled(root: &Path, feature: &str) -> Result<BTreeSet<String>, Failure> {
+    let mut command = Command::new(crate::cargo());
+    command.args(["tree", "--locked", "--package", LIBRARY, "--no-default-features", "--features", feature]);
+    command.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]).current_dir(root);
+    let text = crate::output(&mut command)?;
+    Ok(text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_foreign_client_is_noticed() {
+        let crates = ["redis", "tokio", "rusqlite"].map(str::to_owned).into();
+        assert_eq!(foreign("redis", &crates), ["the feature `redis` pulls rusqlite, the client of `sqlite`"]);
+        assert_eq!(foreign("memory", &crates).len(), 2);
+    }
+}
