@@ -64,14 +64,14 @@ impl Refusal {
         if code != "ERR" && CODES.contains(&code) {
             return Self { code: code.to_owned(), text };
         }
-        let inner = if text.contains("script") { inner_code(&text) } else { None };
-        Self { code: inner.unwrap_or(code).to_owned(), text }
+        Self { code: inner_code(&text).unwrap_or(code).to_owned(), text }
     }
 
     /// From what a client library made of it.
     pub(crate) fn of(e: &RedisError) -> Option<Self> {
         let code = e.code()?;
-        Some(Self { code: code.to_owned(), text: e.detail().unwrap_or_default().to_owned() })
+        let text = e.detail().unwrap_or_default();
+        Some(Self { code: if code == "ERR" { inner_code(text).unwrap_or(code) } else { code }.to_owned(), text: text.to_owned() })
     }
 
     /// The node that a MOVED or ASK names; an empty host means the one that answered.
@@ -129,7 +129,15 @@ fn other(text: &str) -> (TableErrorKind, &'static str) {
     }
 }
 
+/// The code that stands in the middle of what a script ended with.
 fn inner_code(text: &str) -> Option<&'static str> {
+    if !text.contains("script") {
+        return None;
+    }
+    // Up to Redis 7.0 a permission that a script lacks has no code at all.
+    if text.contains("user executing the script") {
+        return Some("NOPERM");
+    }
     let words = || text.split(|c: char| !c.is_ascii_uppercase()).filter(|w| w.len() > 2);
     words().find_map(|word| CODES.into_iter().find(|code| *code == word))
 }
@@ -178,8 +186,7 @@ mod tests {
         if code != "ERR" && CODES.contains(&code) {
             return Refusal { code: code.to_owned(), text };
         }
-        let inner = if text.contains("script") { inner_code(&text) } else { None };
-        Refusal { code: inner.unwrap_or(code).to_owned(), text }
+        Refusal { code: inner_code(&text).unwrap_or(code).to_owned(), text }
     }
 
     #[test]
@@ -210,10 +217,7 @@ mod tests {
                 "ERR Error running script (call to f_ab): @user_script:9: -READONLY You can't write against a read only replica.",
                 Unavailable,
             ),
-            (
-                "ERR Error running script (call to f_ab): @user_script:9: The user executing the script can't run this command NOPERM",
-                PermissionDenied,
-            ),
+            ("ERR The user executing the script can't run this command or subcommand script: 7acd, on @user_script:9.", PermissionDenied),
         ] {
             let error = refusal(line).into_error(&Secrets::default());
             assert_eq!(error.kind(), kind, "{line}: {error}");

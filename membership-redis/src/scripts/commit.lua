@@ -9,6 +9,7 @@ local v = redis.call('HMGET', KEYS[1], 'table_id', 'version', 'commit', 'deletin
 local ours = v[1] == ARGV[2] and not v[4] and (tonumber(v[5]) or 1e300) <= tonumber(ARGV[1])
 if ours and v[8] == ARGV[8] and (tonumber(v[2]) or 0) >= tonumber(ARGV[5]) then
   -- It was sent before, and happened. Written once more where replicas are asked: they confirm what this connection wrote last.
+  redis.call('HDEL', KEYS[1], '')
   if ARGV[14] == '1' then
     redis.call('HSET', KEYS[1], ARGV[7], ARGV[8])
   end
@@ -32,6 +33,8 @@ if fits then
   end
 end
 if not fits then
+  -- Only a master takes a write, also one that changes nothing: what a replica believes must not be believed.
+  redis.call('HDEL', KEYS[1], '')
   return {0, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
 end
 local adds = tonumber(ARGV[9])

@@ -1,6 +1,8 @@
 -- Everything of a cluster, unless it is not ours. One script: nobody ever sees a half-deleted cluster.
 -- KEYS  version, rows, heartbeats, cell
 -- ARGV  1 our layout
+-- Only a master takes a write, also one that changes nothing: what a replica believes must not be believed.
+redis.call('HDEL', KEYS[1], '')
 local v = redis.call('HMGET', KEYS[1], 'layout', 'min_layout')
 redis.call('HLEN', KEYS[2])
 redis.call('HLEN', KEYS[3])

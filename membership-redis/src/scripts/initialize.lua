@@ -1,6 +1,8 @@
 -- The version row of a new table, where nothing of the cluster is. Clauses T1, T12.
 -- KEYS  version, rows, heartbeats, cell
 -- ARGV  fields and values of the version row
+-- Only a master takes a write, also one that changes nothing: what a replica believes must not be believed.
+redis.call('HDEL', KEYS[1], '')
 local version = redis.call('HGETALL', KEYS[1])
 local rows = redis.call('HLEN', KEYS[2])
 if #version > 0 then

@@ -1,6 +1,9 @@
 //! What the tests of this crate share: servers, staging past the contract, entries, commits.
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod nodes;
+pub mod table;
+
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,4 +193,47 @@ fn fields(text: &str) -> Result<Vec<(String, String)>, Stop> {
         }
     }
     Ok(out)
+}
+
+/// A server that forgets everything, with these arguments.
+pub async fn server(kind: Kind, args: &[&str]) -> Server {
+    let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    Server::start(kind, Options { args, ..Options::default() }).await.unwrap()
+}
+
+/// One that wants the password.
+pub async fn locked_server() -> Server {
+    Server::start(Kind::Redis, Options { password: Some(SECRET.to_owned()), ..Options::default() }).await.unwrap()
+}
+
+/// A server that belongs to this test, whatever the environment names: what is done to it would not be done to somebody else's.
+pub async fn own_server() -> Server {
+    server(Kind::Redis, &["--loglevel", "notice"]).await
+}
+
+/// A table on it, with options of the URL.
+pub async fn table_on(server: &Server, options: &str) -> RedisTable {
+    connect(&format!("{}/?{options}", server.url())).await.unwrap()
+}
+
+pub fn blue() -> ClusterName {
+    "blue".parse().unwrap()
+}
+
+pub async fn connect(url: &str) -> Result<RedisTable, TableError> {
+    RedisTable::connect(RedisConfig::from_url(url)?, blue()).await
+}
+
+/// One command by an administrator.
+pub async fn shell<T: redis::FromRedisValue>(server: &Server, line: &[&str]) -> T {
+    redis::cmd(line[0]).arg(&line[1..]).query_async(&mut raw(server.url()).await.unwrap()).await.unwrap()
+}
+
+/// Waits until something holds, for as long as a busy machine may need.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not within a minute");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

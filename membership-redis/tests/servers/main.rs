@@ -1,0 +1,15 @@
+//! What is Redis's own: scripts that are forgotten, users that may little, memory that is full, replicas, failovers, clusters, TLS, hints.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cluster;
+mod hints;
+mod layout;
+mod permissions;
+mod replicas;
+mod round_trips;
+mod sentinel;
+mod tls;
+mod trouble;

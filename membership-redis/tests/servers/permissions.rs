@@ -1,0 +1,130 @@
+//! The smallest user that can do everything, as the README has it; and what becomes of one that may do less. Clause T4.
+
+use membership_core::{CommitOutcome, HeartbeatWrite, MembershipTable, TableErrorKind};
+
+use crate::support::table::*;
+use crate::support::*;
+
+/// The line of the README, from the name of the user on.
+fn readme_line() -> Vec<String> {
+    let text = include_str!("../../README.md");
+    let line = text.lines().find(|line| line.starts_with("ACL SETUSER membership ")).expect("the README has the line");
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What the line grants by name.
+fn granted() -> Vec<String> {
+    readme_line().into_iter().filter_map(|word| word.strip_prefix('+').map(str::to_owned)).collect()
+}
+
+async fn as_user(server: &conformance_tests::launch::Server) -> String {
+    let line = readme_line();
+    let line: Vec<&str> = line.iter().map(|word| if word.starts_with('>') { ">s3cret-s3cret" } else { word.as_str() }).collect();
+    shell::<()>(server, &line).await;
+    format!("redis://membership:s3cret-s3cret@{}", server.address())
+}
+
+#[tokio::test]
+async fn the_user_of_the_readme_can_do_everything() {
+    for kind in [conformance_tests::launch::Kind::Redis, conformance_tests::launch::Kind::Valkey] {
+        let server = server(kind, &["--loglevel", "notice"]).await;
+        let url = as_user(&server).await;
+        let table = connect(&url).await.unwrap();
+        let token = fill(&table, 3).await;
+        table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+        table.update_i_am_alive(&HeartbeatWrite::Cluster { text: "x".to_owned() }).await.unwrap();
+        table.read_row(&silo(1), Some(&token)).await.unwrap();
+        let stale = insert(&token, [9]);
+        let token = commit(&table, &update(&token, 1, "new")).await;
+        assert!(matches!(table.commit(&stale).await.unwrap(), CommitOutcome::Conflict(c) if c.snapshot.is_some()));
+        commit(&table, &remove(&token, 1)).await;
+        assert_eq!(read(&table).await.0.rows.len(), 2);
+        let stick = table.yardstick().unwrap();
+        stick.write().await.unwrap();
+        stick.read().await.unwrap();
+        stick.remove().await.unwrap();
+        shell::<()>(&server, &["DEL", &key(&blue(), "version")]).await;
+        assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::Damaged);
+        table.delete().await.unwrap();
+        // Everything it did it was allowed to do.
+        let denied: Vec<redis::Value> = shell(&server, &["ACL", "LOG"]).await;
+        assert_eq!(denied.len(), 0, "{denied:?}");
+        // It sees nothing else of the server.
+        let mut raw = raw(&url).await.unwrap();
+        assert!(redis::cmd("SET").arg("other").arg(1).exec_async(&mut raw).await.is_err());
+    }
+}
+
+#[tokio::test]
+async fn what_is_denied_is_a_permission_error_and_writes_nothing() {
+    let server = own_server().await;
+    let url = as_user(&server).await;
+    let good = connect(&url).await.unwrap();
+    let mut token = fill(&good, 5).await;
+    good.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    let mut needed = Vec::new();
+    for command in granted() {
+        shell::<()>(&server, &["ACL", "SETUSER", "membership", &format!("-{command}")]).await;
+        let before = read(&table_on(&server, "").await).await;
+        match connect(&url).await {
+            Err(e) => {
+                assert_eq!(e.kind(), TableErrorKind::PermissionDenied, "without {command}: {e}");
+                needed.push(command.clone());
+            }
+            Ok(table) => {
+                let mut results = vec![
+                    table.update_i_am_alive(&beat(1, 2)).await,
+                    table.update_i_am_alive(&HeartbeatWrite::Cluster { text: "y".to_owned() }).await,
+                    read_all(&table).await,
+                    table.read_row(&silo(1), None).await.map(drop),
+                    initialize(&table).await,
+                ];
+                for turn in 0..3 {
+                    let request = match turn {
+                        0 => insert(&token, [99]),
+                        1 => update(&token, 99, "z"),
+                        _ => remove(&token, 99),
+                    };
+                    results.push(attempt(&table, &mut token, request).await);
+                }
+                let denied: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+                for e in &denied {
+                    assert_eq!(e.kind(), TableErrorKind::PermissionDenied, "without {command}: {e}");
+                    assert!(e.to_string().contains("README") || e.to_string().contains("+script|load"), "{e}");
+                }
+                if !denied.is_empty() {
+                    needed.push(command.clone());
+                }
+            }
+        }
+        let after = read(&table_on(&server, "").await).await;
+        if after.0.version() == before.0.version() {
+            assert_eq!(after.0.rows, before.0.rows, "without {command} half a commit happened");
+        }
+        assert_eq!(after.0.rows.len() as u64, after.0.version_row.row_count, "without {command} half a commit happened");
+        token = after.0.token;
+        shell::<()>(&server, &["ACL", "SETUSER", "membership", &format!("+{command}")]).await;
+    }
+    // Nothing in the line is there for nothing: these are the ones whose absence the loop above cannot show.
+    let elsewhere =
+        ["script|load", "hrandfield", "exists", "unlink", "get", "wait", "info", "publish", "subscribe", "ping", "set", "select"];
+    for command in granted() {
+        assert!(needed.contains(&command) || elsewhere.contains(&command.as_str()), "{command} is granted and not needed");
+    }
+}
+
+async fn read_all(table: &dyn MembershipTable) -> Result<(), membership_core::TableError> {
+    table.read(&membership_core::ReadRequest::all()).await.map(drop)
+}
+
+async fn attempt(
+    table: &dyn MembershipTable,
+    token: &mut membership_core::VersionToken,
+    request: membership_core::CommitRequest,
+) -> Result<(), membership_core::TableError> {
+    match table.commit(&request).await? {
+        CommitOutcome::Committed(next) => *token = next,
+        CommitOutcome::Conflict(_) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! One round trip for each operation, counted by a proxy: also for a client that did not read before, and for a conflict.
+
+use conformance_tests::launch::Kind;
+use conformance_tests::proxy::Proxy;
+use membership_core::{CommitOutcome, MembershipTable, ReadRequest};
+
+use crate::support::nodes::replica_of;
+use crate::support::table::*;
+use crate::support::*;
+
+async fn counted(kind: Kind, options: &str) {
+    let server = server(kind, &["--loglevel", "notice"]).await;
+    let replica = replica_of(&server, &[]).await;
+    let proxy = Proxy::to(server.address()).unwrap();
+    let token = fill(&table_on(&server, "").await, 3).await;
+    // Holds a token, as one that has it from another silo does, and has read nothing.
+    let table = connect(&format!("redis://{}/?{options}", proxy.address())).await.unwrap();
+    let mut seen = proxy.round_trips();
+    let mut one = |what: &str| {
+        let now = proxy.round_trips();
+        assert_eq!(now - seen, 1, "{what} takes {} round trips ({options})", now - seen);
+        seen = now;
+    };
+    let next = commit(&table, &update(&token, 1, "new")).await;
+    one("a commit");
+    assert!(matches!(table.commit(&insert(&token, [9])).await.unwrap(), CommitOutcome::Conflict(c) if c.snapshot.is_some()));
+    one("a conflict with its snapshot");
+    table.read(&ReadRequest::all()).await.unwrap();
+    one("a read");
+    table.read(&ReadRequest { known: Some(next.clone()), heartbeats: true, barrier: true }).await.unwrap();
+    one("a read of what is known");
+    table.read_row(&silo(1), None).await.unwrap();
+    one("read_row");
+    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    one("a heartbeat");
+    drop(replica);
+}
+
+#[tokio::test]
+async fn every_operation_takes_one() {
+    counted(Kind::Redis, "").await;
+    counted(Kind::Valkey, "").await;
+}
+
+#[tokio::test]
+async fn asking_replicas_takes_no_more() {
+    counted(Kind::Redis, "min_replicas=1").await;
+}
