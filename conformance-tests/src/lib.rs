@@ -60,5 +60,5 @@ pub use suite::{Effort, Suite};
 
 /// The code in the document compiles and passes.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/provider-authors.md")]
+#[doc = include_str!("../../docs/new-provider.md")]
 struct Guide;

@@ -147,11 +147,19 @@ fn links_lead_somewhere() {
 /// Files that are named in the text as living in the repository.
 #[test]
 fn named_files_exist() {
-    for name in
-        ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/protocol.md", "docs/provider-authors.md", "docs/conformance.md"]
+    for name in ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/protocol.md", "docs/new-provider.md", "docs/conformance.md"]
     {
         for word in text(name).split('`').skip(1).step_by(2) {
-            let crates = ["conformance-tests/", "membership/", "membership-cli/", "membership-core/", "membership-sql/", "docs/"];
+            let crates = [
+                "conformance-tests/",
+                "examples/",
+                "xtask/",
+                "membership/",
+                "membership-cli/",
+                "membership-core/",
+                "membership-sql/",
+                "docs/",
+            ];
             if crates.iter().any(|c| word.starts_with(c)) && !word.contains(['*', '<', '(', ' ']) {
                 assert!(root().join(word).exists(), "{name} speaks of {word}");
             }

@@ -20,7 +20,7 @@ const CLUSTER_CELL: &str = "cluster";
 /// One cluster's place in a toy store.
 pub struct ToyDocuments {
     client: Client,
-    /// The document's key: safe characters only, and no cluster's key is a prefix of another one's.
+    /// The document's key: safe characters only. It may be a prefix of another cluster's.
     document: String,
     timeout: Duration,
 }

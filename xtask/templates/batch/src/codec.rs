@@ -49,7 +49,7 @@ pub(crate) enum Batch {
 
 /// One cluster's place in {{Title}}.
 pub(crate) struct Store {
-    /// The prefix or partition of this cluster: safe characters only, and no cluster's key is a prefix of another one's.
+    /// The partition of this cluster: safe characters only. It may be a prefix of another cluster's: a prefix is closed with a separator.
     cluster: String,
     timeout: Duration,
 }

@@ -16,7 +16,7 @@ const DOCUMENT_BYTES: usize = 1 << 20;
 /// One cluster's place in {{Title}}.
 #[allow(dead_code, reason = "until the first function is written")]
 pub struct {{Title}}Documents {
-    /// The document's key: safe characters only, and no cluster's key is a prefix of another one's.
+    /// The document's key: safe characters only. It may be a prefix of another cluster's.
     document: String,
     timeout: Duration,
 }

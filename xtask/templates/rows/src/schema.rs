@@ -28,7 +28,7 @@ pub(crate) enum Access {
 
 /// One cluster's place in {{Title}}.
 pub(crate) struct Store {
-    /// The key of every row of this cluster: safe characters only, and no cluster's key is a prefix of another one's.
+    /// The key of every row of this cluster: safe characters only. It may be a prefix of another cluster's.
     cluster: String,
     timeout: Duration,
 }
