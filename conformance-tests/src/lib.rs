@@ -50,6 +50,7 @@ pub mod history;
 pub mod launch;
 mod model;
 pub mod proxy;
+mod record;
 mod report;
 mod suite;
 

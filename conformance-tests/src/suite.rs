@@ -115,7 +115,9 @@ impl Suite {
             (self.listener)(&result);
             results.push(result);
         }
-        Report { store: self.backend.name(), seed: self.seed, results }
+        let report = Report { store: self.backend.name(), seed: self.seed, results };
+        crate::record::keep(&report);
+        report
     }
 
     fn wants(&self, case: &Case) -> bool {

@@ -8,6 +8,7 @@ mod install;
 #[path = "../../conformance-tests/src/launch/kind.rs"]
 mod kind;
 mod new_provider;
+mod status;
 mod test;
 
 use std::fmt;
@@ -23,6 +24,7 @@ enum Xtask {
     Backends(backends::Backends),
     Clients(clients::Clients),
     NewProvider(new_provider::NewProvider),
+    Status(status::Status),
     Soak(test::Soak),
     Test(test::Test),
 }
@@ -82,6 +84,7 @@ fn main() -> ExitCode {
         Xtask::Soak(command) => command.run(&root()),
         Xtask::Test(command) => command.run(&root()),
         Xtask::NewProvider(command) => command.run(&root()),
+        Xtask::Status(command) => command.run(&root()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

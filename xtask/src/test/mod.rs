@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Failure, backends, cargo, say};
+use crate::{Failure, backends, cargo, say, status};
 use build::Plan;
 use providers::{PROVIDERS, Provider};
 use share::{LIMIT, Manner, Outcome};
@@ -41,7 +41,7 @@ pub struct Soak {
 impl Test {
     /// Runs them; an error if any share went wrong.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
-        let manner = Manner { limit: Some(LIMIT), ignored_too: false, environment: environment(self.containers) };
+        let manner = Manner { limit: Some(LIMIT), ignored_too: false, environment: environment(root, self.containers) };
         let mut outcomes = Vec::new();
         if self.only.is_empty() {
             let mut command = Command::new(cargo());
@@ -59,7 +59,7 @@ impl Test {
 impl Soak {
     /// Runs them; an error if any share went wrong.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
-        let mut environment = environment(self.containers);
+        let mut environment = environment(root, self.containers);
         environment.push(("MEMBERSHIP_CONFORMANCE_EFFORT", "soak".to_owned()));
         let manner = Manner { limit: None, ignored_too: true, environment };
         let mut outcomes = Vec::new();
@@ -77,9 +77,14 @@ impl Soak {
     }
 }
 
-fn environment(containers: bool) -> Vec<(&'static str, String)> {
-    // Asked for: then no engine is an error, and not a reason for another way.
-    if containers { vec![("MEMBERSHIP_TEST_CONTAINERS", "always".to_owned())] } else { Vec::new() }
+fn environment(root: &Path, containers: bool) -> Vec<(&'static str, String)> {
+    // Runs of the suite are kept for `cargo xtask status`.
+    let mut environment = vec![(status::VARIABLE, status::records(root).to_string_lossy().into_owned())];
+    if containers {
+        // Asked for: then no engine is an error, and not a reason for another way.
+        environment.push(("MEMBERSHIP_TEST_CONTAINERS", "always".to_owned()));
+    }
+    environment
 }
 
 /// Installs the servers, builds once, and runs each share; what fails does not keep the others.
