@@ -1,22 +1,56 @@
-//! The suite that every provider runs, over Redis and Valkey; and the process that it kills.
+//! The suite that every provider runs: over Redis and Valkey in full, and with shorter long cases over Cluster, Sentinel and TLS; and the
+//! process that it kills.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 
 use conformance_tests::launch::Kind;
 use conformance_tests::{Suite, child};
-use support::{Single, URL, open};
+use support::{Store, URL, open};
+
+async fn passes(suite: Suite) {
+    let report = suite.run().await;
+    assert!(report.passed(), "{report}");
+}
+
+/// What depends on how the table is reached, and not on how often something is done.
+fn shorter(store: Store) -> Suite {
+    Suite::new(store).effort(|effort| {
+        effort.model_operations = 500;
+        effort.commits = 300;
+        effort.kills = 20;
+        effort.rows = 1_000;
+    })
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn redis() {
-    let report = Suite::new(Single::start(Kind::Redis).await).run().await;
-    assert!(report.passed(), "{report}");
+    passes(Suite::new(Store::single(Kind::Redis).await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn valkey() {
-    let report = Suite::new(Single::start(Kind::Valkey).await).run().await;
-    assert!(report.passed(), "{report}");
+    passes(Suite::new(Store::single(Kind::Valkey).await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_cluster() {
+    passes(shorter(Store::cluster(Kind::Redis).await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn valkey_cluster() {
+    passes(shorter(Store::cluster(Kind::Valkey).await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_sentinel() {
+    passes(shorter(Store::sentinel(Kind::Redis).await)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_tls() {
+    passes(shorter(Store::encrypted(Kind::Redis).await)).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.

@@ -1,5 +1,7 @@
 //! A master, a replica and a sentinel: the master is found, and found again after it has died.
 
+use std::time::Duration;
+
 use conformance_tests::launch::Kind;
 use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
 
@@ -10,7 +12,7 @@ use crate::support::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_successor_of_a_dead_master_is_found() {
     for kind in [Kind::Redis, Kind::Valkey] {
-        let watched = Watched::start(kind).await;
+        let watched = Watched::start(kind, Duration::from_secs(1)).await;
         let table = connect(&format!("{}?min_replicas=1&operation_timeout=3s", watched.url())).await.unwrap();
         let guarantees = table.guarantees();
         assert_eq!((guarantees.reads, guarantees.durability), (Recency::MonotonicPerClient, Durability::MayBeLost));
@@ -43,7 +45,7 @@ async fn connect_when_possible(watched: &Watched) -> membership_redis::RedisTabl
 
 #[tokio::test]
 async fn an_unknown_master_is_a_configuration_error() {
-    let watched = Watched::start(Kind::Redis).await;
+    let watched = Watched::start(Kind::Redis, Duration::from_secs(1)).await;
     let url = format!("redis+sentinel://{}/other", watched.sentinel.address());
     let error = connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::Configuration);

@@ -16,6 +16,8 @@ use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_redis::{RedisConfig, RedisTable};
 use redis::aio::MultiplexedConnection;
 
+use nodes::{Cluster, Watched};
+
 /// Where the killed process finds the server.
 pub const URL: &str = "MEMBERSHIP_REDIS_TEST_URL";
 /// The password of every server that the suite runs on.
@@ -41,41 +43,92 @@ pub fn key(cluster: &ClusterName, what: &str) -> String {
 
 pub const KEYS: [&str; 4] = ["version", "rows", "heartbeats", "cell"];
 
-/// A single server as the suite wants it: durable, with a password. One that somebody else runs is taken as it is.
-pub struct Single {
-    pub server: Server,
+/// A store as the suite wants it: durable, and where it is one server of ours, with a password.
+pub struct Store {
+    name: String,
+    place: Place,
+}
+
+enum Place {
+    Single(Server),
+    /// Its certificates are trusted by name.
+    Encrypted(Server),
+    Cluster(Cluster),
+    Sentinel(Box<Watched>),
 }
 
 type Saved = Vec<(&'static str, Option<Vec<u8>>)>;
 
 const YOURS: &[(Capability, Reason)] =
     &[(Capability::Restart, Reason::Managed), (Capability::Unavailable, Reason::Managed), (Capability::Secret, Reason::NoSecret)];
+const OPEN: &[(Capability, Reason)] = &[(Capability::Secret, Reason::NoSecret)];
 
-impl Single {
-    pub async fn start(kind: Kind) -> Self {
+impl Store {
+    /// One server; one that somebody else runs is taken as it is.
+    pub async fn single(kind: Kind) -> Self {
         let yours = kind.url_variables().iter().any(|name| std::env::var_os(name).is_some());
         let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
         let server = Server::start(kind, if yours { Options::default() } else { ours }).await.unwrap();
-        Self { server }
+        Self { name: kind.to_string(), place: Place::Single(server) }
+    }
+
+    /// One server that speaks TLS only.
+    pub async fn encrypted(kind: Kind) -> Self {
+        let options = Options { durable: true, tls: true, password: Some(SECRET.to_owned()), ..Options::default() };
+        Self { name: format!("{kind} (TLS)"), place: Place::Encrypted(Server::start(kind, options).await.unwrap()) }
+    }
+
+    /// Three nodes.
+    pub async fn cluster(kind: Kind) -> Self {
+        Self { name: format!("{kind} (Cluster)"), place: Place::Cluster(Cluster::start(kind).await) }
+    }
+
+    /// A master with a replica and a sentinel that is in no hurry: a restart is no reason for a failover.
+    pub async fn sentinel(kind: Kind) -> Self {
+        Self { name: format!("{kind} (Sentinel)"), place: Place::Sentinel(Box::new(Watched::start(kind, Duration::from_secs(60)).await)) }
     }
 
     /// How clients are told to connect.
     pub fn url(&self) -> String {
-        match self.server.how() {
-            How::Yours => self.server.url().to_owned(),
-            How::Container | How::Local => format!("{}/?durability=kept", self.server.url()),
+        match &self.place {
+            Place::Single(server) if server.how() == How::Yours => server.url().to_owned(),
+            Place::Single(server) => format!("{}/?durability=kept", server.url()),
+            Place::Encrypted(server) => {
+                format!("{}/?durability=kept&tls_ca={}", server.url(), server.tls().unwrap().ca.display())
+            }
+            Place::Cluster(cluster) => cluster.url(),
+            Place::Sentinel(watched) => watched.url(),
         }
     }
 
-    async fn shell(&self) -> Result<MultiplexedConnection, Stop> {
-        Ok(raw(self.server.url()).await?)
+    fn servers(&self) -> Vec<&Server> {
+        match &self.place {
+            Place::Single(server) | Place::Encrypted(server) => vec![server],
+            Place::Cluster(cluster) => cluster.nodes.iter().collect(),
+            Place::Sentinel(watched) => vec![&watched.master],
+        }
+    }
+
+    /// An administrator's connection to the server that has this cluster's keys.
+    async fn shell(&self, cluster: &ClusterName) -> Result<MultiplexedConnection, Stop> {
+        match &self.place {
+            Place::Single(server) => Ok(raw(server.url()).await?),
+            Place::Encrypted(server) => {
+                let _chosen = rustls::crypto::aws_lc_rs::default_provider().install_default();
+                let root_cert = Some(std::fs::read(&server.tls().ok_or_else(|| Stop::failed("no TLS"))?.ca)?);
+                let certificates = redis::TlsCertificates { client_tls: None, root_cert };
+                Ok(redis::Client::build_with_tls(server.url(), certificates)?.get_multiplexed_async_connection().await?)
+            }
+            Place::Cluster(nodes) => Ok(raw(nodes.owner(&key(cluster, "version")).await.url()).await?),
+            Place::Sentinel(watched) => Ok(raw(watched.master.url()).await?),
+        }
     }
 }
 
 #[async_trait]
-impl Backend for Single {
+impl Backend for Store {
     fn name(&self) -> String {
-        self.server.kind().name().to_owned()
+        self.name.clone()
     }
 
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
@@ -83,11 +136,15 @@ impl Backend for Single {
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-        if self.server.how() == How::Yours { YOURS } else { &[] }
+        match &self.place {
+            Place::Single(server) if server.how() == How::Yours => YOURS,
+            Place::Single(_) | Place::Encrypted(_) => &[],
+            Place::Cluster(_) | Place::Sentinel(_) => OPEN,
+        }
     }
 
     async fn put_row(&self, cluster: &ClusterName, row: &str, body: &str) -> Result<(), Stop> {
-        redis::cmd("HSET").arg(key(cluster, "rows")).arg(row).arg(body).exec_async(&mut self.shell().await?).await?;
+        redis::cmd("HSET").arg(key(cluster, "rows")).arg(row).arg(body).exec_async(&mut self.shell(cluster).await?).await?;
         Ok(())
     }
 
@@ -98,18 +155,18 @@ impl Backend for Single {
         for (field, value) in fields(text)? {
             all.cmd("HSET").arg(&at).arg(field).arg(value);
         }
-        all.exec_async(&mut self.shell().await?).await?;
+        all.exec_async(&mut self.shell(cluster).await?).await?;
         Ok(())
     }
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        redis::cmd("DEL").arg(key(cluster, "version")).exec_async(&mut self.shell().await?).await?;
+        redis::cmd("DEL").arg(key(cluster, "version")).exec_async(&mut self.shell(cluster).await?).await?;
         Ok(())
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let keys: Vec<String> = KEYS.iter().map(|what| key(cluster, what)).collect();
-        redis::cmd("DEL").arg(keys).exec_async(&mut self.shell().await?).await?;
+        redis::cmd("DEL").arg(keys).exec_async(&mut self.shell(cluster).await?).await?;
         Ok(())
     }
 
@@ -119,7 +176,7 @@ impl Backend for Single {
         for what in KEYS {
             all.cmd("DUMP").arg(key(cluster, what));
         }
-        let dumps: Vec<Option<Vec<u8>>> = all.query_async(&mut self.shell().await?).await?;
+        let dumps: Vec<Option<Vec<u8>>> = all.query_async(&mut self.shell(cluster).await?).await?;
         let saved: Saved = KEYS.into_iter().zip(dumps).collect();
         Ok(Box::new(saved))
     }
@@ -134,7 +191,7 @@ impl Backend for Single {
                 all.cmd("RESTORE").arg(key(cluster, what)).arg(0).arg(&dump[..]);
             }
         }
-        all.exec_async(&mut self.shell().await?).await?;
+        all.exec_async(&mut self.shell(cluster).await?).await?;
         Ok(())
     }
 
@@ -144,25 +201,36 @@ impl Backend for Single {
     }
 
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
-        if available {
-            self.server.start_again().await?
-        } else {
-            self.server.kill().await?
+        for server in self.servers() {
+            if available { server.start_again().await? } else { server.kill().await? }
+        }
+        if let (true, Place::Cluster(cluster)) = (available, &self.place) {
+            cluster.is_whole().await;
         }
         Ok(())
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.server.how() == How::Yours { Err(Stop::NotStaged(Capability::Secret)) } else { Ok(SECRET.to_owned()) }
+        if self.not_applicable().iter().any(|(what, _)| *what == Capability::Secret) {
+            return Err(Stop::NotStaged(Capability::Secret));
+        }
+        Ok(SECRET.to_owned())
     }
 
     async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        Some(open(&format!("redis://nobody:{SECRET}@{}", self.server.address()), cluster).await)
+        let url = self.url().replace(&format!("//:{SECRET}@"), &format!("//nobody:{SECRET}@"));
+        Some(open(&url, cluster).await)
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
-        let proxy = Proxy::to(self.server.address())?;
-        let url = self.server.url().replace(&self.server.address().to_string(), &proxy.address().to_string());
+        let (url, proxy) = match &self.place {
+            Place::Single(server) | Place::Encrypted(server) => {
+                let proxy = Proxy::to(server.address())?;
+                (self.url().replace(&server.address().to_string(), &proxy.address().to_string()), proxy)
+            }
+            Place::Cluster(nodes) => (self.url(), nodes.proxy.clone()),
+            Place::Sentinel(watched) => (self.url(), watched.proxy.clone()),
+        };
         let config = RedisConfig::from_url(&url)?.operation_timeout(IMPATIENT).connect_timeout(IMPATIENT);
         Ok(Proxied { table: Arc::new(RedisTable::connect(config, cluster.clone()).await?), proxy })
     }

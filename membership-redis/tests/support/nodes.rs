@@ -1,6 +1,8 @@
 //! Several servers together: a master with a replica and a sentinel, and a cluster of three. Clients find them by the addresses that they
 //! advertise, and these are a proxy's.
 
+use std::time::Duration;
+
 use conformance_tests::launch::{Kind, Server, free_port};
 use conformance_tests::proxy::Proxy;
 
@@ -70,14 +72,20 @@ impl Cluster {
                 shell::<()>(&nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &buses[n]]).await;
             }
         }
-        for node in &nodes {
+        let cluster = Self { nodes, proxy };
+        cluster.is_whole().await;
+        cluster
+    }
+
+    /// Waits until every node knows that every slot is served.
+    pub async fn is_whole(&self) {
+        for node in &self.nodes {
             until("the cluster is there", async || {
                 let info: String = shell(node, &["CLUSTER", "INFO"]).await;
                 info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
             })
             .await;
         }
-        Self { nodes, proxy }
     }
 
     /// How clients are told to connect: one node is enough.
@@ -105,7 +113,8 @@ pub struct Watched {
 pub const MASTER: &str = "main";
 
 impl Watched {
-    pub async fn start(kind: Kind) -> Self {
+    /// The sentinel takes the master for dead when it was silent for so long.
+    pub async fn start(kind: Kind, patience: Duration) -> Self {
         let any = ([127, 0, 0, 1], 0).into();
         let proxy = Proxy::on(any, None).unwrap();
         proxy.also(any, None).unwrap();
@@ -124,8 +133,9 @@ impl Watched {
         std::fs::write(
             &config,
             format!(
-                "sentinel monitor {MASTER} 127.0.0.1 {port} 1\nsentinel down-after-milliseconds {MASTER} 1000\n\
-                 sentinel failover-timeout {MASTER} 3000\n"
+                "sentinel monitor {MASTER} 127.0.0.1 {port} 1\nsentinel down-after-milliseconds {MASTER} {}\n\
+                 sentinel failover-timeout {MASTER} 3000\n",
+                patience.as_millis()
             ),
         )
         .unwrap();
