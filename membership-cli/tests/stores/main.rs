@@ -1,0 +1,67 @@
+//! Five real silos over each store: they come and go, and then it is the store's server that goes.
+//!
+//! A store's tests are compiled with the program's feature for it, and start the servers that they need by themselves:
+//! `cargo test -p membership-cli --features redis --test stores redis::`
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod outages;
+mod scenarios;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod store;
+#[path = "../support/mod.rs"]
+mod support;
+
+/// The tests of one kind of server.
+#[cfg(any(feature = "redis", feature = "postgres"))]
+macro_rules! tests_over {
+    ($($store:ident, $feature:literal, $kind:ident;)+) => {
+        $(
+            #[cfg(feature = $feature)]
+            mod $store {
+                use conformance_tests::launch::Kind;
+
+                use super::{outages, scenarios, store::Store};
+
+                #[test]
+                fn silos_come_and_go() {
+                    let store = Store::start(Kind::$kind);
+                    scenarios::silos_come_and_go(store.place("come-and-go"));
+                }
+
+                #[test]
+                fn the_server_is_killed_and_started_again() {
+                    Store::start(Kind::$kind).under(outages::the_server_is_killed_and_started_again);
+                }
+
+                #[test]
+                fn the_server_stands_still_for_half_a_minute() {
+                    Store::start(Kind::$kind).under(outages::the_server_stands_still_for_half_a_minute);
+                }
+
+                #[test]
+                fn the_server_comes_back_empty() {
+                    Store::start(Kind::$kind).under(outages::the_server_comes_back_empty);
+                }
+            }
+        )+
+    };
+}
+
+#[cfg(any(feature = "redis", feature = "postgres"))]
+tests_over! {
+    redis, "redis", Redis;
+    valkey, "redis", Valkey;
+    postgres, "postgres", Postgres;
+}
+
+/// The file that needs no server: the same coming and going.
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use super::{scenarios, support::Place};
+
+    #[test]
+    fn silos_come_and_go() {
+        scenarios::silos_come_and_go(Place::new());
+    }
+}

@@ -1,0 +1,67 @@
+//! The store's server goes under five silos, and comes back in one way or another.
+
+use std::thread;
+use std::time::Instant;
+
+use crate::scenarios::{SOON, join, kill};
+use crate::store::{Store, Uncontrolled};
+use crate::support::secs;
+use crate::support::silos::Cluster;
+
+/// Nobody died of it, a newcomer gets in, and a crash is noticed: without a restart of any silo.
+fn works_afterwards(cluster: &mut Cluster) {
+    for silo in &cluster.silos {
+        silo.sees_table("available", SOON);
+    }
+    cluster.is_whole();
+    cluster.join(SOON);
+    cluster.is_whole();
+    kill(cluster);
+}
+
+/// Down for longer than heartbeats may stand still, twice over.
+pub fn the_server_is_killed_and_started_again(store: &Store) -> Result<(), Uncontrolled> {
+    let mut cluster = join(store.place("server-killed"));
+    store.kill()?;
+    let since = Instant::now();
+    for silo in &cluster.silos {
+        silo.sees_table("unavailable", SOON);
+    }
+    thread::sleep(secs(15).saturating_sub(since.elapsed()));
+    store.start_again()?;
+    works_afterwards(&mut cluster);
+    Ok(())
+}
+
+/// It takes connections, and answers nothing.
+pub fn the_server_stands_still_for_half_a_minute(store: &Store) -> Result<(), Uncontrolled> {
+    let mut cluster = join(store.place("server-stopped"));
+    store.pause()?;
+    let since = Instant::now();
+    for silo in &cluster.silos {
+        silo.sees_table("unavailable", SOON);
+    }
+    thread::sleep(secs(30).saturating_sub(since.elapsed()));
+    store.resume()?;
+    works_afterwards(&mut cluster);
+    Ok(())
+}
+
+/// The disk was lost: each silo says so, keeps running, and leaves the new store alone.
+pub fn the_server_comes_back_empty(store: &Store) -> Result<(), Uncontrolled> {
+    let mut cluster = join(store.place("server-emptied"));
+    store.wipe()?;
+    for silo in &cluster.silos {
+        silo.sees_table("table_replaced", SOON);
+    }
+    // Longer than heartbeats may stand still.
+    thread::sleep(secs(8));
+    cluster.is_whole();
+    for silo in &cluster.silos {
+        silo.sees_table("table_replaced", secs(1));
+    }
+    assert_eq!(store.contents(), "", "something was written into the empty store");
+    let status = cluster.place.run(&["status"]).expect(5);
+    assert!(status.err.contains("not_initialized"), "{}", status.err);
+    Ok(())
+}
