@@ -73,7 +73,7 @@ impl fmt::Display for Reason {
             Self::StoreForbids => "the store's own rules make it impossible",
             Self::NoProxy => "the server cannot be reached through a proxy",
             Self::NoHints => "the store has no notifications",
-            Self::OnlyAddress => "it needs more than the store's address: a server that may be stopped, or a way past the contract",
+            Self::OnlyAddress => "there is only an address: nothing to stop the server or to reach past the contract with",
         })
     }
 }

@@ -15,7 +15,8 @@ use membership_core::{ParseClusterError, TableError, TableErrorKind};
 pub enum Exit {
     /// It did what was asked.
     Ok = 0,
-    /// It did its work, and the answer is no: `doctor` found something, the survivors of `demo` disagree, a question was answered with no.
+    /// It did its work, and the answer is no: `doctor` found something, the survivors of `demo` disagree, a case of `conformance` failed, a
+    /// question was answered with no; or it was stopped before the end.
     Failed = 1,
     /// The command line or the configuration cannot work.
     Usage = 2,
@@ -44,7 +45,9 @@ impl Exit {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Ok => "done",
-            Self::Failed => "the answer is no: doctor found something, survivors disagree, or a question was answered with no",
+            Self::Failed => {
+                "the answer is no: doctor found something, survivors disagree, a conformance case failed, a question was answered with no; or stopped early"
+            }
             Self::Usage => "usage or configuration",
             Self::ToldDead => "the silo was declared dead",
             Self::CannotJoin => "the silo cannot join: port taken, address in use, or silos that cannot be reached",

@@ -18,6 +18,8 @@ mod bench;
 mod clock;
 mod commands;
 mod config_file;
+#[cfg(feature = "conformance")]
+mod conformance;
 mod events;
 mod exit;
 mod find;

@@ -8,6 +8,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use membership::Connectors;
 use membership_core::{ClusterName, MembershipTable};
 
+#[cfg(feature = "conformance")]
+use crate::commands::conformance;
 use crate::commands::{bench, cleanup, delete, demo, doctor, evict, history, settings, silo, status, watch, why};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
@@ -34,6 +36,11 @@ enum Command {
     Doctor(doctor::Args),
     Delete(delete::Args),
     Bench(bench::Args),
+    #[cfg(feature = "conformance")]
+    Conformance(conformance::Args),
+    #[cfg(feature = "conformance")]
+    #[command(hide = true)]
+    ConformanceChild(conformance::ChildArgs),
 }
 
 /// Which table.
@@ -127,7 +134,7 @@ fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exi
             return Exit::Ok;
         }
     };
-    let done = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let done = match runtime(&cli.command) {
         Ok(runtime) => runtime.block_on(execute(cli.command, &mut session)),
         Err(error) => Err(Failure::new(Exit::Failed, format!("cannot start: {error}"))),
     };
@@ -146,6 +153,15 @@ fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exi
     }
 }
 
+/// One thread is enough for everything but the suite, which finds more with several.
+fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
+    match command {
+        #[cfg(feature = "conformance")]
+        Command::Conformance(_) => tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build(),
+        _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+    }
+}
+
 async fn execute(command: Command, session: &mut Session) -> Result<Exit, Failure> {
     match command {
         Command::Demo(args) => demo::run(args, session).await,
@@ -160,5 +176,9 @@ async fn execute(command: Command, session: &mut Session) -> Result<Exit, Failur
         Command::Doctor(args) => doctor::run(args, session).await,
         Command::Delete(args) => delete::run(args, session).await,
         Command::Bench(args) => bench::run(args, session).await,
+        #[cfg(feature = "conformance")]
+        Command::Conformance(args) => conformance::run(args, session).await,
+        #[cfg(feature = "conformance")]
+        Command::ConformanceChild(args) => conformance::run_child(args, session).await,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use membership::Connectors;
 use membership_core::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry,
-    MembershipTable, Preset, SiloAddress, SiloStatus, Snapshot, TableExt, TableId,
+    MembershipTable, Preset, SiloAddress, SiloStatus, Snapshot, TableExt, TableId, Yardstick,
 };
 
 use crate::clock;
@@ -21,12 +21,14 @@ pub(crate) struct Grounds {
     /// The service of all its clusters.
     service: String,
     made: Vec<ClusterName>,
+    /// What was measured with: each knows what it has written, and nobody else does.
+    yardsticks: Vec<Arc<dyn Yardstick>>,
 }
 
 impl Grounds {
     pub fn new(connectors: Connectors, url: &str) -> Self {
         let service = format!("bench-{:012x}", clock::random() & 0xffff_ffff_ffff);
-        Self { connectors, url: url.to_owned(), service, made: Vec::new() }
+        Self { connectors, url: url.to_owned(), service, made: Vec::new(), yardsticks: Vec::new() }
     }
 
     /// A cluster with so many silos in it, each with a heartbeat.
@@ -49,19 +51,28 @@ impl Grounds {
         Ok(self.connectors.connect(&self.url, table.cluster().clone()).await?)
     }
 
+    /// The store's own cheapest write and read for a client, where its provider names them; removed in the end.
+    pub fn yardstick(&mut self, table: &dyn MembershipTable) -> Option<Arc<dyn Yardstick>> {
+        let yardstick: Arc<dyn Yardstick> = table.yardstick()?.into();
+        self.yardsticks.push(yardstick.clone());
+        Some(yardstick)
+    }
+
     /// Removes everything; what could not be removed, with the reason.
     pub async fn clear(self) -> Vec<(String, String)> {
         let mut left = Vec::new();
+        for yardstick in &self.yardsticks {
+            if let Err(why) = yardstick.remove().await {
+                left.push((format!("what was written for \"{}\"", yardstick.write_is()), why.to_string()));
+            }
+        }
         for cluster in &self.made {
             let removed = async {
                 let table = self.connectors.connect(&self.url, cluster.clone()).await.map_err(|e| e.to_string())?;
-                if let Some(yardstick) = table.yardstick() {
-                    yardstick.remove().await.map_err(|e| e.to_string())?;
-                }
                 table.delete().await.map_err(|e| e.to_string())
             };
             if let Err(why) = removed.await {
-                left.push((cluster.to_string(), why));
+                left.push((format!("cluster {cluster}"), why));
             }
         }
         left

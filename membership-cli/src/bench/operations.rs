@@ -1,5 +1,6 @@
 //! One client: how long each operation takes, in turns with the store's own cheapest write and read.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use membership_core::{
@@ -100,8 +101,13 @@ impl Operations {
 }
 
 /// Rounds of everything, each in another order, for about so long.
-pub(crate) async fn measure(table: &dyn MembershipTable, rows: usize, time: Duration, progress: &Progress) -> Result<Operations, Failure> {
-    let yardstick = table.yardstick();
+pub(crate) async fn measure(
+    table: &dyn MembershipTable,
+    yardstick: Option<Arc<dyn Yardstick>>,
+    rows: usize,
+    time: Duration,
+    progress: &Progress,
+) -> Result<Operations, Failure> {
     let mut order: Vec<Timed> = Timed::OPERATIONS.into();
     if yardstick.is_some() {
         order.extend([Timed::OwnWrite, Timed::OwnRead]);
@@ -155,14 +161,14 @@ fn shuffle(order: &mut [Timed]) {
 /// A client between two operations.
 struct Place<'a> {
     table: &'a dyn MembershipTable,
-    yardstick: Option<Box<dyn Yardstick>>,
+    yardstick: Option<Arc<dyn Yardstick>>,
     now: Snapshot,
     silos: Vec<SiloAddress>,
     counter: u64,
 }
 
 impl<'a> Place<'a> {
-    async fn find(table: &'a dyn MembershipTable, yardstick: Option<Box<dyn Yardstick>>) -> Result<Self, Failure> {
+    async fn find(table: &'a dyn MembershipTable, yardstick: Option<Arc<dyn Yardstick>>) -> Result<Self, Failure> {
         let now = table.read_all().await?.0;
         let silos = now.rows.entries().map(|e| e.address).collect();
         Ok(Self { table, yardstick, now, silos, counter: 1 })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use membership_core::protocol::conflict_backoff;
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, MembershipTable, NextStep, ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableExt,
+    Attempt, CommitOutcome, CommitRequest, MembershipTable, NextStep, ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableExt, Yardstick,
 };
 use tokio::task::JoinSet;
 
@@ -73,21 +73,23 @@ pub(crate) async fn measure(grounds: &mut Grounds, writers: usize, time: Duratio
         clients.push(grounds.client(clients[0].as_ref()).await?);
     }
     progress.says(format!("{writers} writers"));
-    let before = own_writes(&clients, time / 2, progress).await?;
+    let yardsticks: Option<Vec<_>> = clients.iter().map(|client| grounds.yardstick(client.as_ref())).collect();
+    let before = own_writes(yardsticks.as_deref(), time / 2, progress).await?;
     let (tally, took) = commits(&clients, &silos, time, progress).await?;
-    let after = own_writes(&clients, time / 2, progress).await?;
+    let after = own_writes(yardsticks.as_deref(), time / 2, progress).await?;
     let own_per_second = before.zip(after).map(|(before, after)| before.midpoint(after));
     Ok(Writers { table: clients.swap_remove(0), writers, tally, time: took, own_per_second })
 }
 
-async fn own_writes(clients: &[Arc<dyn MembershipTable>], time: Duration, progress: &mut Progress) -> Result<Option<f64>, Failure> {
+async fn own_writes(yardsticks: Option<&[Arc<dyn Yardstick>]>, time: Duration, progress: &mut Progress) -> Result<Option<f64>, Failure> {
+    let Some(yardsticks) = yardsticks else {
+        progress.done(time);
+        return Ok(None);
+    };
     let began = Instant::now();
     let mut tasks = JoinSet::new();
-    for client in clients {
-        let Some(yardstick) = client.yardstick() else {
-            progress.done(time);
-            return Ok(None);
-        };
+    for yardstick in yardsticks {
+        let yardstick = yardstick.clone();
         tasks.spawn(async move {
             let mut written = 0_u64;
             while began.elapsed() < time {

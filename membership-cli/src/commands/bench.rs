@@ -53,10 +53,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         left = grounds.clear() => left,
         _ = stops.next() => return Err(Failure::new(Exit::Failed, "stopped while removing what was measured; clusters bench-…/… may be left")),
     };
-    for (cluster, why) in &left {
-        session
-            .err
-            .line(format_args!("warning: cluster {cluster} is left behind ({why}); remove it with: membership delete --cluster {cluster}"));
+    for (what, why) in &left {
+        session.err.line(format_args!("warning: {what} is left behind: {why}; `membership delete` removes a cluster"));
     }
     let report = done?;
     if args.json {
@@ -87,8 +85,9 @@ impl Plan {
             progress.within(Instant::now(), self.time);
             let table = grounds.cluster(&format!("rows-{rows}"), *rows).await?;
             report.about(table.as_ref());
+            let yardstick = grounds.yardstick(table.as_ref());
             progress.says(format!("{rows} rows"));
-            report.operations.push(operations::measure(table.as_ref(), *rows, self.time, progress).await?);
+            report.operations.push(operations::measure(table.as_ref(), yardstick, *rows, self.time, progress).await?);
             progress.done(self.time);
         }
         for writers in &self.writers {

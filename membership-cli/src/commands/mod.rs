@@ -2,6 +2,8 @@
 
 pub(crate) mod bench;
 pub(crate) mod cleanup;
+#[cfg(feature = "conformance")]
+pub(crate) mod conformance;
 pub(crate) mod delete;
 pub(crate) mod demo;
 pub(crate) mod doctor;

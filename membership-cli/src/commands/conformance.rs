@@ -1,0 +1,150 @@
+//! `membership conformance`: does this store keep the contract?
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use conformance_tests::{Clause, Effort, Suite, child};
+use membership_core::ClusterName;
+
+use crate::clock;
+use crate::conformance::backend::Store;
+use crate::conformance::report;
+use crate::exit::{Exit, Failure};
+use crate::out::Out;
+use crate::program::Session;
+use crate::stop::Stops;
+use crate::text::count;
+
+/// Prove that a store keeps the contract of a membership table: the suite of every provider, in clusters of its own, which it removes
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The store, for example redis://127.0.0.1:6379
+    #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true, value_name = "URL", required_unless_present = "list")]
+    table: Option<String>,
+    /// What its clusters are called: ID/case-1 and so on. One that exists is refused; any free one if not given
+    #[arg(long, value_name = "ID")]
+    cluster: Option<ClusterName>,
+    /// Only the cases that prove this clause, such as T5; may be given several times
+    #[arg(long, value_name = "CLAUSE")]
+    clause: Vec<Clause>,
+    /// Only the cases with this in their name; may be given several times
+    #[arg(long, value_name = "NAME")]
+    case: Vec<String>,
+    /// Repeat the random choices of another run
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How much work the long cases do
+    #[arg(long, value_name = "HOW_MUCH", default_value = "default")]
+    effort: Much,
+    /// One JSON object per line: each case, and a summary
+    #[arg(long)]
+    json: bool,
+    /// Only list the cases and their clauses
+    #[arg(long)]
+    list: bool,
+}
+
+/// How much work the long cases do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Much {
+    /// About half a minute on a server nearby
+    Quick,
+    /// As in the tests of the providers
+    Default,
+    /// An hour or so
+    Soak,
+}
+
+impl Much {
+    fn set(self, effort: &mut Effort) {
+        match self {
+            Self::Quick => {
+                effort.model_operations = 300;
+                effort.commits = 200;
+                effort.kills = 10;
+                effort.rows = 500;
+            }
+            Self::Default => {}
+            Self::Soak => {
+                effort.model_operations *= 50;
+                effort.commits *= 50;
+                effort.kills *= 10;
+                effort.case_timeout = Duration::from_secs(3600);
+            }
+        }
+    }
+}
+
+pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
+    let wanted = |name: &str, clauses: &[Clause]| {
+        (args.clause.is_empty() || clauses.iter().any(|c| args.clause.contains(c)))
+            && (args.case.is_empty() || args.case.iter().any(|part| name.contains(part.as_str())))
+    };
+    let cases: Vec<_> = Suite::cases().filter(|(name, clauses)| wanted(name, clauses)).collect();
+    if cases.is_empty() {
+        return Err(Failure::usage("no case is called so or proves that; `membership conformance --list` shows them all"));
+    }
+    if args.list {
+        for (name, clauses) in cases {
+            let clauses: Vec<String> = clauses.iter().map(ToString::to_string).collect();
+            session.out.line(format_args!("{:<12} {name}", clauses.join(" ")));
+        }
+        return Ok(Exit::Ok);
+    }
+    let Some(url) = &args.table else { return Err(Failure::usage("--table is missing")) };
+    let mut stops = Stops::listen(false).map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
+    let cluster = match args.cluster {
+        Some(cluster) => cluster,
+        None => ClusterName::new(membership_core::DEFAULT_SERVICE, format!("conformance-{:012x}", clock::random() & 0xffff_ffff_ffff))?,
+    };
+    let seed = args.seed.unwrap_or_else(|| u64::try_from(clock::random() & 0xffff_ffff).unwrap_or(1));
+    let store = Arc::new(Store::find(session.connectors(), url, &cluster, seed).await?);
+    // Results come from within the suite, one at a time.
+    let out = Arc::new(Mutex::new(std::mem::replace(&mut session.out, Out::plain(Box::new(std::io::sink())))));
+    let mut suite = Suite::shared(store.clone()).seed(seed).clauses(args.clause).effort(|effort| args.effort.set(effort));
+    for part in args.case {
+        suite = suite.named(part);
+    }
+    let shown = out.clone();
+    let suite = suite.on_result(move |result| {
+        report::case(result, seed, args.json, &mut shown.lock().unwrap_or_else(PoisonError::into_inner));
+    });
+    let ended = tokio::select! {
+        biased;
+        _ = stops.next() => None,
+        report = suite.run() => Some(report),
+    };
+    let left = tokio::select! {
+        left = store.clear(ended.is_some()) => left,
+        _ = stops.next() => return Err(Failure::new(Exit::Failed, format!("stopped while cleaning up; clusters of {cluster} may be left"))),
+    };
+    for (cluster, why) in &left {
+        session.err.line(format_args!("cluster {cluster} was left behind: {why}"));
+    }
+    let Some(report) = ended else { return Err(Failure::new(Exit::Failed, "stopped before the end")) };
+    std::mem::swap(&mut session.out, &mut out.lock().unwrap_or_else(PoisonError::into_inner));
+    report::summary(&report, &left, args.json, &mut session.out);
+    if !left.is_empty() {
+        return Err(Failure::new(Exit::Failed, format!("{} left behind", count(left.len(), "cluster"))));
+    }
+    match report.failures().count() {
+        0 if report.passed() => Ok(Exit::Ok),
+        0 => Err(Failure::new(Exit::Failed, "not one case ran")),
+        failed => Err(Failure::new(Exit::Failed, format!("{} failed: the store does not keep the contract", count(failed, "case")))),
+    }
+}
+
+/// The client that the suite kills in the middle of a commit
+#[derive(Debug, clap::Args)]
+pub(crate) struct ChildArgs {
+    #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true)]
+    table: String,
+}
+
+pub(crate) async fn run_child(args: ChildArgs, session: &mut Session) -> Result<Exit, Failure> {
+    let Some(cluster) = child::cluster() else { return Err(Failure::usage("only the suite runs this")) };
+    let table = session.connect(&args.table, &cluster).await?;
+    child::run(table.as_ref()).await;
+    Ok(Exit::Ok)
+}

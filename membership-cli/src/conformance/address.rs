@@ -1,0 +1,156 @@
+//! A store's address, taken apart far enough to put something else into it. Only addresses of one plain server: what names several hosts,
+//! learns of others from the first, or proves its name by a certificate cannot be reached by another address.
+
+use std::net::SocketAddr;
+
+/// Schemes whose one server is where the address says, with its port if none is named.
+const PLAIN: [(&str, u16); 5] = [("redis", 6379), ("postgres", 5432), ("postgresql", 5432), ("mysql", 3306), ("mariadb", 3306)];
+
+/// `scheme://user:password@host:port/rest`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    scheme: String,
+    user: Option<String>,
+    password: Option<String>,
+    host: String,
+    port: u16,
+    rest: String,
+}
+
+impl Address {
+    /// None for anything else than one plain server.
+    pub fn parse(url: &str) -> Option<Self> {
+        let (scheme, after) = url.split_once("://")?;
+        let scheme = scheme.to_ascii_lowercase();
+        let (_, usual) = PLAIN.iter().find(|(plain, _)| *plain == scheme)?;
+        let end = after.find(['/', '?', '#']).unwrap_or(after.len());
+        let (authority, rest) = after.split_at(end);
+        // A password may hold an @, a host cannot.
+        let (login, place) = authority.rsplit_once('@').map_or((None, authority), |(login, place)| (Some(login), place));
+        let (user, password) = match login.map(|login| login.split_once(':').map_or((login, None), |(u, p)| (u, Some(p)))) {
+            None => (None, None),
+            Some((user, password)) => (Some(user.to_owned()), password.map(str::to_owned)),
+        };
+        let (host, port) = match place.rsplit_once(':') {
+            // The colons of an address of version 6 stand within its brackets.
+            Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
+            _ => (place, *usual),
+        };
+        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let one = !host.is_empty() && !host.contains([',', '%', '/']);
+        one.then(|| Self { scheme, user, password, host: host.to_owned(), port, rest: rest.to_owned() })
+    }
+
+    /// The password as a person wrote it, if there is one.
+    pub fn password(&self) -> Option<String> {
+        self.password.as_deref().filter(|p| !p.is_empty()).map(decode)
+    }
+
+    /// Whether a certificate might be asked for the host's name, which a proxy does not have.
+    pub fn proves_its_name(&self) -> bool {
+        let (_, query) = self.rest.split_once('?').unwrap_or_default();
+        query.split('&').any(|option| {
+            let (name, value) = option.split_once('=').unwrap_or((option, "true"));
+            let (name, value) = (name.to_ascii_lowercase(), value.to_ascii_lowercase());
+            (name.contains("ssl") || name.contains("tls"))
+                && !["disable", "disabled", "false", "off", "no", "none"].contains(&value.as_str())
+        })
+    }
+
+    /// Where its server is now.
+    pub async fn server(&self) -> std::io::Result<SocketAddr> {
+        let mut found = tokio::net::lookup_host((self.host.as_str(), self.port)).await?;
+        found.next().ok_or_else(|| std::io::Error::other("the host has no address"))
+    }
+
+    /// The same server under another address.
+    pub fn at(&self, place: SocketAddr) -> String {
+        self.with(self.user.as_deref(), &place.to_string())
+    }
+
+    /// The same server for another user, with the same password.
+    pub fn as_user(&self, user: &str) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        self.with(Some(user), &format!("{host}:{}", self.port))
+    }
+
+    fn with(&self, user: Option<&str>, place: &str) -> String {
+        let login = match (user, &self.password) {
+            (None, _) => String::new(),
+            (Some(user), None) => format!("{user}@"),
+            (Some(user), Some(password)) => format!("{user}:{password}@"),
+        };
+        format!("{}://{login}{place}{}", self.scheme, self.rest)
+    }
+}
+
+/// `%hh` is a byte; what is none stays as it is.
+fn decode(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|h| std::str::from_utf8(h).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
+        match hex {
+            Some(byte) if *first == b'%' => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            _ => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_plain_server_can_be_put_elsewhere() {
+        let place = SocketAddr::from(([127, 0, 0, 1], 9));
+        for (url, there) in [
+            ("redis://h", "redis://127.0.0.1:9"),
+            ("redis://:se%40cret@h:1/2?x=y", "redis://:se%40cret@127.0.0.1:9/2?x=y"),
+            ("postgres://u:p@ss@db.example/app?sslmode=disable", "postgres://u:p@ss@127.0.0.1:9/app?sslmode=disable"),
+            ("MySQL://root@[::1]:3307/m", "mysql://root@127.0.0.1:9/m"),
+            ("postgresql://[::1]", "postgresql://127.0.0.1:9"),
+        ] {
+            assert_eq!(Address::parse(url).unwrap().at(place), there, "{url}");
+        }
+        assert_eq!(Address::parse("mysql://root:p@[::1]:3307/m").unwrap().as_user("x"), "mysql://x:p@[::1]:3307/m");
+    }
+
+    #[test]
+    fn what_is_not_one_plain_server_is_left_alone() {
+        for url in [
+            "sqlite:m.db",
+            "memory:",
+            "redis+sentinel://h",
+            "rediss://h",
+            "postgres://a,b/c",
+            "postgres://%2Ftmp/x",
+            "redis://",
+            "redis://h:x",
+        ] {
+            assert_eq!(Address::parse(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn passwords_and_certificates() {
+        let address = |url| Address::parse(url).unwrap();
+        assert_eq!(address("redis://:se%40cret%@h").password().as_deref(), Some("se@cret%"));
+        assert_eq!(address("redis://u:@h").password(), None);
+        for (url, proves) in [
+            ("postgres://h/d?sslmode=verify-full", true),
+            ("mysql://h/d?tls=false", false),
+            ("redis://h", false),
+            ("mysql://h/d?a=b&ssl", true),
+        ] {
+            assert_eq!(address(url).proves_its_name(), proves, "{url}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Clients for the suite, of clusters that did not exist before; and at the end the proof that none of them exists any more.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use conformance_tests::proxy::Proxy;
+use conformance_tests::{Backend, Capability, Proxied, Reason, Stop, child};
+use membership::{ConnectError, Connectors};
+use membership_core::{ClusterName, MembershipTable, Operation, ReadRequest, TableError, TableErrorKind};
+use tokio::sync::Mutex;
+
+use super::address::Address;
+use crate::exit::{Exit, Failure};
+
+/// A store by its address.
+pub(crate) struct Store {
+    connectors: Connectors,
+    url: String,
+    /// What the services of all clusters of this run begin with, instead of what the suite begins them with.
+    service: String,
+    suites: String,
+    name: &'static str,
+    address: Option<Address>,
+    not_applicable: &'static [(Capability, Reason)],
+    /// Every cluster that the suite has asked for; false for one that was there before, and is not ours.
+    seen: Mutex<BTreeMap<ClusterName, bool>>,
+}
+
+/// What the suite searches for must be long enough to be found by itself.
+const SECRET: usize = 8;
+/// Nobody's name.
+const NOBODY: &str = "membership-conformance-nobody";
+
+impl Store {
+    /// Looks whether the store answers, and whether the cluster is free.
+    pub async fn find(connectors: Connectors, url: &str, cluster: &ClusterName, seed: u64) -> Result<Self, Failure> {
+        let table = connectors.connect(url, cluster.clone()).await?;
+        match table.read(&ReadRequest::all()).await {
+            Err(error) if error.kind() == TableErrorKind::NotInitialized => {}
+            Err(error) if matches!(error.kind(), TableErrorKind::Damaged | TableErrorKind::BeingDeleted) => return Err(taken(cluster)),
+            Ok(_) => return Err(taken(cluster)),
+            Err(error) => return Err(error.into()),
+        }
+        let address = Address::parse(url);
+        let not_applicable = not_applicable(table.as_ref(), address.as_ref());
+        let default = cluster.service() == membership_core::DEFAULT_SERVICE;
+        let service = if default { cluster.cluster().to_owned() } else { format!("{}-{}", cluster.service(), cluster.cluster()) };
+        ClusterName::new(service.clone(), "x")?;
+        let seen = Mutex::default();
+        let suites = format!("conformance-{seed:x}");
+        Ok(Self { connectors, url: url.to_owned(), service, suites, name: table.store(), address, not_applicable, seen })
+    }
+
+    /// The cluster that the suite means, under this run's name. Different ones stay different, and what has it already keeps it.
+    fn renamed(&self, cluster: &ClusterName) -> Result<ClusterName, membership_core::ParseClusterError> {
+        let service = match cluster.service().strip_prefix(&self.suites) {
+            Some(rest) => format!("{}{rest}", self.service),
+            None if cluster.service().starts_with(&self.service) => cluster.service().to_owned(),
+            None => format!("{}.{}", self.service, cluster.service()),
+        };
+        ClusterName::new(service, cluster.cluster())
+    }
+
+    async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+        self.connectors.connect(url, cluster.clone()).await.map_err(|error| match error {
+            ConnectError::Table(error) => error,
+            other => TableError::new(TableErrorKind::Configuration, Operation::Connect, self.name, other.to_string()),
+        })
+    }
+
+    /// The cluster that the suite means, where this run keeps it; at the first time only if it does not exist.
+    async fn own(&self, cluster: &ClusterName) -> Result<ClusterName, TableError> {
+        let fail = |message: String| TableError::new(TableErrorKind::Configuration, Operation::Connect, self.name, message);
+        let own = self.renamed(cluster).map_err(|e| fail(e.to_string()))?;
+        let mut seen = self.seen.lock().await;
+        if !seen.contains_key(&own) {
+            let table = self.connect(&self.url, &own).await?;
+            match table.read(&ReadRequest::all()).await {
+                Err(error) if error.kind() == TableErrorKind::NotInitialized => seen.insert(own.clone(), true),
+                Ok(_) => seen.insert(own.clone(), false),
+                Err(error) => return Err(error),
+            };
+        }
+        match seen.get(&own) {
+            Some(true) => Ok(own),
+            _ => Err(fail(format!("cluster {own} exists, and this run has not made it: it is left alone"))),
+        }
+    }
+
+    /// Removes what is left of this run; what could not be removed, with the reason. `after_all` when every case has cleaned up: then there
+    /// must be nothing to remove.
+    pub async fn clear(&self, after_all: bool) -> Vec<(String, String)> {
+        let seen = std::mem::take(&mut *self.seen.lock().await);
+        let mut left = Vec::new();
+        for cluster in seen.into_iter().filter_map(|(cluster, ours)| ours.then_some(cluster)) {
+            if let Err(why) = self.remove(&cluster, after_all).await {
+                left.push((cluster.to_string(), why));
+            }
+        }
+        left
+    }
+
+    async fn remove(&self, cluster: &ClusterName, after_all: bool) -> Result<(), String> {
+        let table = self.connect(&self.url, cluster).await.map_err(|e| e.to_string())?;
+        let found = match table.read(&ReadRequest::all()).await {
+            Err(error) if error.kind() == TableErrorKind::NotInitialized => return Ok(()),
+            Err(error) if error.kind() == TableErrorKind::Unavailable => return Err(error.to_string()),
+            Ok(_) => "was still there".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        table.delete().await.map_err(|e| e.to_string())?;
+        if after_all { Err(format!("{found}, and is removed now")) } else { Ok(()) }
+    }
+}
+
+fn taken(cluster: &ClusterName) -> Failure {
+    Failure::new(
+        Exit::Usage,
+        format!("cluster {cluster} exists: the suite works only in clusters that it makes, so give another --cluster, or none"),
+    )
+}
+
+/// What cannot be had from an address alone. The list lives as long as the program.
+fn not_applicable(table: &dyn MembershipTable, address: Option<&Address>) -> &'static [(Capability, Reason)] {
+    let own = match table.store() {
+        "memory" => Reason::InMemory,
+        "sqlite" => Reason::NoServer,
+        _ => Reason::OnlyAddress,
+    };
+    let mut list = vec![
+        (Capability::RawAccess, Reason::OnlyAddress),
+        (Capability::Wipe, Reason::OnlyAddress),
+        (Capability::SaveAndRestore, Reason::OnlyAddress),
+        (Capability::Restart, own),
+        (Capability::Unavailable, own),
+    ];
+    if own == Reason::InMemory {
+        list.push((Capability::Child, own));
+    }
+    if address.is_none_or(Address::proves_its_name) {
+        list.push((Capability::Proxy, Reason::NoProxy));
+    }
+    if secret(address).is_none() {
+        list.push((Capability::Secret, Reason::NoSecret));
+    }
+    if table.hints().is_none() {
+        list.push((Capability::Hints, Reason::NoHints));
+    }
+    // Of the stores of this project it is known; what others can do with one round trip, only their authors know.
+    if !["memory", "sqlite", "redis", "postgres", "mysql"].contains(&table.store()) {
+        list.push((Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip));
+    }
+    Box::leak(list.into_boxed_slice())
+}
+
+fn secret(address: Option<&Address>) -> Option<String> {
+    address.and_then(Address::password).filter(|password| password.len() >= SECRET)
+}
+
+#[async_trait]
+impl Backend for Store {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+        let own = self.own(cluster).await?;
+        self.connect(&self.url, &own).await
+    }
+
+    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+        self.not_applicable
+    }
+
+    fn secret(&self) -> Result<String, Stop> {
+        secret(self.address.as_ref()).ok_or(Stop::NotStaged(Capability::Secret))
+    }
+
+    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+        let url = self.address.as_ref()?.as_user(NOBODY);
+        Some(match self.own(cluster).await {
+            Ok(own) => self.connect(&url, &own).await,
+            Err(error) => Err(error),
+        })
+    }
+
+    fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {
+        let own = self.renamed(cluster)?;
+        let mut command = child::this_program(&["conformance-child"], &own)?;
+        // Not as an argument: those of a process can be read by everybody.
+        command.env("MEMBERSHIP_TABLE", &self.url);
+        Ok(command)
+    }
+
+    async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
+        let address = self.address.as_ref().ok_or(Stop::NotStaged(Capability::Proxy))?;
+        let proxy = Proxy::to(address.server().await?)?;
+        let own = self.own(cluster).await?;
+        let table = self.connect(&address.at(proxy.address()), &own).await?;
+        Ok(Proxied { table, proxy })
+    }
+}

@@ -1,0 +1,122 @@
+//! The suite from the program: what it says, and that it leaves nothing.
+#![cfg(feature = "conformance")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::sync::{Arc, Mutex};
+
+use membership_cli::{Connectors, Exit};
+use membership_core::{MembershipTable, MemoryTable};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{Place, active};
+
+fn nothing_left(place: &Place) {
+    let connection = rusqlite::Connection::open(place.file()).unwrap();
+    for table in ["version", "silo", "heartbeat", "cell"] {
+        let sql = format!("SELECT count(*) FROM membership_{table}");
+        assert_eq!(connection.query_row(&sql, [], |row| row.get::<_, u32>(0)).unwrap(), 0, "{table}");
+    }
+}
+
+#[test]
+fn a_store_that_keeps_the_contract() {
+    let place = Place::new();
+    let ran = place.run(&["conformance", "--effort", "quick", "--seed", "7", "--json", "--cluster", "try"]).expect(0);
+    let lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (summary, cases) = lines.split_last().unwrap();
+    assert!(cases.len() > 40);
+    assert_eq!((&summary["failed"], &summary["seed"], &summary["store"]), (&0.into(), &7.into(), &"sqlite".into()));
+    let outcome = |name: &str| &cases.iter().find(|case| case["name"] == name).unwrap()["outcome"];
+    assert_eq!(outcome("clusters_with_nasty_names_are_isolated"), "passed");
+    assert_eq!(outcome("a_killed_client_leaves_a_whole_table"), "passed", "the program is its own child");
+    assert_eq!(outcome("a_wiped_table_is_told"), "not_applicable", "nobody can wipe through an address");
+    nothing_left(&place);
+}
+
+#[test]
+fn cases_can_be_chosen() {
+    let place = Place::new();
+    let ran = place.run(&["conformance", "--clause", "t7", "--case", "heartbeat"]).expect(0);
+    assert!(ran.out.lines().count() > 2 && ran.out.lines().rev().skip(1).all(|line| line.contains("T7")), "{}", ran.out);
+    let listed = place.run(&["conformance", "--list", "--clause", "T7"]).expect(0).out;
+    assert!(listed.lines().all(|line| line.contains("T7")) && listed.contains("a_heartbeat_changes_only_the_heartbeat"), "{listed}");
+    assert!(place.run(&["conformance", "--case", "no_such_case"]).expect(2).err.contains("--list"));
+    place.run(&["conformance", "--clause", "T99"]).expect(2);
+}
+
+#[test]
+fn a_cluster_that_exists_is_left_alone() {
+    let place = Place::new();
+    let table = place.initialize();
+    place.insert(&table, vec![active(1)]);
+    let ran = place.run(&["conformance", "--cluster", "default"]).expect(2);
+    assert!(ran.err.contains("exists"), "{ran:?}");
+    assert!(ran.out.is_empty(), "{ran:?}");
+    assert!(place.entry(&table, support::silo(1)).is_some());
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_no_failed_case() {
+    let place = Place::new();
+    let ran = place.run(&["conformance", "--table", "sqlite:/nowhere/at/all.db"]);
+    assert!(matches!(ran.code, Some(2 | 5)) && ran.out.is_empty(), "{ran:?}");
+}
+
+/// Where the program writes to in this process.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Paper {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(text);
+        Ok(text.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Paper {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+#[test]
+fn a_store_that_breaks_the_contract() {
+    let mut connectors = Connectors::empty();
+    // Every client has a table of its own: nobody sees what others commit.
+    connectors
+        .register("lonely", |_, cluster| Box::pin(async move { Ok(Arc::new(MemoryTable::new(cluster)) as Arc<dyn MembershipTable>) }))
+        .unwrap();
+    let (out, err) = (Paper::default(), Paper::default());
+    let line = ["membership", "conformance", "--table", "lonely:", "--case", "conflicts_change_nothing", "--seed", "5"];
+    assert_eq!(membership_cli::run(connectors, line.map(Into::into), out.clone(), err.clone()), Exit::Failed);
+    let (out, err) = (out.text(), err.text());
+    assert!(out.contains("FAILED") && out.contains("T3: a conflict is"), "{out}");
+    assert!(out.contains("--seed 5 --case "), "how to see it again: {out}");
+    assert!(err.contains("does not keep the contract"), "{err}");
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    let place = Place::new();
+    let mut child = place.command(&["conformance", "--effort", "soak", "--case", "history_is_explained"]).spawn().unwrap();
+    let until = std::time::Instant::now() + support::secs(30);
+    let rows = || -> Option<u32> {
+        let connection = rusqlite::Connection::open(place.file()).ok()?;
+        connection.query_row("SELECT count(*) FROM membership_version", [], |row| row.get(0)).ok()
+    };
+    while !place.file().exists() || rows().is_none_or(|rows| rows == 0) {
+        assert!(std::time::Instant::now() < until, "it did not begin");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok).collect::<Vec<_>>();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("stopped before the end")), "{lines:?}");
+    nothing_left(&place);
+}
