@@ -24,13 +24,17 @@
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod bell;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod url;
 
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlConfig, MysqlProcedure, MysqlSslMode, MysqlTable};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresConfig, PostgresFailover, PostgresSslMode, PostgresSynchronousCommit, PostgresTable};
 #[cfg(feature = "sqlite")]

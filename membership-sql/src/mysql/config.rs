@@ -1,0 +1,408 @@
+//! Which server, and how it is used. Nothing here talks to it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use membership_core::{Operation, TableError, TableErrorKind};
+use mysql_async::{Opts, OptsBuilder, SslOpts};
+
+use super::STORE;
+use crate::url::Url;
+
+/// How a connection is encrypted; the names and meanings are those of MySQL's own clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MysqlSslMode {
+    /// Never.
+    Disabled,
+    /// If the server offers it; the server's certificate is not looked at.
+    #[default]
+    Preferred,
+    /// Always; the server's certificate is not looked at.
+    Required,
+    /// Always, with a certificate of a known authority, whatever name is in it. Needs a file with the authority's certificate.
+    VerifyCa,
+    /// Always, with a certificate of a known authority for the name that was connected to.
+    VerifyIdentity,
+}
+
+/// Whether commits are one call of the stored procedure that [`MysqlConfig::procedure_sql`] prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MysqlProcedure {
+    /// If it is there in this build's version and may be called: one round trip. Else two.
+    #[default]
+    Auto,
+    /// Never: two round trips.
+    Never,
+    /// Always; a server without it is refused.
+    Require,
+}
+
+/// Where the table is and how it is used.
+///
+/// ```
+/// use std::time::Duration;
+/// use membership_sql::MysqlConfig;
+///
+/// let config = MysqlConfig::from_url("mysql://silo:secret@db.example/app?ssl-mode=verify_identity&operation_timeout=3s")?;
+/// assert!(!format!("{config:?}").contains("secret"));
+/// // What somebody who may create tables runs for somebody who may not:
+/// assert!(MysqlConfig::schema_sql().contains("CREATE TABLE IF NOT EXISTS membership_version"));
+/// # Ok::<(), membership_core::TableError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct MysqlConfig {
+    host: String,
+    port: u16,
+    database: String,
+    user: String,
+    password: Option<String>,
+    ssl_mode: MysqlSslMode,
+    ssl_ca: Option<PathBuf>,
+    create: bool,
+    pooler: bool,
+    procedure: MysqlProcedure,
+    require_durable: bool,
+    failover_may_lose: bool,
+    operation_timeout: Duration,
+}
+
+/// Long enough for a server that is restarted, short enough for a silo to notice that it is gone.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Below this a connection is hardly made.
+const MIN_TIMEOUT: Duration = Duration::from_millis(100);
+/// Above this nobody is waiting any more.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+/// The port that MySQL and MariaDB listen on.
+const DEFAULT_PORT: u16 = 3306;
+/// An answer is as large as the table; the server sends what it has.
+const MAX_ANSWER: usize = 1 << 30;
+const OPTIONS: &str = "ssl-mode, ssl-ca, create, pooler, procedure, require_durable, failover_may_lose and operation_timeout";
+
+impl MysqlConfig {
+    /// The database `database` of the server at `host`, port 3306, as `root` without a password.
+    #[must_use]
+    pub fn new(host: impl Into<String>, database: impl Into<String>) -> Self {
+        Self {
+            host: host.into(),
+            port: DEFAULT_PORT,
+            database: database.into(),
+            user: "root".to_owned(),
+            password: None,
+            ssl_mode: MysqlSslMode::default(),
+            ssl_ca: None,
+            create: true,
+            pooler: false,
+            procedure: MysqlProcedure::default(),
+            require_durable: false,
+            failover_may_lose: false,
+            operation_timeout: DEFAULT_TIMEOUT,
+        }
+    }
+
+    /// Reads `mysql://user:password@host:port/database?option=value&…`. `%hh` stands for a byte. Without a password in the URL that of
+    /// the environment variable `MYSQL_PWD` is taken. The options are named as the methods of this type, and `ssl-mode` (`disabled`,
+    /// `preferred`, `required`, `verify_ca`, `verify_identity`) and `ssl-ca` (a PEM file) as those of MySQL's own clients.
+    ///
+    /// # Errors
+    /// `Configuration`: another scheme, no database, an unknown option, or a value that is none. Never shows a password.
+    pub fn from_url(url: &str) -> Result<Self, TableError> {
+        Self::from_url_and(url, std::env::var("MYSQL_PWD").ok().filter(|p| !p.is_empty()))
+    }
+
+    fn from_url_and(url: &str, password: Option<String>) -> Result<Self, TableError> {
+        let rest = url.strip_prefix("mysql:").ok_or_else(|| wrong("a MySQL or MariaDB URL starts with `mysql://`"))?;
+        let url = Url::parse(rest).map_err(wrong)?;
+        let mut hosts = url.hosts.into_iter();
+        let (host, port) = hosts.next().unwrap_or_else(|| ("127.0.0.1".to_owned(), None));
+        if hosts.next().is_some() {
+            return Err(wrong("one server is named: a name or an address that always leads to the primary"));
+        }
+        let Some(database) = url.database else {
+            return Err(wrong("no database is named: write mysql://user:password@host:port/database"));
+        };
+        let mut config = Self::new(host, database);
+        config.port = port.unwrap_or(DEFAULT_PORT);
+        config.user = url.user.unwrap_or(config.user);
+        config.password = url.password.or(password);
+        for (name, value) in url.options {
+            let flag = || value.parse::<bool>().map_err(|_| wrong(format!("option `{name}` is true or false")));
+            match name.as_str() {
+                "create" => config.create = flag()?,
+                "pooler" => config.pooler = flag()?,
+                "require_durable" => config.require_durable = flag()?,
+                "failover_may_lose" => config.failover_may_lose = flag()?,
+                "ssl-ca" => config.ssl_ca = Some(value.into()),
+                "ssl-mode" => {
+                    config.ssl_mode = match value.to_ascii_lowercase().as_str() {
+                        "disabled" => MysqlSslMode::Disabled,
+                        "preferred" => MysqlSslMode::Preferred,
+                        "required" => MysqlSslMode::Required,
+                        "verify_ca" => MysqlSslMode::VerifyCa,
+                        "verify_identity" => MysqlSslMode::VerifyIdentity,
+                        _ => return Err(wrong("option `ssl-mode` is disabled, preferred, required, verify_ca or verify_identity")),
+                    };
+                }
+                "procedure" => {
+                    config.procedure = match value.as_str() {
+                        "auto" => MysqlProcedure::Auto,
+                        "never" => MysqlProcedure::Never,
+                        "require" => MysqlProcedure::Require,
+                        _ => return Err(wrong("option `procedure` is auto, never or require")),
+                    };
+                }
+                "operation_timeout" => {
+                    config.operation_timeout =
+                        humantime::parse_duration(&value).map_err(|_| wrong("option `operation_timeout` is a time such as 3s"))?;
+                }
+                other => {
+                    let other: String = other.chars().take(40).collect();
+                    return Err(wrong(format!("`{other}` is no option: there are {OPTIONS}")));
+                }
+            }
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// What makes the tables, for somebody who may create them to run for a user who may not. Running it again changes nothing.
+    #[must_use]
+    pub fn schema_sql() -> String {
+        super::schema::printable()
+    }
+
+    /// What makes the stored procedure that turns a commit into one round trip: a text for the `mysql` or `mariadb` program (it uses
+    /// `DELIMITER`), to be run in the database of the tables, after them. The user of the silos needs `EXECUTE` on it.
+    #[must_use]
+    pub fn procedure_sql() -> String {
+        super::procedure::printable()
+    }
+
+    /// The port. Default: 3306.
+    #[must_use]
+    pub const fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Who connects.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = user.into();
+        self
+    }
+
+    /// With which password.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// How the connection is encrypted. Default: `Preferred`.
+    #[must_use]
+    pub const fn ssl_mode(mut self, mode: MysqlSslMode) -> Self {
+        self.ssl_mode = mode;
+        self
+    }
+
+    /// A PEM file with the certificates of the authorities that are trusted, instead of the public ones.
+    #[must_use]
+    pub fn ssl_ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ssl_ca = Some(path.into());
+        self
+    }
+
+    /// Whether `initialize` makes missing tables. Default: true. No other operation ever does.
+    #[must_use]
+    pub const fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Rely on nothing that a connection remembers between two operations: for proxies that hand each transaction to another connection
+    /// of the server, such as ProxySQL. The settings then travel with every operation. Default: false.
+    #[must_use]
+    pub const fn pooler(mut self, pooler: bool) -> Self {
+        self.pooler = pooler;
+        self
+    }
+
+    /// Whether commits call the stored procedure. Default: `Auto`.
+    #[must_use]
+    pub const fn procedure(mut self, procedure: MysqlProcedure) -> Self {
+        self.procedure = procedure;
+        self
+    }
+
+    /// Refuse a server that can lose acknowledged commits in a crash (`innodb_flush_log_at_trx_commit` is not 1, or it writes a binary
+    /// log and `sync_binlog` is not 1). Default: false: such a server is used, a warning is logged, and
+    /// [`guarantees`](membership_core::MembershipTable::guarantees) says so.
+    #[must_use]
+    pub const fn require_durable(mut self, require: bool) -> Self {
+        self.require_durable = require;
+        self
+    }
+
+    /// A failover of this server may lose the last acknowledged commits, because an asynchronous replica may be promoted: then
+    /// `guarantees` says so. Default: false. The server cannot be asked.
+    #[must_use]
+    pub const fn failover_may_lose(mut self, may_lose: bool) -> Self {
+        self.failover_may_lose = may_lose;
+        self
+    }
+
+    /// How long one operation may take, connecting and waiting included: 100 ms to 1 h. Default: 10 s.
+    #[must_use]
+    pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
+        self.operation_timeout = timeout;
+        self
+    }
+
+    pub(super) const fn creates(&self) -> bool {
+        self.create
+    }
+
+    pub(super) const fn is_pooled(&self) -> bool {
+        self.pooler
+    }
+
+    pub(super) const fn procedure_use(&self) -> MysqlProcedure {
+        self.procedure
+    }
+
+    pub(super) const fn must_be_durable(&self) -> bool {
+        self.require_durable
+    }
+
+    pub(super) const fn loses_at_failover(&self) -> bool {
+        self.failover_may_lose
+    }
+
+    pub(super) const fn timeout(&self) -> Duration {
+        self.operation_timeout
+    }
+
+    pub(super) const fn tls(&self) -> MysqlSslMode {
+        self.ssl_mode
+    }
+
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    pub(super) fn database(&self) -> &str {
+        &self.database
+    }
+
+    /// For the client library, with or without TLS.
+    pub(super) fn opts(&self, tls: bool) -> Opts {
+        let ssl = tls.then(|| {
+            let own = self.ssl_ca.clone();
+            let verified = matches!(self.ssl_mode, MysqlSslMode::VerifyCa | MysqlSslMode::VerifyIdentity);
+            SslOpts::default()
+                .with_disable_built_in_roots(own.is_some())
+                .with_root_certs(own.into_iter().map(Into::into).collect())
+                .with_danger_accept_invalid_certs(!verified)
+                .with_danger_skip_domain_validation(self.ssl_mode == MysqlSslMode::VerifyCa)
+        });
+        OptsBuilder::default()
+            .ip_or_hostname(self.host.clone())
+            .tcp_port(self.port)
+            .db_name(Some(self.database.clone()))
+            .user(Some(self.user.clone()))
+            .pass(self.password.clone())
+            .ssl_opts(ssl)
+            // The server that was named, and no other way to one.
+            .prefer_socket(false)
+            .tcp_nodelay(true)
+            // Both given: the client asks the server for neither.
+            .max_allowed_packet(Some(MAX_ANSWER))
+            .wait_timeout(Some(28_800))
+            .stmt_cache_size(0)
+            .into()
+    }
+
+    /// Refuses what cannot work whatever the server is.
+    pub(super) fn validate(&self) -> Result<(), TableError> {
+        if self.host.is_empty() || self.database.is_empty() {
+            return Err(wrong("a host and a database are needed"));
+        }
+        if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&self.operation_timeout) {
+            return Err(wrong("operation_timeout is 100 ms to 1 h"));
+        }
+        if self.ssl_ca.as_ref().is_some_and(|path| !path.is_file()) {
+            return Err(wrong("there is no file where ssl-ca says"));
+        }
+        if self.ssl_mode == MysqlSslMode::VerifyCa && self.ssl_ca.is_none() {
+            return Err(wrong("ssl-mode=verify_ca needs ssl-ca: anybody has a certificate of a public authority, for some name"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MysqlConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MysqlConfig")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("database", &self.database)
+            .field("user", &self.user)
+            .field("ssl_mode", &self.ssl_mode)
+            .field("procedure", &self.procedure)
+            .field("pooler", &self.pooler)
+            .field("operation_timeout", &self.operation_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+fn wrong(message: impl Into<String>) -> TableError {
+    TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_servers() {
+        let url = "mysql://silo:p%40ss@db.example:3307/app?ssl-mode=REQUIRED&procedure=never&pooler=true&operation_timeout=3s&create=false";
+        let config = MysqlConfig::from_url_and(url, Some("other".to_owned())).unwrap();
+        let same = MysqlConfig::new("db.example", "app")
+            .port(3307)
+            .user("silo")
+            .password("p@ss")
+            .ssl_mode(MysqlSslMode::Required)
+            .procedure(MysqlProcedure::Never)
+            .pooler(true)
+            .create(false)
+            .operation_timeout(Duration::from_secs(3));
+        assert_eq!(config, same);
+        assert!(!format!("{config:?} {config:#?}").contains("p@ss"));
+        let plain = MysqlConfig::from_url_and("mysql://[::1]/app", Some("secret".to_owned())).unwrap();
+        assert_eq!(plain, MysqlConfig::new("::1", "app").password("secret"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_advice() {
+        for (url, why) in [
+            ("postgres://x/y", "starts with `mysql://`"),
+            ("mysql://u:secret@h", "no database"),
+            ("mysql://u:secret@h:x/d", "port"),
+            ("mysql://u:secret@a,b/d", "one server"),
+            ("mysql://u:secret@h/d?sslmode=require", "`sslmode` is no option"),
+            ("mysql://u:secret@h/d?ssl-mode=perhaps", "verify_identity"),
+            ("mysql://u:secret@h/d?ssl-mode=verify_ca", "needs ssl-ca"),
+            ("mysql://u:secret@h/d?ssl-ca=/no/such/file", "no file"),
+            ("mysql://u:secret@h/d?procedure=yes", "auto, never or require"),
+            ("mysql://u:secret@h/d?create=perhaps", "true or false"),
+            ("mysql://u:secret@h/d?operation_timeout=soon", "such as 3s"),
+            ("mysql://u:secret@h/d?operation_timeout=1ms", "100 ms"),
+        ] {
+            let error = MysqlConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), TableErrorKind::Configuration);
+            assert!(error.to_string().contains(why), "{error}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What the server says, as what the caller does next.
+
+use membership_core::{Operation, TableError, TableErrorKind};
+use mysql_async::{DriverError, Error, ServerError};
+
+use super::STORE;
+
+/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
+pub(super) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
+    TableError::new(kind, Operation::Connect, STORE, message)
+}
+
+/// What to grant, for errors about permissions.
+const GRANTS: &str = "the user needs SELECT, INSERT, UPDATE and DELETE on the tables membership_%, CREATE to make them, \
+                      and EXECUTE on membership_commit_1 where it is used";
+/// How to have the tables made by somebody else.
+pub(super) const PRINT: &str = "have somebody who may create tables run what `MysqlConfig::schema_sql()` prints (it is in the README of membership-sql too)";
+
+/// The table, or the column in it, is not there.
+pub(super) const NO_SUCH_TABLE: u16 = 1146;
+/// A row with this key is there already.
+pub(super) const DUPLICATE_KEY: u16 = 1062;
+/// The procedure is not there.
+pub(super) const NO_SUCH_PROCEDURE: u16 = 1305;
+/// It is there and may not be called.
+pub(super) const MAY_NOT_CALL: u16 = 1370;
+/// It was called with another number of arguments than it takes.
+pub(super) const OTHER_ARGUMENTS: u16 = 1318;
+
+/// The code of an error that the server sent.
+pub(super) const fn code(error: &Error) -> Option<u16> {
+    match error {
+        Error::Server(e) => Some(e.code),
+        _ => None,
+    }
+}
+
+/// After this, the connection is of no more use: it is gone, or its server no longer takes writes and another one does.
+pub(super) const fn ends_connection(error: &Error) -> bool {
+    match error {
+        Error::Server(e) => matches!(
+            e.code,
+            // Shutting down, killed, idle for too long; read-only; not part of its cluster; packets that the server did not understand.
+            1053 | 1077..=1079 | 1152..=1161 | 1184 | 1290 | 1317 | 1836 | 1927 | 4031 | 1047 | 1792 | 3168
+        ),
+        _ => true,
+    }
+}
+
+/// Before a transaction's COMMIT: certainly not applied.
+pub(super) fn from_mysql(e: Error) -> TableError {
+    let (kind, what) = match &e {
+        Error::Server(server) => judge(server),
+        Error::Io(_) => (TableErrorKind::Unavailable, "the server cannot be reached, or the connection broke"),
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => (TableErrorKind::Configuration, "the server offers no TLS, and ssl-mode asks for it"),
+        Error::Driver(DriverError::UnknownAuthPlugin { .. } | DriverError::MysqlOldPasswordDisabled | DriverError::CleartextPluginDisabled) => {
+            (TableErrorKind::Configuration, "the server asks for a way of signing in that is not supported; use caching_sha2_password or mysql_native_password")
+        }
+        Error::Driver(DriverError::PacketTooLarge) => (TableErrorKind::LimitExceeded, "the packet is too large"),
+        Error::Url(_) => (TableErrorKind::Configuration, "the server's address cannot be used"),
+        Error::Driver(_) | Error::Other(_) => (TableErrorKind::Unavailable, "the connection broke"),
+    };
+    let message = match &e {
+        // The server's words name tables, columns, users and hosts, never a password.
+        Error::Server(s) => format!("{what} ({}: {})", s.code, s.message),
+        Error::Io(io) => format!("{what} ({io})"),
+        _ => what.to_owned(),
+    };
+    // What the client library says of other errors may hold bytes of a packet, and is not passed on.
+    match e {
+        Error::Server(s) => error(kind, message).with_source(s),
+        _ => error(kind, message),
+    }
+}
+
+/// From COMMIT itself, or from a call that holds one: what is certain and what is not.
+pub(super) fn from_commit(e: Error) -> TableError {
+    match code(&e) {
+        // A deadlock or a lock that could not be had in time; a row that another node or snapshot has changed (Galera certifies at COMMIT);
+        // read-only by now; not part of its cluster; rolled back by group replication. None of them leaves a commit behind.
+        Some(1213 | 1205 | 1020 | 1290 | 1836 | 1792 | 1047 | 3101) => from_mysql(e),
+        _ => {
+            let e = from_mysql(e);
+            error(TableErrorKind::OutcomeUnknown, format!("the answer to the commit was lost: {e}")).with_source(e)
+        }
+    }
+}
+
+fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
+    use TableErrorKind as K;
+    match e.code {
+        1213 => (K::Busy, "a deadlock, and this transaction was the one that was rolled back"),
+        1205 => (K::Busy, "somebody held a lock for too long"),
+        1020 | 3572 | 1015 => (K::Busy, "another transaction was in the way"),
+        3024 | 1969 | 1028 => (K::Busy, "it took longer than the server allows"),
+        1317 => (K::Unavailable, "it was interrupted"),
+        1040 | 1203 | 1226 => (K::Unavailable, "the server has too many connections"),
+        1053 | 1077..=1079 | 1927 | 4031 | 1152 | 1154..=1161 | 1184 => (K::Unavailable, "the server shuts down, or closed the connection"),
+        1047 => (K::Unavailable, "the server is not ready (a Galera node outside its cluster answers so)"),
+        1290 | 1836 | 1792 => (K::Unavailable, "the server is read-only: it is a replica, or was made one; the URL must lead to the primary"),
+        3101 | 3100 => (K::Unavailable, "the server's replication rolled the transaction back"),
+        1021 | 1037 | 1038 | 1041 | 1114 | 1135 | 1206 => (K::Unavailable, "the server is out of room"),
+        1044 | 1045 | 1095 | 1130 | 1142 | 1143 | 1227 | 1370 | 1410 | 1698 | 3118 | 3159 => (K::PermissionDenied, GRANTS),
+        1820 | 1862 => (K::PermissionDenied, "the password has expired"),
+        1049 => (K::Configuration, "there is no such database: CREATE DATABASE first, or correct the URL"),
+        1046 => (K::Configuration, "no database is selected"),
+        1665 => (K::Configuration, "binlog_format is STATEMENT: MIXED or ROW is needed"),
+        1305 | 1318 => (K::Configuration, "the stored procedure is not there, or is another version's"),
+        1153 => (K::LimitExceeded, "the packet is larger than max_allowed_packet"),
+        1406 | 1118 | 1301 => (K::LimitExceeded, "a value is longer than its column"),
+        NO_SUCH_TABLE => (K::NotInitialized, "the database does not have the tables"),
+        // A statement that does not fit the table: somebody else's layout under our names, or ours changed by hand.
+        1054 | 1064 | 1136 | 1267 | 1270 | 1271 | 1364 | 1366 | 1347 | DUPLICATE_KEY => {
+            (K::Damaged, "the tables do not have the layout this build expects")
+        }
+        _ => (K::Unavailable, "the server refused"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: u16) -> Error {
+        Error::Server(ServerError { code, message: "words".to_owned(), state: "HY000".to_owned() })
+    }
+
+    #[test]
+    fn certain_and_uncertain_are_told_apart() {
+        use TableErrorKind as K;
+        for (code, before, within) in [
+            (1213, K::Busy, K::Busy),
+            (1205, K::Busy, K::Busy),
+            (1040, K::Unavailable, K::OutcomeUnknown),
+            (1053, K::Unavailable, K::OutcomeUnknown),
+            (1317, K::Unavailable, K::OutcomeUnknown),
+            (1290, K::Unavailable, K::Unavailable),
+            (1836, K::Unavailable, K::Unavailable),
+            (1047, K::Unavailable, K::Unavailable),
+            (3101, K::Unavailable, K::Unavailable),
+            (1142, K::PermissionDenied, K::OutcomeUnknown),
+            (1045, K::PermissionDenied, K::OutcomeUnknown),
+            (1049, K::Configuration, K::OutcomeUnknown),
+            (1153, K::LimitExceeded, K::OutcomeUnknown),
+            (1180, K::Unavailable, K::OutcomeUnknown),
+            (3024, K::Busy, K::OutcomeUnknown),
+            (1146, K::NotInitialized, K::OutcomeUnknown),
+        ] {
+            assert_eq!(from_mysql(server(code)).kind(), before, "{code}");
+            assert_eq!(from_commit(server(code)).kind(), within, "{code}");
+        }
+        let lost = || Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        assert_eq!(from_mysql(lost()).kind(), K::Unavailable);
+        assert_eq!(from_commit(lost()).kind(), K::OutcomeUnknown);
+        assert!(ends_connection(&lost()) && ends_connection(&server(1053)) && !ends_connection(&server(1213)));
+    }
+}

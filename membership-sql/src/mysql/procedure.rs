@@ -1,0 +1,277 @@
+//! The stored procedure that makes a commit one round trip. Optional: a person creates it, the table finds it.
+//!
+//! It judges only whether the version row is exactly the one that the commit is for. If it is not, it changes nothing and gives back the
+//! table as it is now, and the rules of the contract are applied here, as for every other way to commit.
+
+use std::fmt::Write as _;
+
+use membership_core::{
+    CommitOutcome, CommitRequest, RowChange, SharedSettings, TableError, TableErrorKind, TableLimits, VersionRow,
+};
+
+use super::commit::{Verdict, answer, judge, shown, too_many_rows};
+use super::error::{MAY_NOT_CALL, NO_SUCH_PROCEDURE, OTHER_ARGUMENTS, code, error, from_commit, from_mysql};
+use super::lane::Doubt;
+use super::read::{Found, absent};
+use super::session::{Session, Set, number, text as column};
+use super::sql::{self, hex, text};
+use super::table::Place;
+
+/// Its name ends in its version: a build calls the one that it knows, and an older one may stand beside it.
+const NAME: &str = "membership_commit_1";
+/// What it answers first.
+const COMMITTED: u64 = 0;
+const NOT_CURRENT: u64 = 1;
+const ROWS_DO_NOT_FIT: u64 = 2;
+const TOO_MANY_ROWS: u64 = 3;
+const FAILED: u64 = 4;
+
+/// The rows that are changed, as a table. Keys and bodies are hexadecimal, so that the JSON needs no escapes.
+const CHANGES: &str = "JSON_TABLE(p_changes, '$[*]' COLUMNS (op CHAR(1) PATH '$.o', k VARCHAR(1600) PATH '$.k', \
+st VARCHAR(32) PATH '$.s', w BIGINT UNSIGNED PATH '$.w', b LONGTEXT PATH '$.b')) AS j";
+const KEY: &str = "CONVERT(UNHEX(j.k) USING utf8mb4) COLLATE utf8mb4_bin";
+
+/// What makes it.
+pub(super) fn creation() -> String {
+    let snapshot = sql::read("p_cluster", None, false);
+    let theirs = format!("FROM {CHANGES} STRAIGHT_JOIN membership_silo s ON s.cluster = p_cluster AND s.silo = {KEY}");
+    let varchar = |n: u32| format!("VARCHAR({n}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
+    let (key, short, long) = (varchar(512), varchar(128), "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
+    format!(
+        "CREATE PROCEDURE {NAME} (
+    IN p_cluster {key},
+    IN p_table_id {short},
+    IN p_version BIGINT UNSIGNED,
+    IN p_commit {short},
+    IN p_token {short},
+    IN p_layout INT UNSIGNED,
+    IN p_record {long},
+    IN p_settings {long},
+    IN p_core {long},
+    IN p_more BIGINT,
+    IN p_most BIGINT,
+    IN p_there BIGINT,
+    IN p_changes {long}
+)
+MODIFIES SQL DATA
+SQL SECURITY INVOKER
+COMMENT 'silo-membership: one commit in one round trip'
+BEGIN
+    DECLARE v_body, v_next, v_text {long};
+    DECLARE v_deleting, v_recent, v_errno INT DEFAULT 0;
+    DECLARE v_rows, v_new, v_old BIGINT DEFAULT 0;
+    DECLARE v_answer INT DEFAULT {NOT_CURRENT};
+    DECLARE v_committing BOOLEAN DEFAULT FALSE;
+    DECLARE v_last {short} DEFAULT '00000000000000000000000000000000';
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION
+    BEGIN
+        GET DIAGNOSTICS CONDITION 1 v_errno = MYSQL_ERRNO, v_text = MESSAGE_TEXT;
+        IF v_committing THEN
+            RESIGNAL;
+        END IF;
+        ROLLBACK;
+        SELECT {FAILED} AS answer, v_errno AS number, v_text AS message;
+    END;
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    START TRANSACTION;
+    SELECT v.body, v.deleting INTO v_body, v_deleting FROM membership_version v WHERE v.cluster = p_cluster FOR UPDATE;
+    IF v_deleting = 0 AND JSON_VALID(v_body) THEN
+        SET v_recent = JSON_LENGTH(v_body, '$.recent');
+        IF v_recent > 0 THEN
+            SET v_last = JSON_UNQUOTE(JSON_EXTRACT(v_body, CONCAT('$.recent[', v_recent - 1, '].id')));
+        END IF;
+        IF JSON_UNQUOTE(JSON_EXTRACT(v_body, '$.table_id')) = p_table_id
+            AND CAST(JSON_EXTRACT(v_body, '$.version') AS UNSIGNED) = p_version
+            AND CAST(JSON_EXTRACT(v_body, '$.min_layout') AS UNSIGNED) <= p_layout
+            AND v_last = p_commit
+            AND COALESCE(JSON_UNQUOTE(JSON_EXTRACT(v_body, '$.deleting')), 'false') = 'false'
+        THEN
+            SET v_rows = CAST(JSON_EXTRACT(v_body, '$.row_count') AS SIGNED) + p_more;
+            SELECT COALESCE(SUM(j.op = 'i'), 0), COALESCE(SUM(j.op <> 'i'), 0) INTO v_new, v_old {theirs};
+            IF v_new <> 0 OR v_old <> p_there THEN
+                SET v_answer = {ROWS_DO_NOT_FIT};
+            ELSEIF p_more > 0 AND v_rows > p_most THEN
+                SET v_answer = {TOO_MANY_ROWS};
+            ELSE
+                SET v_answer = {COMMITTED};
+            END IF;
+        END IF;
+    END IF;
+    IF v_answer = {COMMITTED} THEN
+        SET v_next = JSON_ARRAY_APPEND(v_body, '$.recent', JSON_EXTRACT(p_record, '$'));
+        WHILE JSON_LENGTH(v_next, '$.recent') > 16 DO
+            SET v_next = JSON_REMOVE(v_next, '$.recent[0]');
+        END WHILE;
+        SET v_next = JSON_SET(v_next, '$.version', p_version + 1, '$.row_count', GREATEST(v_rows, 0),
+            '$.layout', GREATEST(CAST(JSON_EXTRACT(v_body, '$.layout') AS UNSIGNED), p_layout));
+        IF p_settings IS NOT NULL THEN
+            SET v_next = JSON_SET(v_next, '$.settings', JSON_EXTRACT(p_settings, '$'));
+        END IF;
+        IF p_core IS NOT NULL THEN
+            SET v_next = JSON_SET(v_next, '$.core', p_core);
+        END IF;
+        IF p_there > 0 THEN
+            UPDATE {CHANGES} STRAIGHT_JOIN membership_silo s ON s.cluster = p_cluster AND s.silo = {KEY}
+                SET s.status = j.st, s.written_at = j.w, s.body = CONVERT(UNHEX(j.b) USING utf8mb4) WHERE j.op = 'u';
+            DELETE h FROM {CHANGES} STRAIGHT_JOIN membership_heartbeat h ON h.cluster = p_cluster AND h.silo = {KEY} WHERE j.op = 'd';
+            DELETE s {theirs} WHERE j.op = 'd';
+        END IF;
+        INSERT INTO membership_silo (cluster, silo, status, written_at, body)
+            SELECT p_cluster, CONVERT(UNHEX(j.k) USING utf8mb4), j.st, j.w, CONVERT(UNHEX(j.b) USING utf8mb4) FROM {CHANGES} WHERE j.op = 'i';
+        UPDATE membership_version SET version = p_version + 1, token = p_token, body = v_next WHERE cluster = p_cluster;
+        SET v_committing = TRUE;
+        COMMIT;
+        SET v_committing = FALSE;
+        SELECT v_answer AS answer, 0 AS number, '' AS message;
+    ELSE
+        ROLLBACK;
+        SELECT v_answer AS answer, v_rows AS number, '' AS message;
+        {snapshot};
+    END IF;
+END"
+    )
+}
+
+/// A script for the server's own shell.
+pub(super) fn printable() -> String {
+    format!("DROP PROCEDURE IF EXISTS {NAME};\nDELIMITER //\n{}//\nDELIMITER ;\n", creation())
+}
+
+/// Whether it is there.
+pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
+    let sql = format!("SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name = '{NAME}' AND routine_type = 'PROCEDURE'");
+    let sets = session.begin(&sql).await.map_err(|t| from_mysql(t.error))?;
+    Ok(sets.last().and_then(|set| set.rows.first()).and_then(|row| number(row, 0)).is_some_and(|n| n > 0))
+}
+
+/// The error where it is asked for and not there.
+pub(super) fn missing() -> TableError {
+    let message = format!("there is no procedure {NAME}, or this user may not call it: run what `MysqlConfig::procedure_sql()` prints and \
+                           GRANT EXECUTE on it, or set procedure=auto");
+    error(TableErrorKind::Configuration, message)
+}
+
+/// One flight. None where this client must judge and commit by itself: the procedure was dropped, or may not be called.
+pub(super) async fn commit(
+    session: &mut Session,
+    place: &Place,
+    request: &CommitRequest,
+    limits: &TableLimits,
+    doubt: &Doubt,
+) -> Result<Option<CommitOutcome>, TableError> {
+    let call = call(&place.key, request, limits)?;
+    session.fits(&call)?;
+    doubt.begins();
+    let sets = match session.begin(&call).await {
+        Ok(sets) => sets,
+        Err(t) if matches!(code(&t.error), Some(NO_SUCH_PROCEDURE | MAY_NOT_CALL | OTHER_ARGUMENTS)) => {
+            doubt.ends();
+            session.procedure = false;
+            return Ok(None);
+        }
+        Err(t) => {
+            let e = from_commit(t.error);
+            if e.kind() != TableErrorKind::OutcomeUnknown {
+                doubt.ends();
+            }
+            session.roll_back().await;
+            return Err(e);
+        }
+    };
+    doubt.ends();
+    let found = |at: usize| sets.get(at).map(|set: &Set| Found::take(set, &place.cache)).unwrap_or_default();
+    let Some(row) = sets.first().and_then(|set| set.rows.first()) else {
+        session.discard();
+        return Err(error(TableErrorKind::OutcomeUnknown, "the procedure gave no answer"));
+    };
+    match number(row, 0) {
+        Some(COMMITTED) => Ok(Some(CommitOutcome::Committed(request.next_token(&[])))),
+        Some(ROWS_DO_NOT_FIT) => Ok(Some(answer(found(1), place, request))),
+        Some(TOO_MANY_ROWS) => Err(too_many_rows(number(row, 1).unwrap_or(0), limits)),
+        Some(NOT_CURRENT) => {
+            let mut found = found(1);
+            let Some(stored) = found.stored()? else { return Err(absent(Some(&request.expected))) };
+            match judge(request, &stored, limits)? {
+                Verdict::Answer(outcome) => Ok(Some(outcome)),
+                Verdict::Conflict(_) => {
+                    found.version = Some(Ok(stored));
+                    Ok(Some(answer(found, place, request)))
+                }
+                // The procedure reads the version row in another way than this build does; what this build reads counts.
+                Verdict::Apply(_) => Ok(None),
+            }
+        }
+        _ => {
+            // It was caught before COMMIT and rolled back.
+            let message = column(row, 2).unwrap_or_default();
+            let code = number(row, 1).and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
+            let server = mysql_async::ServerError { code, message, state: "HY000".to_owned() };
+            Err(from_mysql(server.into()))
+        }
+    }
+}
+
+fn call(cluster: &str, request: &CommitRequest, limits: &TableLimits) -> Result<String, TableError> {
+    let json = |e: serde_json::Error| error(TableErrorKind::InvalidRequest, format!("it cannot be written as JSON: {e}"));
+    let expected = &request.expected;
+    // What the version row will say of this commit does not depend on what it says now.
+    let blank = VersionRow::initial(expected.table_id(), SharedSettings::default());
+    let mut record = request.next_version_row(&blank).recent.pop();
+    if let Some(record) = &mut record {
+        record.version = request.makes();
+    }
+    let record = serde_json::to_string(&record).map_err(json)?;
+    let settings = request.settings.as_ref().map(serde_json::to_string).transpose().map_err(json)?;
+    let optional = |value: Option<&str>| value.map_or_else(|| "NULL".to_owned(), text);
+    let count = |which: fn(&RowChange) -> bool| i64::try_from(request.changes.iter().filter(|c| which(c)).count()).unwrap_or(i64::MAX);
+    let inserts = count(|c| matches!(c, RowChange::Insert(_)));
+    let removes = count(|c| matches!(c, RowChange::Remove(_)));
+    let updates = count(|c| matches!(c, RowChange::Update(_)));
+    Ok(format!(
+        "CALL {NAME}({cluster}, '{table}', {version}, '{commit}', '{token}', {layout}, {record}, {settings}, {core}, {more}, {most}, {there}, '{changes}')",
+        table = expected.table_id(),
+        version = expected.version(),
+        commit = expected.commit(),
+        token = sql::token(&request.next_token(&[])),
+        layout = membership_core::encoding::LAYOUT,
+        record = text(&record),
+        settings = optional(settings.as_deref()),
+        core = optional(request.core.as_deref()),
+        more = inserts - removes,
+        most = limits.rows,
+        there = updates + removes,
+        changes = changes(&request.changes),
+    ))
+}
+
+/// Letters, digits and JSON's own punctuation: nothing in it needs an escape.
+fn changes(all: &[RowChange]) -> String {
+    let mut out = String::from("[");
+    for change in all {
+        if out.len() > 1 {
+            out.push(',');
+        }
+        let row = match change {
+            RowChange::Insert(row) | RowChange::Update(row) => Some(row),
+            RowChange::Remove(_) => None,
+        };
+        let op = match change {
+            RowChange::Insert(_) => 'i',
+            RowChange::Update(_) => 'u',
+            RowChange::Remove(_) => 'd',
+        };
+        let _ = write!(out, "{{\"o\":\"{op}\",\"k\":\"");
+        hex(change.key().as_bytes(), &mut out);
+        out.push('"');
+        if let Some(row) = row {
+            let (status, written_at) = shown(row);
+            let _ = write!(out, ",\"s\":\"{status}\",\"w\":{written_at},\"b\":\"");
+            hex(row.body().as_bytes(), &mut out);
+            out.push('"');
+        }
+        out.push('}');
+    }
+    out.push(']');
+    out
+}
+
