@@ -73,7 +73,15 @@ async fn attempt(session: &mut Session, place: &Place, request: &InitializeReque
         return Ok(false);
     }
     // Orphans of a former life, left by hand, go.
-    finish(session, &[&format!("DELETE FROM membership_heartbeat WHERE cluster = {cluster}"), &format!("DELETE FROM membership_cell WHERE cluster = {cluster}")], doubt).await?;
+    finish(
+        session,
+        &[
+            &format!("DELETE FROM membership_heartbeat WHERE cluster = {cluster}"),
+            &format!("DELETE FROM membership_cell WHERE cluster = {cluster}"),
+        ],
+        doubt,
+    )
+    .await?;
     tracing::info!(cluster = %place.cluster, table_id = %request.table_id, "membership table created");
     Ok(true)
 }
@@ -108,14 +116,20 @@ pub(super) async fn delete(session: &mut Session, place: &Place, doubt: &Doubt) 
     if !session.look_at_schema().await? {
         return Ok(());
     }
-    let begin = format!("{}START TRANSACTION; SELECT 0, NULL, body, deleting, NULL, @@global.read_only FROM membership_version WHERE cluster = {cluster} FOR UPDATE", session.watch.0);
+    let begin = format!(
+        "{}START TRANSACTION; SELECT 0, NULL, body, deleting, NULL, @@global.read_only FROM membership_version WHERE cluster = {cluster} FOR UPDATE",
+        session.watch.0
+    );
     let sets = begun(session, &begin).await?;
     let mut found = sets.last().map(|set| Found::take(set, &place.cache)).unwrap_or_default();
     let there = found.version.is_some();
     let mark = match found.stored() {
         Ok(Some(version)) if !version.deleting => {
             let marked = VersionRow { deleting: true, ..(*version.row).clone() };
-            Some(format!("UPDATE membership_version SET deleting = 1, body = {} WHERE cluster = {cluster}", text(&encode_version_row(&marked))))
+            Some(format!(
+                "UPDATE membership_version SET deleting = 1, body = {} WHERE cluster = {cluster}",
+                text(&encode_version_row(&marked))
+            ))
         }
         // Marked already, perhaps within the body only. And what cannot be read cannot be kept either: the mark beside it is enough.
         Err(e) if e.kind() != TableErrorKind::Damaged => {
@@ -144,7 +158,8 @@ pub(super) async fn delete(session: &mut Session, place: &Place, doubt: &Doubt) 
             finish(session, &[], doubt).await?;
             continue;
         }
-        let rest = ["membership_heartbeat", "membership_cell", "membership_version"].map(|table| format!("DELETE FROM {table} WHERE cluster = {cluster}"));
+        let rest = ["membership_heartbeat", "membership_cell", "membership_version"]
+            .map(|table| format!("DELETE FROM {table} WHERE cluster = {cluster}"));
         finish(session, &rest.each_ref().map(String::as_str), doubt).await?;
         tracing::info!(cluster = %place.cluster, "membership table deleted");
         return Ok(());

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use membership_core::{
     CommitOutcome, CommitRequest, Conflict, HeartbeatWrite, Judgement, MAX_CLUSTER_CELL_BYTES, RowChange, TableError, TableErrorKind,
@@ -24,7 +23,7 @@ use super::{MysqlProcedure, procedure, sql};
 pub(super) enum Verdict {
     Apply(VersionRow),
     Answer(CommitOutcome),
-    Conflict(Arc<VersionRow>),
+    Conflict,
 }
 
 /// `commit`
@@ -83,7 +82,7 @@ async fn in_two_flights(
     let verdict = stored.and_then(|stored| judge(request, &stored, limits));
     let next = match verdict {
         Ok(Verdict::Apply(next)) if fit(&request.changes, &there) => next,
-        Ok(Verdict::Apply(_) | Verdict::Conflict(_)) => return conflict(session, place, request).await,
+        Ok(Verdict::Apply(_) | Verdict::Conflict) => return conflict(session, place, request).await,
         Ok(Verdict::Answer(outcome)) => {
             session.roll_back().await;
             return Ok(outcome);
@@ -141,7 +140,7 @@ pub(super) fn judge(request: &CommitRequest, stored: &StoredVersion, limits: &Ta
             Err(error(TableErrorKind::OutcomeUnknown, message))
         }
         Judgement::AlreadyCommitted => Ok(Verdict::Answer(CommitOutcome::Committed(request.next_token(&[])))),
-        Judgement::Conflict => Ok(Verdict::Conflict(Arc::clone(row))),
+        Judgement::Conflict => Ok(Verdict::Conflict),
         Judgement::Apply => {
             let next = request.next_version_row(row);
             if usize::try_from(next.row_count).unwrap_or(usize::MAX) > limits.rows && next.row_count > row.row_count {
@@ -230,7 +229,12 @@ pub(super) fn answer(mut found: Found, place: &Place, request: &CommitRequest) -
 
 /// `update_i_am_alive`: one statement writes, and sees to it that there is a row and that the counter does not fall; another in the same
 /// flight tells whether there is one.
-pub(super) async fn update_i_am_alive(session: &mut Session, place: &Place, write: &HeartbeatWrite, doubt: &Doubt) -> Result<(), TableError> {
+pub(super) async fn update_i_am_alive(
+    session: &mut Session,
+    place: &Place,
+    write: &HeartbeatWrite,
+    doubt: &Doubt,
+) -> Result<(), TableError> {
     let cluster = &place.key;
     let (statement, key) = match write {
         HeartbeatWrite::Cluster { text: cell } => {

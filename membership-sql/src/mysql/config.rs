@@ -291,10 +291,6 @@ impl MysqlConfig {
         format!("{}:{}", self.host, self.port)
     }
 
-    pub(super) fn database(&self) -> &str {
-        &self.database
-    }
-
     /// For the client library, with or without TLS.
     pub(super) fn opts(&self, tls: bool) -> Opts {
         let ssl = tls.then(|| {

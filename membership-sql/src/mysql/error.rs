@@ -14,7 +14,8 @@ pub(super) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableEr
 const GRANTS: &str = "the user needs SELECT, INSERT, UPDATE and DELETE on the tables membership_%, CREATE to make them, \
                       and EXECUTE on membership_commit_1 where it is used";
 /// How to have the tables made by somebody else.
-pub(super) const PRINT: &str = "have somebody who may create tables run what `MysqlConfig::schema_sql()` prints (it is in the README of membership-sql too)";
+pub(super) const PRINT: &str =
+    "have somebody who may create tables run what `MysqlConfig::schema_sql()` prints (it is in the README of membership-sql too)";
 
 /// The table, or the column in it, is not there.
 pub(super) const NO_SUCH_TABLE: u16 = 1146;
@@ -52,10 +53,15 @@ pub(super) fn from_mysql(e: Error) -> TableError {
     let (kind, what) = match &e {
         Error::Server(server) => judge(server),
         Error::Io(_) => (TableErrorKind::Unavailable, "the server cannot be reached, or the connection broke"),
-        Error::Driver(DriverError::NoClientSslFlagFromServer) => (TableErrorKind::Configuration, "the server offers no TLS, and ssl-mode asks for it"),
-        Error::Driver(DriverError::UnknownAuthPlugin { .. } | DriverError::MysqlOldPasswordDisabled | DriverError::CleartextPluginDisabled) => {
-            (TableErrorKind::Configuration, "the server asks for a way of signing in that is not supported; use caching_sha2_password or mysql_native_password")
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => {
+            (TableErrorKind::Configuration, "the server offers no TLS, and ssl-mode asks for it")
         }
+        Error::Driver(
+            DriverError::UnknownAuthPlugin { .. } | DriverError::MysqlOldPasswordDisabled | DriverError::CleartextPluginDisabled,
+        ) => (
+            TableErrorKind::Configuration,
+            "the server asks for a way of signing in that is not supported; use caching_sha2_password or mysql_native_password",
+        ),
         Error::Driver(DriverError::PacketTooLarge) => (TableErrorKind::LimitExceeded, "the packet is too large"),
         Error::Url(_) => (TableErrorKind::Configuration, "the server's address cannot be used"),
         Error::Driver(_) | Error::Other(_) => (TableErrorKind::Unavailable, "the connection broke"),
@@ -97,7 +103,9 @@ fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
         1040 | 1203 | 1226 => (K::Unavailable, "the server has too many connections"),
         1053 | 1077..=1079 | 1927 | 4031 | 1152 | 1154..=1161 | 1184 => (K::Unavailable, "the server shuts down, or closed the connection"),
         1047 => (K::Unavailable, "the server is not ready (a Galera node outside its cluster answers so)"),
-        1290 | 1836 | 1792 => (K::Unavailable, "the server is read-only: it is a replica, or was made one; the URL must lead to the primary"),
+        1290 | 1836 | 1792 => {
+            (K::Unavailable, "the server is read-only: it is a replica, or was made one; the URL must lead to the primary")
+        }
         3101 | 3100 => (K::Unavailable, "the server's replication rolled the transaction back"),
         1021 | 1037 | 1038 | 1041 | 1114 | 1135 | 1206 => (K::Unavailable, "the server is out of room"),
         1044 | 1045 | 1095 | 1130 | 1142 | 1143 | 1227 | 1370 | 1410 | 1698 | 3118 | 3159 => (K::PermissionDenied, GRANTS),

@@ -68,12 +68,11 @@ impl Lane {
         let deadline = Instant::now() + place.config.timeout();
         let answer = match timeout_at(deadline, self.carry_out(place, &work, &doubt, &has_lane)).await {
             Ok(answer) => answer,
-            Err(_) if doubt.is() => {
-                Err(error(TableErrorKind::OutcomeUnknown, format!("no answer within {:?}", place.config.timeout())))
-            }
-            Err(_) if has_lane.load(Ordering::Relaxed) => {
-                Err(error(TableErrorKind::Unavailable, format!("no answer from {} within {:?}", place.config.place(), place.config.timeout())))
-            }
+            Err(_) if doubt.is() => Err(error(TableErrorKind::OutcomeUnknown, format!("no answer within {:?}", place.config.timeout()))),
+            Err(_) if has_lane.load(Ordering::Relaxed) => Err(error(
+                TableErrorKind::Unavailable,
+                format!("no answer from {} within {:?}", place.config.place(), place.config.timeout()),
+            )),
             Err(_) => Err(error(TableErrorKind::Busy, "other operations of this client took all the time")),
         };
         answer.map_err(|e| e.during(W::OPERATION))

@@ -5,9 +5,7 @@
 
 use std::fmt::Write as _;
 
-use membership_core::{
-    CommitOutcome, CommitRequest, RowChange, SharedSettings, TableError, TableErrorKind, TableLimits, VersionRow,
-};
+use membership_core::{CommitOutcome, CommitRequest, RowChange, SharedSettings, TableError, TableErrorKind, TableLimits, VersionRow};
 
 use super::commit::{Verdict, answer, judge, shown, too_many_rows};
 use super::error::{MAY_NOT_CALL, NO_SUCH_PROCEDURE, OTHER_ARGUMENTS, code, error, from_commit, from_mysql};
@@ -139,15 +137,19 @@ pub(super) fn printable() -> String {
 
 /// Whether it is there.
 pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
-    let sql = format!("SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name = '{NAME}' AND routine_type = 'PROCEDURE'");
+    let sql = format!(
+        "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name = '{NAME}' AND routine_type = 'PROCEDURE'"
+    );
     let sets = session.begin(&sql).await.map_err(|t| from_mysql(t.error))?;
     Ok(sets.last().and_then(|set| set.rows.first()).and_then(|row| number(row, 0)).is_some_and(|n| n > 0))
 }
 
 /// The error where it is asked for and not there.
 pub(super) fn missing() -> TableError {
-    let message = format!("there is no procedure {NAME}, or this user may not call it: run what `MysqlConfig::procedure_sql()` prints and \
-                           GRANT EXECUTE on it, or set procedure=auto");
+    let message = format!(
+        "there is no procedure {NAME}, or this user may not call it: run what `MysqlConfig::procedure_sql()` prints and \
+                           GRANT EXECUTE on it, or set procedure=auto"
+    );
     error(TableErrorKind::Configuration, message)
 }
 
@@ -193,7 +195,7 @@ pub(super) async fn commit(
             let Some(stored) = found.stored()? else { return Err(absent(Some(&request.expected))) };
             match judge(request, &stored, limits)? {
                 Verdict::Answer(outcome) => Ok(Some(outcome)),
-                Verdict::Conflict(_) => {
+                Verdict::Conflict => {
                     found.version = Some(Ok(stored));
                     Ok(Some(answer(found, place, request)))
                 }
@@ -274,4 +276,3 @@ fn changes(all: &[RowChange]) -> String {
     out.push(']');
     out
 }
-

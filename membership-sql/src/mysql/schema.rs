@@ -93,7 +93,8 @@ pub(super) async fn create(session: &mut Session) -> Result<(), TableError> {
             let e = from_mysql(t.error);
             match e.kind() {
                 TableErrorKind::PermissionDenied => {
-                    error(TableErrorKind::PermissionDenied, format!("the tables are missing, and this user may not make them: {PRINT}")).with_source(e)
+                    error(TableErrorKind::PermissionDenied, format!("the tables are missing, and this user may not make them: {PRINT}"))
+                        .with_source(e)
                 }
                 _ => e,
             }
@@ -128,7 +129,8 @@ pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
         return Err(error(TableErrorKind::Damaged, "membership_meta does not say which layout the tables have"));
     };
     if min_layout > LAYOUT {
-        let message = format!("the tables have layout {layout}, which needs a build that knows layout {min_layout}; this one knows {LAYOUT}");
+        let message =
+            format!("the tables have layout {layout}, which needs a build that knows layout {min_layout}; this one knows {LAYOUT}");
         return Err(error(TableErrorKind::NewerLayout, message));
     }
     check_tables(session).await

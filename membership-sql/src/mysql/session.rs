@@ -9,7 +9,7 @@ use membership_core::{TableError, TableErrorKind};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, DriverError, Error, Row, Value};
 
-use super::error::{code, ends_connection, error, from_mysql, NO_SUCH_TABLE};
+use super::error::{NO_SUCH_TABLE, code, ends_connection, error, from_mysql};
 use super::{MysqlConfig, MysqlProcedure, MysqlSslMode, procedure, schema};
 
 /// What one statement of a flight gave.
@@ -120,8 +120,7 @@ impl Session {
         } else if mariadb {
             more.push(format!("SET SESSION idle_transaction_timeout = {seconds}"));
         } else {
-            session.watch =
-                (format!("SET SESSION wait_timeout = {seconds}; "), format!("; SET SESSION wait_timeout = {IDLE_SECONDS}"));
+            session.watch = (format!("SET SESSION wait_timeout = {seconds}; "), format!("; SET SESSION wait_timeout = {IDLE_SECONDS}"));
         }
         if !more.is_empty() {
             session.flight(&more.join("; ")).await.map_err(|t| from_mysql(t.error))?;
@@ -284,7 +283,9 @@ impl Variables<'_> {
         }
         let isolation = self.get("transaction_isolation").or_else(|| self.get("tx_isolation")).unwrap_or_default();
         if isolation != "REPEATABLE-READ" || !self.is_on("autocommit") {
-            let message = format!("the connection does not keep what is set on it: its isolation is {isolation}; set pooler=true if a proxy stands between");
+            let message = format!(
+                "the connection does not keep what is set on it: its isolation is {isolation}; set pooler=true if a proxy stands between"
+            );
             return Err(error(TableErrorKind::Configuration, message));
         }
         if self.is_on("log_bin") && self.get("binlog_format").is_some_and(|f| f == "STATEMENT") {
@@ -301,7 +302,8 @@ impl Variables<'_> {
         }
         let number = |name: &str| self.get(name).and_then(|v| v.parse::<u32>().ok());
         let flush = number("innodb_flush_log_at_trx_commit").filter(|n| *n != 1).map(|n| format!("innodb_flush_log_at_trx_commit = {n}"));
-        let binlog = number("sync_binlog").filter(|n| *n != 1 && self.is_on("log_bin")).map(|n| format!("sync_binlog = {n} with a binary log"));
+        let binlog =
+            number("sync_binlog").filter(|n| *n != 1 && self.is_on("log_bin")).map(|n| format!("sync_binlog = {n} with a binary log"));
         let lossy = flush.or(binlog);
         if let Some(why) = &lossy
             && config.must_be_durable()

@@ -48,7 +48,9 @@ impl Yardstick for MysqlYardstick {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let update = format!("UPDATE membership_cell SET text = '{turn:0100}' WHERE cluster = {ROW}");
         if self.table.write.run(&self.table.place, Statement(Operation::Commit, update)).await? == 0 {
-            let insert = format!("INSERT INTO membership_cell (cluster, text) VALUES ({ROW}, '{turn:0101}') ON DUPLICATE KEY UPDATE text = '{turn:0101}'");
+            let insert = format!(
+                "INSERT INTO membership_cell (cluster, text) VALUES ({ROW}, '{turn:0101}') ON DUPLICATE KEY UPDATE text = '{turn:0101}'"
+            );
             self.table.write.run(&self.table.place, Statement(Operation::Commit, insert)).await?;
         }
         Ok(())
