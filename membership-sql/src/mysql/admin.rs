@@ -37,7 +37,7 @@ pub(super) async fn initialize(session: &mut Session, place: &Place, request: &I
 async fn attempt(session: &mut Session, place: &Place, request: &InitializeRequest, doubt: &Doubt) -> Result<bool, TableError> {
     let cluster = &place.key;
     if session.look_at_schema().await? {
-        let mut found = ask(session, place, &sql::look(cluster)).await?;
+        let mut found = ask(session, place, &sql::look(cluster), None).await?;
         if let Some(version) = found.stored()? {
             return if version.deleting { Err(being_deleted()) } else { Ok(true) };
         }

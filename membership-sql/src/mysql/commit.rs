@@ -84,7 +84,13 @@ async fn in_two_flights(
         Ok(Verdict::Apply(next)) if fit(&request.changes, &there) => next,
         Ok(Verdict::Apply(_) | Verdict::Conflict) => return conflict(session, place, request).await,
         Ok(Verdict::Answer(outcome)) => {
-            session.roll_back().await;
+            // It happened, and is acknowledged now: it must not be taken back by a crash.
+            let Some(_) = look_again(session, place).await else {
+                return Err(error(
+                    TableErrorKind::OutcomeUnknown,
+                    "the commit was found, and the connection broke before it was sure to last",
+                ));
+            };
             return Ok(outcome);
         }
         Err(e) => {
@@ -201,18 +207,23 @@ pub(super) fn shown(row: &membership_core::Row) -> (&'static str, u64) {
     row.entry().map_or(("", 0), |e| (e.status.as_str(), e.written_at))
 }
 
-/// Ends the transaction and reads the table in the same flight.
-async fn conflict(session: &mut Session, place: &Place, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-    let sql = format!("ROLLBACK{}; {}", session.watch.1, sql::read(&place.key, None, false));
-    let found = match session.flight(&sql).await {
-        Ok(sets) => sets.last().map(|set| Found::take(set, &place.cache)).unwrap_or_default(),
+/// Ends the transaction and reads the table in the same flight. None when the connection broke; then the transaction ends with it.
+async fn look_again(session: &mut Session, place: &Place) -> Option<Found> {
+    let settle = if session.facts.early { format!("; {}", sql::settle(&place.key, None)) } else { String::new() };
+    let sql = format!("ROLLBACK{}; {}{settle}", session.watch.1, sql::read(&place.key, None, false));
+    let at = 1 + usize::from(!session.watch.1.is_empty());
+    match session.flight(&sql).await {
+        Ok(sets) => sets.get(at).map(|set| Found::take(set, &place.cache)),
         Err(_) => {
-            // The conflict is certain, and so is that nothing was changed: the transaction ends with the connection.
             session.discard();
-            Found::default()
+            None
         }
-    };
-    Ok(answer(found, place, request))
+    }
+}
+
+/// The conflict is certain, also without a look at the table as it is now.
+async fn conflict(session: &mut Session, place: &Place, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+    Ok(answer(look_again(session, place).await.unwrap_or_default(), place, request))
 }
 
 /// The answer to a commit that was not applied, with the table as it is now.

@@ -32,6 +32,7 @@ const KEY: &str = "CONVERT(UNHEX(j.k) USING utf8mb4) COLLATE utf8mb4_bin";
 /// What makes it.
 pub(super) fn creation() -> String {
     let snapshot = sql::read("p_cluster", None, false);
+    let settle = sql::settle("p_cluster", None).replacen("; ", ";\n            ", 1);
     let theirs = format!("FROM {CHANGES} STRAIGHT_JOIN membership_silo s ON s.cluster = p_cluster AND s.silo = {KEY}");
     let varchar = |n: u32| format!("VARCHAR({n}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
     let (key, short, long) = (varchar(512), varchar(128), "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
@@ -125,6 +126,9 @@ BEGIN
         ROLLBACK;
         SELECT v_answer AS answer, v_rows AS number, '' AS message;
         {snapshot};
+        IF @@global.log_bin = 0 AND @@global.innodb_flush_log_at_trx_commit = 1 THEN
+            {settle};
+        END IF;
     END IF;
 END"
     )
@@ -186,6 +190,8 @@ pub(super) async fn commit(
         session.discard();
         return Err(error(TableErrorKind::OutcomeUnknown, "the procedure gave no answer"));
     };
+    // What is caught after the first answer comes behind it.
+    let row = sets.iter().skip(2).find_map(|set| set.rows.first()).unwrap_or(row);
     match number(row, 0) {
         Some(COMMITTED) => Ok(Some(CommitOutcome::Committed(request.next_token(&[])))),
         Some(ROWS_DO_NOT_FIT) => Ok(Some(answer(found(1), place, request))),

@@ -167,13 +167,21 @@ impl Found {
     }
 }
 
-/// Asks, and takes the answer apart. Tables that are not there are no version row.
-pub(super) async fn ask(session: &mut Session, place: &Place, statement: &str) -> Result<Found, TableError> {
+/// Asks, and takes the answer apart. Tables that are not there are no version row. `settle` makes what is seen lasting, where the server
+/// needs that.
+pub(super) async fn ask(session: &mut Session, place: &Place, statement: &str, settle: Option<String>) -> Result<Found, TableError> {
     if !session.look_at_schema().await? {
         return Ok(Found::default());
     }
-    match session.begin(statement).await {
-        Ok(sets) => Ok(sets.last().map(|set| Found::take(set, &place.cache)).unwrap_or_default()),
+    let settle = settle.filter(|_| session.facts.early).map_or_else(String::new, |settle| format!("; {settle}"));
+    match session.begin(&format!("{statement}{settle}")).await {
+        Ok(sets) => Ok(sets.first().map(|set| Found::take(set, &place.cache)).unwrap_or_default()),
+        Err(trouble) if trouble.at > 0 && matches!(code(&trouble.error), Some(1142 | 1143)) => {
+            // Somebody who may only look: what they see may be taken back by a crash in the same moment.
+            session.facts.early = false;
+            let sets = session.begin(statement).await.map_err(|t| from_mysql(t.error))?;
+            Ok(sets.first().map(|set| Found::take(set, &place.cache)).unwrap_or_default())
+        }
         Err(trouble) => missing(trouble).map(|()| Found::default()),
     }
 }
@@ -188,7 +196,9 @@ pub(super) fn missing(trouble: Trouble) -> Result<(), TableError> {
 pub(super) async fn read(session: &mut Session, place: &Place, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
     let mut known = request.known.as_ref();
     loop {
-        let mut found = ask(session, place, &sql::read(&place.key, known, request.heartbeats)).await?;
+        // Heartbeats are always news.
+        let settle = sql::settle(&place.key, known.filter(|_| !request.heartbeats));
+        let mut found = ask(session, place, &sql::read(&place.key, known, request.heartbeats), Some(settle)).await?;
         let version = found.current(request.known.as_ref())?;
         let token = version.row.token(&[]);
         let heartbeats = request.heartbeats.then(|| std::mem::take(&mut found.heartbeats));
@@ -216,10 +226,10 @@ pub(super) async fn read_row(
     known: Option<&VersionToken>,
 ) -> Result<RowRead, TableError> {
     let key = silo.row_key();
-    let mut found = ask(session, place, &sql::read_row(&place.key, &sql::text(&key))).await?;
+    let mut found = ask(session, place, &sql::read_row(&place.key, &sql::text(&key)), Some(sql::settle(&place.key, None))).await?;
     if found.version.is_none() && known.is_none() {
         // Which kind of nothing it is, is worth another question.
-        found = ask(session, place, &sql::look(&place.key)).await?;
+        found = ask(session, place, &sql::look(&place.key), None).await?;
     }
     let version = found.current(known)?;
     let token = version.row.token(&[]);

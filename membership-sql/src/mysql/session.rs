@@ -35,6 +35,8 @@ pub(super) struct Facts {
     pub(super) packet: usize,
     /// Whether its settings keep acknowledged commits through a crash; if not, which of them.
     pub(super) lossy: Option<String>,
+    /// Whether it shows commits before they would survive a crash; see [`super::sql::settle`].
+    pub(super) early: bool,
 }
 
 pub(super) struct Session {
@@ -98,7 +100,7 @@ impl Session {
             used: Instant::now(),
             schema: false,
             procedure: false,
-            facts: Facts { packet: MIN_PACKET, lossy: None },
+            facts: Facts { packet: MIN_PACKET, lossy: None, early: false },
             prelude: String::new(),
             watch: Default::default(),
         };
@@ -311,7 +313,9 @@ impl Variables<'_> {
             let message = format!("the server may lose acknowledged commits in a crash: {why}; 1 is needed, or require_durable=false");
             return Err(error(TableErrorKind::Configuration, message));
         }
-        Ok(Facts { packet, lossy })
+        // What may be lost anyway needs no care.
+        let early = lossy.is_none() && !self.is_on("log_bin");
+        Ok(Facts { packet, lossy, early })
     }
 }
 

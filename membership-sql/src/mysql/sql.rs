@@ -93,6 +93,21 @@ pub(super) fn look(cluster: &str) -> String {
 /// The next transaction locks the rows that it touches and not the gaps between them, whatever others insert there.
 pub(super) const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
+/// Makes everything that a read before it has seen survive a crash.
+///
+/// InnoDB shows a commit to others before it has written it to its log, unless there is a binary log: who reads in between would see
+/// what a crash takes back, and a version or a heartbeat would fall. A commit of the reader's own writes the log up to there. Nothing is
+/// written where the reader learns nothing: the version row still carries `known`.
+pub(super) fn settle(cluster: &str, known: Option<&VersionToken>) -> String {
+    let news = known.map_or_else(String::new, |known| {
+        format!(" WHERE NOT EXISTS (SELECT 1 FROM membership_version k WHERE k.cluster = {cluster} AND k.token = {})", text(&token(known)))
+    });
+    format!(
+        "{READ_COMMITTED}; INSERT INTO membership_meta (name, value) SELECT 'settled', UUID() FROM DUAL{news} \
+         ON DUPLICATE KEY UPDATE membership_meta.value = UUID()"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

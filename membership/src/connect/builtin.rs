@@ -2,7 +2,10 @@
 
 use super::registry::Connectors;
 
-#[cfg_attr(not(any(feature = "memory", feature = "postgres", feature = "redis", feature = "sqlite")), allow(unused_variables))]
+#[cfg_attr(
+    not(any(feature = "memory", feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")),
+    allow(unused_variables)
+)]
 pub(super) fn register(connectors: &mut Connectors) {
     #[cfg(feature = "memory")]
     {
@@ -17,6 +20,10 @@ pub(super) fn register(connectors: &mut Connectors) {
         for scheme in ["postgres", "postgresql"] {
             let _ = connectors.register(scheme, postgres::open);
         }
+    }
+    #[cfg(feature = "mysql")]
+    {
+        let _ = connectors.register("mysql", mysql::open);
     }
     #[cfg(feature = "redis")]
     {
@@ -42,6 +49,23 @@ mod memory {
         let name = url.split_once(':').map_or("", |(_, name)| name).trim_start_matches('/').to_owned();
         let store = STORES.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default().clone();
         Box::pin(async move { Ok(Arc::new(store.table(cluster)) as Arc<dyn MembershipTable>) })
+    }
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use std::sync::Arc;
+
+    use membership_core::{ClusterName, MembershipTable};
+    use membership_sql::{MysqlConfig, MysqlTable};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = MysqlTable::open(MysqlConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
     }
 }
 

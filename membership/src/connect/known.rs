@@ -25,7 +25,7 @@ pub(super) const KNOWN: &[Known] = &[
     provided("sqlite"),
     provided("postgres"),
     provided_by("postgresql", "postgres"),
-    planned("mysql", "mysql"),
+    provided("mysql"),
     provided("redis"),
     provided_by("rediss", "redis"),
     provided_by("redis+sentinel", "redis"),

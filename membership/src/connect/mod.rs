@@ -20,6 +20,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// | `memory:` or `memory:name` | in this process; each name is a store of its own | `memory` |
 /// | `sqlite:path` | one file, shared by the processes of one machine | `sqlite` |
 /// | `postgres://`, `postgresql://` | PostgreSQL 12 or newer | `postgres` |
+/// | `mysql://` | MySQL 8.0, MariaDB 10.6, or newer | `mysql` |
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
 ///
 /// ```
