@@ -14,9 +14,12 @@ use super::sql::{CLUSTER_CHARS, SILO_CHARS};
 const LAYOUT: u32 = 1;
 const PRODUCT: &str = "silo-membership";
 
+/// Its name, its columns with their types, and its key.
+type Table = (&'static str, &'static [(&'static str, &'static str)], &'static str);
+
 /// The tables and their columns. `body` is what counts; the columns before it repeat parts of it for people with a SQL shell. `token` too:
 /// the server compares it with what a reader knows.
-const TABLES: [(&str, &[(&str, &str)], &str); 5] = [
+const TABLES: [Table; 5] = [
     ("membership_meta", &[("name", "VARCHAR(64) NOT NULL"), ("value", "VARCHAR(200) NOT NULL")], "name"),
     (
         "membership_version",
@@ -56,7 +59,7 @@ const TABLES: [(&str, &[(&str, &str)], &str); 5] = [
 
 /// The statements that make the tables. Each does nothing where its table is there, so that 50 silos may run them at once.
 fn creation() -> Vec<String> {
-    let table = |(name, columns, key): (&str, &[(&str, &str)], &str)| {
+    let table = |(name, columns, key): Table| {
         let columns: Vec<_> = columns
             .iter()
             .map(|(column, kind)| {
