@@ -8,9 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use membership_core::{ClusterName, DocumentStore, MembershipTable, TableError};
 
-use crate::documents;
-
 use crate::proxy::Proxy;
+use crate::{RoundTrips, documents, environment};
 
 /// Something the suite would like the store to do that no [`MembershipTable`] can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -217,6 +216,17 @@ pub trait Backend: Send + Sync + 'static {
     /// because nobody else asks anything while something goes wrong or is counted.
     async fn proxied(&self, _cluster: &ClusterName) -> Result<Proxied, Stop> {
         Err(Stop::NotStaged(Capability::Proxy))
+    }
+
+    /// The round trips that the provider's documentation promises. Counted by the case `round_trips`, which fails where they differ.
+    fn round_trips(&self) -> RoundTrips {
+        RoundTrips::NONE
+    }
+
+    /// The command line that runs one case again with the same random choices; printed where it fails. By default that of the test of
+    /// cargo's that is running.
+    fn replay_command(&self, seed: u64, case: &str) -> String {
+        environment::replay(seed, case)
     }
 
     /// The command of a process that runs [`child::run`](crate::child::run) for this cluster; see there.

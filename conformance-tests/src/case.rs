@@ -15,7 +15,7 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::suite::Effort;
-use crate::{Backend, Capability, Clause, Stop};
+use crate::{Backend, Capability, Clause, RoundTrips, Stop};
 
 /// One client of a table.
 pub(crate) type Table = Arc<dyn MembershipTable>;
@@ -31,10 +31,10 @@ pub(crate) struct Case {
 
 /// A case out of an `async fn(Cx) -> Verdict`.
 macro_rules! case {
-    ($function:ident: $($clause:ident)+) => {
+    ($function:ident: $($clause:ident)*) => {
         $crate::case::Case {
             name: stringify!($function),
-            clauses: &[$($crate::Clause::$clause),+],
+            clauses: &[$($crate::Clause::$clause),*],
             run: |cx| Box::pin($function(cx)),
         }
     };
@@ -62,11 +62,20 @@ struct Inner {
     effort: Effort,
     names: AtomicU64,
     clusters: Mutex<Vec<ClusterName>>,
+    counted: Mutex<Option<RoundTrips>>,
 }
 
 impl Cx {
     pub fn new(backend: Arc<dyn Backend>, case: &'static str, seed: u64, effort: Effort) -> Self {
-        Self(Arc::new(Inner { backend, case, seed, effort, names: AtomicU64::new(1), clusters: Mutex::default() }))
+        Self(Arc::new(Inner {
+            backend,
+            case,
+            seed,
+            effort,
+            names: AtomicU64::new(1),
+            clusters: Mutex::default(),
+            counted: Mutex::default(),
+        }))
     }
 
     pub fn backend(&self) -> &dyn Backend {
@@ -77,6 +86,16 @@ impl Cx {
     pub fn needs(&self, capability: Capability) -> Verdict {
         let listed = self.backend().not_applicable().iter().any(|(c, _)| *c == capability);
         if listed { Err(Stop::NotStaged(capability)) } else { Ok(()) }
+    }
+
+    /// Puts round trips on the case's line.
+    pub fn counted(&self, counted: RoundTrips) {
+        *self.0.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
+    }
+
+    /// The round trips on the case's line.
+    pub fn count(&self) -> Option<RoundTrips> {
+        *self.0.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn effort(&self) -> Effort {

@@ -43,7 +43,9 @@ mod case;
 mod cases;
 pub mod child;
 mod clause;
+pub mod contention;
 mod documents;
+mod environment;
 pub mod flaky;
 pub mod history;
 #[cfg(feature = "launch")]
@@ -52,11 +54,13 @@ mod model;
 pub mod proxy;
 mod record;
 mod report;
+mod round_trips;
 mod suite;
 
 pub use backend::{Backend, Capability, Checkpoint, Proxied, Reason, Stop};
 pub use clause::{Clause, ParseClauseError};
 pub use report::{CaseResult, Outcome, Report};
+pub use round_trips::RoundTrips;
 pub use suite::{Effort, Suite};
 
 /// The code in the document compiles and passes.

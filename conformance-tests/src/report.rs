@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Clause, Reason};
+use crate::{Clause, Reason, RoundTrips};
 
 /// How one case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,17 +27,27 @@ pub struct CaseResult {
     pub outcome: Outcome,
     /// How long it took.
     pub took: Duration,
+    /// The round trips of each operation, where the case counts them.
+    pub round_trips: Option<RoundTrips>,
+    /// The command that runs it again, where it failed.
+    pub replay: Option<String>,
 }
 
 impl fmt::Display for CaseResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let clauses: Vec<String> = self.clauses.iter().map(ToString::to_string).collect();
+        let mut clauses: Vec<String> = self.clauses.iter().map(ToString::to_string).collect();
+        if clauses.is_empty() {
+            clauses.push("-".to_owned());
+        }
         let word = match &self.outcome {
             Outcome::Passed => "passed",
             Outcome::Failed(_) => "FAILED",
             Outcome::NotApplicable(_) => "n/a",
         };
         write!(f, "{word:<7} {:<12} {:<46} {:>8.1} ms", clauses.join(" "), self.name, self.took.as_secs_f64() * 1e3)?;
+        if let Some(round_trips) = &self.round_trips {
+            write!(f, "  {round_trips}")?;
+        }
         match &self.outcome {
             Outcome::Passed => Ok(()),
             Outcome::NotApplicable(reason) => write!(f, "  {reason}"),
@@ -45,6 +55,9 @@ impl fmt::Display for CaseResult {
                 write!(f, "\n        {what}")?;
                 for clause in self.clauses {
                     write!(f, "\n        {clause}: {}", clause.text())?;
+                }
+                if let Some(replay) = &self.replay {
+                    write!(f, "\n        again: {replay}")?;
                 }
                 Ok(())
             }
@@ -79,6 +92,12 @@ impl Report {
     /// The cases that make no sense for this store.
     pub fn not_applicable(&self) -> impl Iterator<Item = &CaseResult> {
         self.results.iter().filter(|r| matches!(r.outcome, Outcome::NotApplicable(_)))
+    }
+
+    /// The round trips that were counted, if they were: for the tables of a provider's documentation.
+    #[must_use]
+    pub fn round_trips(&self) -> Option<RoundTrips> {
+        self.results.iter().find_map(|r| r.round_trips)
     }
 
     /// The last line: how many passed, failed, do not apply.

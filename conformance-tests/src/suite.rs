@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::case::{Case, Cx};
+use crate::environment::Environment;
 use crate::{Backend, CaseResult, Clause, Outcome, Report, Stop, cases};
 
 /// How much work the long cases do.
@@ -20,6 +21,10 @@ pub struct Effort {
     pub kills: usize,
     /// Rows of the large table. Default 5,000.
     pub rows: usize,
+    /// Writers that all want to write the version row. Default 8.
+    pub writers: usize,
+    /// For how long they do. Default 3 s.
+    pub contention: Duration,
     /// How long one operation may take, also when the store is away. Default 30 s.
     pub operation_timeout: Duration,
     /// How long one case may take. Default 5 min.
@@ -34,8 +39,28 @@ impl Default for Effort {
             commits: 2_000,
             kills: 200,
             rows: 5_000,
+            writers: 8,
+            contention: Duration::from_secs(3),
             operation_timeout: Duration::from_secs(30),
             case_timeout: Duration::from_secs(300),
+        }
+    }
+}
+
+impl Effort {
+    /// The long runs, for before something is called finished: about half an hour for a store that takes a millisecond.
+    #[must_use]
+    pub fn soak() -> Self {
+        Self {
+            model_operations: 50_000,
+            clients: 16,
+            commits: 30_000,
+            kills: 1_000,
+            rows: 5_000,
+            writers: 32,
+            contention: Duration::from_secs(60),
+            operation_timeout: Duration::from_secs(30),
+            case_timeout: Duration::from_secs(3_600),
         }
     }
 }
@@ -50,10 +75,21 @@ pub struct Suite {
     clauses: Vec<Clause>,
     names: Vec<String>,
     listener: Listener,
+    /// What the environment asks for and cannot have.
+    wrong: Option<String>,
 }
 
 impl Suite {
-    /// Every case, printed to standard output as it ends.
+    /// Every case, printed to standard output as it ends; or what the environment asks for:
+    ///
+    /// | variable | value | as |
+    /// |---|---|---|
+    /// | `MEMBERSHIP_CONFORMANCE_SEED` | a number | [`seed`](Self::seed) |
+    /// | `MEMBERSHIP_CONFORMANCE_CASES` | names, or parts of names, separated by commas | [`named`](Self::named) |
+    /// | `MEMBERSHIP_CONFORMANCE_CLAUSES` | clauses, separated by commas: `T5,T13` | [`clauses`](Self::clauses) |
+    /// | `MEMBERSHIP_CONFORMANCE_EFFORT` | `soak` | [`Effort::soak`] |
+    ///
+    /// What the caller asks for afterwards comes on top. A value that makes no sense fails the run.
     pub fn new(backend: impl Backend) -> Self {
         Self::shared(Arc::new(backend))
     }
@@ -61,7 +97,20 @@ impl Suite {
     /// The same for a backend that the caller keeps using.
     #[must_use]
     pub fn shared(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, seed: fresh_seed(), effort: Effort::default(), clauses: Vec::new(), names: Vec::new(), listener: Box::new(print) }
+        let asked = Environment::read();
+        let (asked, wrong) = match asked {
+            Ok(asked) => (asked, None),
+            Err(wrong) => (Environment::default(), Some(wrong)),
+        };
+        Self {
+            backend,
+            seed: asked.seed.unwrap_or_else(fresh_seed),
+            effort: if asked.soak { Effort::soak() } else { Effort::default() },
+            clauses: asked.clauses,
+            names: asked.cases,
+            listener: Box::new(print),
+            wrong,
+        }
     }
 
     /// Repeats the random choices of an earlier run; the threads' timing is still their own.
@@ -110,6 +159,20 @@ impl Suite {
     /// running case behind. Needs a tokio runtime with time enabled; one with several threads finds more.
     pub async fn run(self) -> Report {
         let mut results = Vec::new();
+        let chosen = cases::ALL.iter().flat_map(|group| group.iter()).any(|case| self.wants(case));
+        let nothing = || "no case has such a name or such a clause".to_owned();
+        if let Some(what) = self.wrong.clone().or_else(|| (!chosen).then(nothing)) {
+            let result = CaseResult {
+                name: "what_was_asked_for",
+                clauses: &[],
+                outcome: Outcome::Failed(what),
+                took: Duration::ZERO,
+                round_trips: None,
+                replay: None,
+            };
+            (self.listener)(&result);
+            return Report { store: self.backend.name(), seed: self.seed, results: vec![result] };
+        }
         for case in cases::ALL.iter().flat_map(|group| group.iter()).filter(|case| self.wants(case)) {
             let result = self.run_case(case).await;
             (self.listener)(&result);
@@ -147,7 +210,8 @@ impl Suite {
                 None => Outcome::Failed(format!("the backend neither stages {capability:?} nor lists it as not applicable")),
             },
         };
-        CaseResult { name: case.name, clauses: case.clauses, outcome, took: began.elapsed() }
+        let replay = matches!(outcome, Outcome::Failed(_)).then(|| self.backend.replay_command(self.seed, case.name));
+        CaseResult { name: case.name, clauses: case.clauses, outcome, took: began.elapsed(), round_trips: cx.count(), replay }
     }
 }
 

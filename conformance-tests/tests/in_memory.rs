@@ -19,10 +19,28 @@ fn not_applicable(report: &Report) -> Vec<(&'static str, Reason)> {
     report.not_applicable().map(|r| (r.name, reason(&r.outcome))).collect()
 }
 
-const IN_MEMORY: [(&str, Reason); 5] = [
+const IN_MEMORY: [(&str, Reason); 23] = [
+    ("dropped_before_the_question_arrives", Reason::InMemory),
+    ("dropped_before_the_answer_arrives", Reason::InMemory),
+    ("many_dropped_at_once", Reason::InMemory),
+    ("initialize_cut_at_every_stage", Reason::InMemory),
+    ("read_cut_at_every_stage", Reason::InMemory),
+    ("read_row_cut_at_every_stage", Reason::InMemory),
+    ("commit_cut_at_every_stage", Reason::InMemory),
+    ("commit_sent_again_cut_at_every_stage", Reason::InMemory),
+    ("heartbeat_cut_at_every_stage", Reason::InMemory),
+    ("delete_cut_at_every_stage", Reason::InMemory),
     ("secrets_do_not_show", Reason::NoSecret),
+    ("a_foreign_commit_is_hinted_within_a_second", Reason::NoHints),
+    ("hints_end_with_their_table", Reason::NoHints),
+    ("hints_survive_a_restart", Reason::NoHints),
+    ("losing_hints_costs_only_time", Reason::NoHints),
+    ("round_trips", Reason::InMemory),
     ("a_concurrent_history_with_a_restart_is_explained", Reason::InMemory),
     ("a_killed_client_leaves_a_whole_table", Reason::InMemory),
+    ("an_unreachable_server_is_an_error_and_comes_back", Reason::InMemory),
+    ("a_frozen_server_is_an_error_and_comes_back", Reason::InMemory),
+    ("a_lost_answer_is_an_unknown_outcome", Reason::InMemory),
     ("an_unavailable_store_is_an_error_and_comes_back", Reason::InMemory),
     ("a_restart_loses_nothing", Reason::InMemory),
 ];

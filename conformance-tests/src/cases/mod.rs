@@ -3,12 +3,15 @@
 mod cancel;
 mod commit;
 mod content;
+mod contention;
 mod damage;
 mod heartbeats;
+mod hints;
 mod initialize;
 mod isolation;
 mod limits;
 mod long;
+mod proxied;
 mod reads;
 mod replaced;
 mod retry;
@@ -29,8 +32,14 @@ pub(crate) static ALL: &[&[Case]] = &[
     limits::CASES,
     damage::CASES,
     cancel::CASES,
+    proxied::DROPPED,
+    proxied::CUT,
     secrets::CASES,
     replaced::CASES,
+    hints::CASES,
+    proxied::TRIPS,
+    contention::CASES,
     long::CASES,
+    proxied::AWAY,
     unavailable::CASES,
 ];

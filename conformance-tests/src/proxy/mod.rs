@@ -150,8 +150,8 @@ impl Proxy {
 
     /// Counts the round trips that begin from now on.
     #[must_use]
-    pub fn count(&self) -> RoundTrips {
-        RoundTrips { counter: self.0.shared.change(|state| state.flights.count()), proxy: self.clone() }
+    pub fn count(&self) -> Counter {
+        Counter { counter: self.0.shared.change(|state| state.flights.count()), proxy: self.clone() }
     }
 
     /// Takes this long to find out which connections are the client's own monitoring: those that speak, or wait for an answer, while
@@ -244,12 +244,12 @@ impl Proxy {
 
 /// A count that has begun; see [`Proxy::count`].
 #[derive(Debug)]
-pub struct RoundTrips {
+pub struct Counter {
     proxy: Proxy,
     counter: u64,
 }
 
-impl RoundTrips {
+impl Counter {
     /// How many since it began.
     #[must_use]
     pub fn so_far(&self) -> u64 {
@@ -257,7 +257,7 @@ impl RoundTrips {
     }
 }
 
-impl Drop for RoundTrips {
+impl Drop for Counter {
     fn drop(&mut self) {
         self.proxy.0.shared.look().flights.stop_counting(self.counter);
     }

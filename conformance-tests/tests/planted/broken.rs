@@ -110,7 +110,10 @@ impl Backend for Planted {
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-        if self.bug == Bug::ListsNothing { &[] } else { &[(Capability::Child, Reason::InMemory)] }
+        if self.bug == Bug::ListsNothing {
+            return &[];
+        }
+        &[(Capability::Child, Reason::InMemory), (Capability::Proxy, Reason::InMemory), (Capability::Hints, Reason::NoHints)]
     }
 
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {

@@ -1,0 +1,165 @@
+//! What a store says unasked: that the version may have moved.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use membership_core::{CommitOutcome, HintStream, NextStep, ReadAnswer, ReadRequest};
+
+use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, send};
+use crate::proxy::Way;
+use crate::{Capability, Proxied, Stop};
+
+pub(super) const CASES: &[Case] = &[
+    case!(a_foreign_commit_is_hinted_within_a_second:),
+    case!(hints_end_with_their_table:),
+    case!(hints_survive_a_restart: T13),
+    case!(losing_hints_costs_only_time: T6 T13),
+];
+
+/// Within this a commit of somebody else is hinted, in the median.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// How often it is measured.
+const TIMES: usize = 9;
+
+/// The table's hints. None is a failure unless the backend says that there are none.
+fn hints(cx: &Cx, table: &Table) -> Result<HintStream, Stop> {
+    cx.needs(Capability::Hints)?;
+    table.hints().ok_or(Stop::NotStaged(Capability::Hints))
+}
+
+/// The next hint, if one comes within this time. An end is a failure.
+async fn next(stream: &mut HintStream, within: Duration) -> Result<bool, Stop> {
+    match tokio::time::timeout(within, poll_fn(|cx| stream.as_mut().poll_next(cx))).await {
+        Ok(Some(())) => Ok(true),
+        Ok(None) => Err(Stop::failed("the hints ended although their table is still there")),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Takes every hint that is there already.
+async fn drain(stream: &mut HintStream) -> Verdict {
+    while next(stream, Duration::from_millis(20)).await? {}
+    Ok(())
+}
+
+/// One commit, and again while the store is not there.
+async fn foreign_commit(cx: &Cx, other: &Table) -> Verdict {
+    let deadline = Instant::now() + cx.effort().operation_timeout;
+    loop {
+        let attempt = async {
+            let ReadAnswer::Snapshot { snapshot, .. } = other.read(&ReadRequest::all()).await? else { return Ok(false) };
+            let answer = send(other, &cx.insert(&snapshot.token, [cx.entry()])).await?;
+            Ok::<_, membership_core::TableError>(matches!(answer, CommitOutcome::Committed(_)))
+        };
+        match attempt.await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(e) if e.next_step() == NextStep::GiveUp => return Err(e.into()),
+            Err(e) => must!(Instant::now() < deadline, "nothing goes wrong any more, and still: {e}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Commits until one is hinted: listening may begin, or begin again, a while after it was asked for.
+async fn until_hinted(cx: &Cx, other: &Table, stream: &mut HintStream) -> Verdict {
+    let began = Instant::now();
+    drain(stream).await?;
+    loop {
+        foreign_commit(cx, other).await?;
+        if next(stream, Duration::from_millis(500)).await? {
+            return Ok(());
+        }
+        must!(began.elapsed() < cx.effort().operation_timeout, "no commit was hinted for {:?}", began.elapsed());
+    }
+}
+
+async fn a_foreign_commit_is_hinted_within_a_second(cx: Cx) -> Verdict {
+    cx.needs(Capability::Hints)?;
+    let table = cx.table().await?;
+    let mut stream = hints(&cx, &table)?;
+    let other = cx.another(&table).await?;
+    until_hinted(&cx, &other, &mut stream).await?;
+    let mut took = Vec::new();
+    for n in 0..TIMES {
+        drain(&mut stream).await?;
+        let token = read(&other).await?.0.token;
+        commit(&other, &cx.insert(&token, [cx.entry()])).await?;
+        let began = Instant::now();
+        must!(next(&mut stream, cx.effort().operation_timeout).await?, "commit {n} of another client was never hinted");
+        took.push(began.elapsed());
+    }
+    took.sort_unstable();
+    let median = took[took.len() / 2];
+    must!(median <= WITHIN, "commits of another client are hinted after {median:?} in the median: {took:?}");
+    Ok(())
+}
+
+async fn hints_end_with_their_table(cx: Cx) -> Verdict {
+    cx.needs(Capability::Hints)?;
+    let table = cx.table().await?;
+    let mut stream = hints(&cx, &table)?;
+    drop(table);
+    let end = poll_fn(|cx| {
+        loop {
+            match stream.as_mut().poll_next(cx) {
+                Poll::Ready(Some(())) => {}
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    });
+    cx.in_time("the end of the hints of a dropped table", end).await
+}
+
+async fn hints_survive_a_restart(cx: Cx) -> Verdict {
+    cx.needs(Capability::Hints)?;
+    cx.needs(Capability::Restart)?;
+    let table = cx.table().await?;
+    let mut stream = hints(&cx, &table)?;
+    let other = cx.another(&table).await?;
+    until_hinted(&cx, &other, &mut stream).await?;
+    cx.backend().restart().await?;
+    until_hinted(&cx, &other, &mut stream).await
+}
+
+async fn losing_hints_costs_only_time(cx: Cx) -> Verdict {
+    cx.needs(Capability::Hints)?;
+    cx.needs(Capability::Proxy)?;
+    let other = cx.table().await?;
+    let Proxied { table, proxy } = cx.backend().proxied(other.cluster()).await?;
+    let mut stream = hints(&cx, &table)?;
+    until_hinted(&cx, &other, &mut stream).await?;
+    for how in ["cut", "held"] {
+        match how {
+            "cut" => proxy.cut_connections(),
+            _ => proxy.freeze_way(Way::Answers),
+        }
+        if how == "held" {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            proxy.heal();
+        }
+        foreign_commit(&cx, &other).await?;
+        let due = read(&other).await?.0;
+        let barrier = ReadRequest { known: None, heartbeats: true, barrier: true };
+        let deadline = Instant::now() + cx.effort().operation_timeout;
+        let shown = loop {
+            match cx.in_time("read", table.read(&barrier)).await? {
+                Ok(ReadAnswer::Snapshot { snapshot, .. }) => break snapshot,
+                Ok(ReadAnswer::Unchanged { .. }) => return Err(Stop::failed("unchanged to somebody who knows nothing")),
+                Err(e) => {
+                    must!(Instant::now() < deadline && e.next_step() != NextStep::GiveUp, "the hints were {how}, and a read says: {e}")
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        must!(shown == due, "the hints were {how}, and a read shows {shown:?}, not {due:?}");
+        until_hinted(&cx, &other, &mut stream).await.map_err(|stop| match stop {
+            Stop::Failed(why) => Stop::Failed(format!("after the connections were {how}: {why}")),
+            stop => stop,
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Servers that do not answer: away, frozen, or with their answers lost. T5, T13.
+
+use std::time::Duration;
+
+use membership_core::HeartbeatWrite;
+
+use super::during;
+use super::judge::Decide;
+use super::operation::{Answered, Operation, Prepared, ask};
+use super::route::Route;
+use crate::Stop;
+use crate::case::{Case, Cx, Verdict, case, must};
+use crate::proxy::{Away, Fault};
+
+pub(in crate::cases) const CASES: &[Case] = &[
+    case!(an_unreachable_server_is_an_error_and_comes_back: T5 T13),
+    case!(a_frozen_server_is_an_error_and_comes_back: T5 T13),
+    case!(a_lost_answer_is_an_unknown_outcome: T2 T5 T13),
+];
+
+/// The answer must be an error that lets the caller try again or find out.
+fn failed(answer: &Answered) -> Verdict {
+    must!(answer.error().is_some(), "it is answered with {answer:?}");
+    Ok(())
+}
+
+async fn an_unreachable_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
+    let route = Route::open(&cx).await?;
+    for away in [Away::Refused, Away::Cut] {
+        for operation in Operation::ALL {
+            unreachable(&route, operation, away).await.map_err(during(format_args!("{operation}, the server being away ({away:?})")))?;
+        }
+    }
+    Ok(())
+}
+
+async fn unreachable(route: &Route, operation: Operation, away: Away) -> Verdict {
+    route.warm().await?;
+    let prepared = route.prepare(operation).await?;
+    route.proxy.set_away(away);
+    let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await;
+    route.proxy.heal();
+    let answer = answer?;
+    failed(&answer)?;
+    route.judge(&prepared, Some(answer), Decide::ByAnother).await
+}
+
+/// All at once, as a silo may ask them; what arrives late, when the server is thawed, is late.
+async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
+    let route = Route::open(&cx).await?;
+    route.warm().await?;
+    let prepared = route.prepare(Operation::Commit).await?;
+    let other = |operation| Prepared { operation, ..prepared.clone() };
+    let others = [Operation::Read, Operation::ReadRow, Operation::Beat, Operation::Initialize].map(other);
+    route.proxy.freeze();
+    let (mut commit, mut rest) = (None, Vec::new());
+    let asked = async {
+        let (first, read, row, beat, initialize) = tokio::join!(
+            cx.in_time("commit", ask(&route.table, &prepared)),
+            cx.in_time("read", ask(&route.table, &others[0])),
+            cx.in_time("read_row", ask(&route.table, &others[1])),
+            cx.in_time("update_i_am_alive", ask(&route.table, &others[2])),
+            cx.in_time("initialize", ask(&route.table, &others[3])),
+        );
+        commit = Some(first?);
+        rest = vec![read?, row?, beat?, initialize?];
+        Ok::<_, Stop>(())
+    };
+    let asked = asked.await;
+    route.proxy.heal();
+    asked.map_err(during("the server being frozen"))?;
+    // What was held arrives now, late; a commit that was said to have certainly not happened does not happen then either.
+    route.proxy.settled(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    for (answer, prepared) in rest.iter().zip(&others) {
+        let during = during(format_args!("{}, the server being frozen", prepared.operation).to_string());
+        failed(answer)
+            .and_then(|()| match answer.error() {
+                Some(e) if e.next_step() == membership_core::NextStep::GiveUp => {
+                    Err(Stop::failed(format!("it says that trying again is useless: {e}")))
+                }
+                _ => Ok(()),
+            })
+            .map_err(during)?;
+    }
+    if let Some(answer) = &commit {
+        failed(answer).map_err(during("commit, the server being frozen"))?;
+    }
+    route.judge(&prepared, commit, Decide::ByAnother).await.map_err(during("commit, the server being frozen"))?;
+    // A heartbeat that is late may be written over a newer one, for a while.
+    route.warm().await?;
+    let HeartbeatWrite::Silo { silo, .. } = &prepared.beat else { return Ok(()) };
+    let row = route.patient("read_row", || route.table.read_row(silo, None)).await?;
+    must!(row.row.is_some(), "the row of {silo} is gone");
+    Ok(())
+}
+
+async fn a_lost_answer_is_an_unknown_outcome(cx: Cx) -> Verdict {
+    // Each waits as long as the client does.
+    const FLIGHTS: u64 = 3;
+    let route = Route::open(&cx).await?;
+    for operation in Operation::ALL {
+        for flight in 0..FLIGHTS {
+            let hit = lost(&route, operation, flight).await;
+            let hit = hit.map_err(during(format_args!("{operation}, the answer of its request {} lost", flight + 1)))?;
+            must!(hit || flight > 0, "{operation}: nothing of it passes through the proxy");
+            if !hit {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn lost(route: &Route, operation: Operation, flight: u64) -> Result<bool, Stop> {
+    route.warm().await?;
+    let prepared = route.prepare(operation).await?;
+    route.proxy.set_fault_after(flight, Fault::LoseAnswer);
+    let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await;
+    let hit = route.proxy.has_fired();
+    route.proxy.heal();
+    let answer = answer?;
+    if let Some(e) = answer.error().filter(|_| !hit) {
+        return Err(Stop::failed(format!("nothing went wrong, and still: {e}")));
+    }
+    route.judge(&prepared, Some(answer), Decide::ByAnother).await?;
+    Ok(hit)
+}

@@ -1,0 +1,89 @@
+//! Connections cut at each of five stages of each request that an operation makes. T2, T5, T13.
+
+use std::time::Duration;
+
+use super::during;
+use super::judge::Decide;
+use super::operation::{Operation, ask};
+use super::route::Route;
+use crate::Stop;
+use crate::case::{Case, Cx, Verdict, case, must};
+use crate::proxy::{Fault, QUIET, Stage};
+
+pub(in crate::cases) const CASES: &[Case] = &[
+    case!(initialize_cut_at_every_stage: T2 T5 T13),
+    case!(read_cut_at_every_stage: T5 T13),
+    case!(read_row_cut_at_every_stage: T5 T13),
+    case!(commit_cut_at_every_stage: T2 T5 T13),
+    case!(commit_sent_again_cut_at_every_stage: T2 T5 T13),
+    case!(heartbeat_cut_at_every_stage: T5 T7 T13),
+    case!(delete_cut_at_every_stage: T2 T5 T13),
+];
+
+/// More requests than any operation should need; what an operation makes beyond them is not cut.
+const FLIGHTS: u64 = 12;
+
+async fn initialize_cut_at_every_stage(cx: Cx) -> Verdict {
+    at_every_stage(&cx, &[Operation::Initialize]).await
+}
+
+async fn read_cut_at_every_stage(cx: Cx) -> Verdict {
+    at_every_stage(&cx, &[Operation::Read]).await
+}
+
+async fn read_row_cut_at_every_stage(cx: Cx) -> Verdict {
+    at_every_stage(&cx, &[Operation::ReadRow]).await
+}
+
+async fn commit_cut_at_every_stage(cx: Cx) -> Verdict {
+    at_every_stage(&cx, &[Operation::Commit]).await
+}
+
+async fn commit_sent_again_cut_at_every_stage(cx: Cx) -> Verdict {
+    at_every_stage(&cx, &[Operation::CommitAgain, Operation::CommitAgainLost]).await
+}
+
+async fn heartbeat_cut_at_every_stage(cx: Cx) -> Verdict {
+    at_every_stage(&cx, &[Operation::Beat]).await
+}
+
+async fn delete_cut_at_every_stage(cx: Cx) -> Verdict {
+    at_every_stage(&cx, &[Operation::Delete]).await
+}
+
+async fn at_every_stage(cx: &Cx, operations: &[Operation]) -> Verdict {
+    let route = Route::open(cx).await?;
+    route.proxy.learn_monitoring(Duration::from_millis(300)).await;
+    for &operation in operations {
+        for stage in Stage::ALL {
+            for flight in 0..FLIGHTS {
+                let ways: &[Decide] = if operation.is_commit() { &[Decide::ByAnother, Decide::ByItself] } else { &[Decide::ByItself] };
+                let mut hit = false;
+                for &decide in ways {
+                    let cut = cut(&route, operation, stage, flight, decide).await;
+                    hit |= cut.map_err(during(format_args!("{operation}, cut {stage} {}", flight + 1)))?;
+                }
+                must!(hit || flight > 0, "{operation}: nothing of it passes through the proxy");
+                if !hit {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// True when there was a request to cut.
+async fn cut(route: &Route, operation: Operation, stage: Stage, flight: u64, decide: Decide) -> Result<bool, Stop> {
+    route.warm().await?;
+    let prepared = route.prepare(operation).await?;
+    route.proxy.set_fault_after(flight, Fault::Cut(stage));
+    let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await?;
+    let hit = route.proxy.has_fired() || (stage == Stage::AfterAnswer && route.proxy.fired(QUIET * 5).await);
+    route.proxy.heal();
+    if let Some(e) = answer.error().filter(|_| !hit) {
+        return Err(Stop::failed(format!("nothing went wrong, and still: {e}")));
+    }
+    route.judge(&prepared, Some(answer), decide).await?;
+    Ok(hit)
+}

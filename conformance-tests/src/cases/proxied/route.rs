@@ -1,0 +1,104 @@
+//! A client behind a proxy, and a second one beside it that tells the truth.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use membership_core::{
+    CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError, WallTime,
+};
+
+use crate::case::{Cx, Table, Verdict, commit, read};
+use crate::proxy::Proxy;
+use crate::{Capability, Proxied, Stop};
+
+/// A client whose connections go through a proxy, and the table's other client.
+///
+/// The other one is asked nothing while something goes wrong or is counted: a store may have only one way for all its clients.
+pub(super) struct Route {
+    pub cx: Cx,
+    pub table: Table,
+    pub proxy: Proxy,
+    pub judge: Table,
+    /// Three silos that always have a row.
+    pub silos: [MembershipEntry; 3],
+}
+
+impl Route {
+    /// A new table with three rows, and the client warmed up.
+    pub async fn open(cx: &Cx) -> Result<Self, Stop> {
+        cx.needs(Capability::Proxy)?;
+        let cluster = cx.cluster()?;
+        let judge = cx.client(&cluster).await?;
+        judge.initialize(&cx.initialize_request()).await?;
+        let Proxied { table, proxy } = cx.backend().proxied(&cluster).await?;
+        let route = Self { cx: cx.clone(), table, proxy, judge, silos: [cx.entry(), cx.entry(), cx.entry()] };
+        route.fill().await?;
+        route.warm().await?;
+        Ok(route)
+    }
+
+    async fn fill(&self) -> Verdict {
+        let token = read(&self.judge).await?.0.token;
+        commit(&self.judge, &self.cx.insert(&token, self.silos.clone())).await?;
+        for silo in &self.silos {
+            self.judge.update_i_am_alive(&self.beat(silo)).await?;
+        }
+        Ok(())
+    }
+
+    /// The table from its beginning.
+    pub async fn reset(&self) -> Verdict {
+        self.judge.delete().await?;
+        self.judge.initialize(&self.cx.initialize_request()).await?;
+        self.fill().await
+    }
+
+    pub fn beat(&self, silo: &MembershipEntry) -> HeartbeatWrite {
+        let counter = self.cx.number();
+        HeartbeatWrite::Silo { silo: silo.address, heartbeat: Heartbeat { counter, at: WallTime::from_millis(counter) } }
+    }
+
+    /// Does everything once and again until all of it works: connections are set up and statements prepared.
+    pub async fn warm(&self) -> Verdict {
+        self.patient("a client behind a proxy that lets everything pass", || self.everything()).await
+    }
+
+    async fn everything(&self) -> Result<(), TableError> {
+        let table = &self.table;
+        let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await? else { return Ok(()) };
+        table.read(&ReadRequest { known: Some(snapshot.token.clone()), heartbeats: true, barrier: true }).await?;
+        table.read_row(&self.silos[0].address, None).await?;
+        table.update_i_am_alive(&self.beat(&self.silos[0])).await?;
+        let request = self.cx.update(&snapshot.token, [self.marked(&snapshot)]);
+        table.commit(&request).await?;
+        // Whatever came of the first: a conflict, or one's own success.
+        table.commit(&request.again()).await.map(|_: CommitOutcome| ())
+    }
+
+    /// The first silo, with something new in its row.
+    pub fn marked(&self, now: &Snapshot) -> MembershipEntry {
+        let mut entry = now.rows.get(&self.silos[0].address).cloned().unwrap_or_else(|| self.silos[0].clone());
+        entry.role = format!("mark {}", self.cx.number());
+        entry
+    }
+
+    /// Asks until there is an answer. Errors that say that trying again is useless are failures, as is no answer in time.
+    pub async fn patient<T, F>(&self, what: &str, mut ask: impl FnMut() -> F) -> Result<T, Stop>
+    where
+        F: Future<Output = Result<T, TableError>>,
+    {
+        let deadline = Instant::now() + self.cx.effort().operation_timeout;
+        loop {
+            match self.cx.in_time(what, ask()).await? {
+                Ok(answer) => return Ok(answer),
+                Err(e) if e.next_step() == NextStep::GiveUp => {
+                    return Err(Stop::failed(format!("{what}: it says that trying again is useless: {e}")));
+                }
+                Err(e) if Instant::now() > deadline => {
+                    return Err(Stop::failed(format!("{what}: nothing goes wrong any more, and still: {e}")));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+}

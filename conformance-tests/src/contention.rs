@@ -1,0 +1,343 @@
+//! Many writers on one version row, with the backoff of the protocol: how much is written, and whether everybody gets a turn.
+//!
+//! ```
+//! use std::time::Duration;
+//! use conformance_tests::{backends::Memory, contention};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+//! # runtime.block_on(async {
+//! let cluster = "contention".parse().map_err(std::io::Error::other)?;
+//! let figures = contention::run(&Memory::default(), &cluster, 4, Duration::from_millis(50)).await;
+//! println!("{}", figures.map_err(|e| std::io::Error::other(format!("{e:?}")))?);
+//! # std::io::Result::Ok(())
+//! # })?;
+//! # std::io::Result::Ok(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use membership_core::protocol::conflict_backoff;
+use membership_core::{
+    Attempt, ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId, MembershipEntry, MembershipTable,
+    NextStep, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableId, WallTime,
+};
+
+use crate::case::Random;
+use crate::{Backend, Stop};
+
+/// Longer than this no writer may wait between two of its commits.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+// As the protocol's writer backs off (`membership-core`, protocol/writer.rs).
+const ERROR_CAP: Duration = Duration::from_secs(4);
+const ERROR_BACKOFF: Duration = Duration::from_secs(1);
+
+/// What became of an experiment in which nothing was lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Contention {
+    /// How many wrote at the same time.
+    pub writers: usize,
+    /// For how long.
+    pub took: Duration,
+    /// Commits that were committed.
+    pub commits: u64,
+    /// Commits that somebody else was faster than.
+    pub conflicts: u64,
+    /// Errors after which it was tried again.
+    pub errors: u64,
+    /// The longest that one writer waited from one of its commits to the next, or from the beginning to its first, or from its last to
+    /// the end.
+    pub longest_wait: Duration,
+}
+
+impl Contention {
+    /// Commits per second, of all writers together.
+    #[must_use]
+    pub fn commits_per_second(&self) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+        let commits = self.commits as f64;
+        commits / self.took.as_secs_f64().max(f64::EPSILON)
+    }
+}
+
+impl fmt::Display for Contention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} writers for {:.1} s: {} commits ({:.1} per second), {} conflicts, {} errors, longest wait {:.2} s",
+            self.writers,
+            self.took.as_secs_f64(),
+            self.commits,
+            self.commits_per_second(),
+            self.conflicts,
+            self.errors,
+            self.longest_wait.as_secs_f64()
+        )
+    }
+}
+
+/// Has so many writers, each with a client of its own, commit for so long to a table that this makes and deletes: each reads, rewrites its
+/// own row, and backs off from conflicts and errors as the protocol does.
+///
+/// What must hold, or it is a failure: no acknowledged commit is lost; every version that a losing attempt was based on was followed by
+/// exactly one commit; no writer waits longer than [`LONGEST_WAIT`] between two of its commits.
+///
+/// # Errors
+/// [`Stop::Failed`] with what did not hold and the figures, or with what a client said.
+pub async fn run(backend: &dyn Backend, cluster: &ClusterName, writers: usize, duration: Duration) -> Result<Contention, Stop> {
+    let table = backend.client(cluster).await?;
+    let unique = Unique::new();
+    let settings = SharedSettings::default();
+    table.initialize(&InitializeRequest { table_id: TableId::new(unique.id(0, 0)), settings }).await?;
+    let verdict = compete(backend, cluster, &*table, &unique, writers, duration).await;
+    let deleted = table.delete().await;
+    let figures = verdict?;
+    deleted?;
+    Ok(figures)
+}
+
+/// Names that no other experiment has.
+struct Unique(u64);
+
+impl Unique {
+    fn new() -> Self {
+        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        Self(u64::try_from(nanos & u128::from(u64::MAX)).unwrap_or(0) ^ (u64::from(std::process::id()) << 40))
+    }
+
+    fn id(&self, writer: usize, n: u64) -> u128 {
+        (u128::from(self.0) << 64) | ((writer as u128) << 40) | u128::from(n)
+    }
+}
+
+async fn compete(
+    backend: &dyn Backend,
+    cluster: &ClusterName,
+    table: &dyn MembershipTable,
+    unique: &Unique,
+    writers: usize,
+    duration: Duration,
+) -> Result<Contention, Stop> {
+    let address = |n: usize| SiloAddress::new([10, 1, (n >> 8) as u8, n as u8].into(), 7100, 1);
+    let start = snapshot(table, true).await?;
+    let row = |n: usize| MembershipEntry::new(address(n), InstanceId::new(unique.id(n, 0)), WallTime::from_millis(1));
+    let at_once = table.limits().rows_per_commit.max(1);
+    let mut now = start;
+    for first in (0..writers).step_by(at_once) {
+        let rows = (first..writers.min(first + at_once)).map(row);
+        let request = CommitRequest::new(now.token.clone(), CommitId::new(unique.id(first, 1)), None, rows, [], []);
+        match table.commit(&request).await? {
+            CommitOutcome::Committed(token) => now = request.apply_to(&now, token),
+            CommitOutcome::Conflict(_) => return Err(Stop::failed("somebody else uses the cluster of the experiment")),
+        }
+    }
+    let began = Instant::now();
+    let end = began + duration;
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..writers {
+        let table = backend.client(cluster).await?;
+        let ids = Unique(unique.0);
+        tasks.spawn(async move {
+            let random = Random::new(ids.0 ^ n as u64);
+            let mut writer = Writer { table, n, silo: address(n), ids, sent: 1, random, notes: Notes::default() };
+            writer.write(end).await.map(|()| (n, writer.notes))
+        });
+    }
+    let mut notes = BTreeMap::new();
+    while let Some(ended) = tasks.join_next().await {
+        let (n, note) = ended??;
+        notes.insert(n, note);
+    }
+    let took = began.elapsed();
+    let longest = |note: &Notes| {
+        let mut last = began;
+        let moments = note.committed.iter().map(|(at, _)| *at).chain([began + took]);
+        moments.map(|at| at.saturating_duration_since(std::mem::replace(&mut last, at))).max().unwrap_or(took)
+    };
+    let figures = Contention {
+        writers,
+        took,
+        commits: notes.values().map(|n| n.committed.len() as u64).sum(),
+        conflicts: notes.values().map(|n| n.lost_on.len() as u64).sum(),
+        errors: notes.values().map(|n| n.errors).sum(),
+        longest_wait: notes.values().map(longest).max().unwrap_or_default(),
+    };
+    let last = snapshot(table, true).await?;
+    holds(&now, &last, &notes, address)
+        .and_then(|()| {
+            if figures.longest_wait <= LONGEST_WAIT {
+                return Ok(());
+            }
+            Err(format!("a writer waited {:?}, longer than {LONGEST_WAIT:?}", figures.longest_wait))
+        })
+        .map_err(|what| Stop::failed(format!("{what} ({figures})")))?;
+    Ok(figures)
+}
+
+/// Nothing lost, and one commit for every version.
+fn holds(start: &Snapshot, last: &Snapshot, notes: &BTreeMap<usize, Notes>, address: impl Fn(usize) -> SiloAddress) -> Result<(), String> {
+    let mut makers: BTreeMap<u64, usize> = BTreeMap::new();
+    for (n, note) in notes {
+        for (_, version) in &note.committed {
+            if let Some(other) = makers.insert(*version, *n) {
+                return Err(format!("writers {other} and {n} were both told that they made version {version}"));
+            }
+        }
+    }
+    let due = start.version() + 1..=last.version();
+    if !makers.keys().copied().eq(due.clone()) {
+        return Err(format!("the versions {due:?} were made, {} commits were acknowledged", makers.len()));
+    }
+    for (n, note) in notes {
+        if let Some(version) = note.lost_on.iter().find(|v| !makers.contains_key(&(*v + 1))) {
+            return Err(format!("writer {n} lost on version {version}, and nobody made the next one"));
+        }
+        let seen = last.rows.get(&address(*n)).map(|e| e.role.as_str());
+        let written = note.written.as_deref().unwrap_or_default();
+        if seen != Some(written) {
+            return Err(format!("writer {n} wrote {written:?} last, its row holds {seen:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// What one writer was told.
+#[derive(Default)]
+struct Notes {
+    committed: Vec<(Instant, u64)>,
+    /// The versions that its losing attempts were based on.
+    lost_on: Vec<u64>,
+    written: Option<String>,
+    errors: u64,
+}
+
+struct Writer {
+    table: Arc<dyn MembershipTable>,
+    n: usize,
+    silo: SiloAddress,
+    ids: Unique,
+    sent: u64,
+    random: Random,
+    notes: Notes,
+}
+
+impl Writer {
+    async fn write(&mut self, end: Instant) -> Result<(), Stop> {
+        let (mut conflicts, mut errors) = (0, 0);
+        while Instant::now() < end {
+            // A silo that waited has heard of newer versions by gossip meanwhile; here it reads.
+            let wait = match snapshot(&*self.table, false).await {
+                Ok(now) => match self.commit(&now).await? {
+                    Told::Committed => {
+                        (conflicts, errors) = (0, 0);
+                        continue;
+                    }
+                    Told::Conflict => {
+                        (conflicts, errors) = (conflicts + 1, 0);
+                        self.jitter(conflict_backoff(conflicts, false))
+                    }
+                    Told::Failed => {
+                        errors = (errors + 1).min(10);
+                        self.after_error(errors)
+                    }
+                },
+                Err(e) => {
+                    self.failed(e)?;
+                    errors = (errors + 1).min(10);
+                    self.after_error(errors)
+                }
+            };
+            tokio::time::sleep(wait.min(end.saturating_duration_since(Instant::now()))).await;
+        }
+        Ok(())
+    }
+
+    fn jitter(&mut self, most: Duration) -> Duration {
+        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX - 1);
+        Duration::from_nanos(self.random.next() % (nanos + 1))
+    }
+
+    fn after_error(&mut self, errors: u32) -> Duration {
+        let most = (ERROR_BACKOFF * 2u32.pow(errors - 1)).min(ERROR_CAP);
+        most / 2 + self.jitter(most / 2)
+    }
+
+    fn failed(&mut self, error: TableError) -> Result<(), Stop> {
+        if error.next_step() == NextStep::GiveUp {
+            return Err(Stop::failed(format!("writer {}: an error that nobody provoked: {error}", self.n)));
+        }
+        self.notes.errors += 1;
+        Ok(())
+    }
+
+    async fn commit(&mut self, now: &Snapshot) -> Result<Told, Stop> {
+        self.sent += 1;
+        let Some(mut entry) = now.rows.get(&self.silo).cloned() else {
+            return Err(Stop::failed(format!("the row of writer {} is gone", self.n)));
+        };
+        entry.role = format!("{} {}", self.n, self.sent);
+        let written = entry.role.clone();
+        let id = CommitId::new(self.ids.id(self.n, self.sent));
+        let mut request = CommitRequest::new(now.token.clone(), id, Some(self.silo), [], [entry], []);
+        // An unknown outcome is found out before anything else.
+        for turn in 1..=20 {
+            let open = match self.table.commit(&request).await {
+                Ok(CommitOutcome::Committed(_)) => return Ok(self.won(&request, written)),
+                Ok(CommitOutcome::Conflict(_)) => return Ok(self.lost(now)),
+                Err(e) => {
+                    let open = e.next_step() == NextStep::FindOut || request.attempt == Attempt::Again;
+                    self.failed(e)?;
+                    open
+                }
+            };
+            if !open {
+                return Ok(Told::Failed);
+            }
+            // Nobody else writes this row, so it tells also when the table has moved far.
+            match snapshot(&*self.table, true).await {
+                Ok(then) if then.version() > now.version() => {
+                    let row = then.rows.get(&self.silo);
+                    let landed = row.is_some_and(|e| e.written_at == request.makes() && e.role == written);
+                    return Ok(if landed { self.won(&request, written) } else { self.lost(now) });
+                }
+                Ok(_) => request = request.again(),
+                Err(e) => self.failed(e)?,
+            }
+            tokio::time::sleep(Duration::from_millis(20 * turn)).await;
+        }
+        Err(Stop::failed(format!("writer {} cannot find out what became of its commit {id}", self.n)))
+    }
+
+    fn won(&mut self, request: &CommitRequest, written: String) -> Told {
+        self.notes.committed.push((Instant::now(), request.makes()));
+        self.notes.written = Some(written);
+        Told::Committed
+    }
+
+    fn lost(&mut self, now: &Snapshot) -> Told {
+        self.notes.lost_on.push(now.version());
+        Told::Conflict
+    }
+}
+
+enum Told {
+    Committed,
+    Conflict,
+    Failed,
+}
+
+async fn snapshot(table: &dyn MembershipTable, barrier: bool) -> Result<Snapshot, TableError> {
+    match table.read(&ReadRequest { known: None, heartbeats: false, barrier }).await? {
+        ReadAnswer::Snapshot { snapshot, .. } => Ok(snapshot),
+        ReadAnswer::Unchanged { .. } => Err(TableError::new(
+            membership_core::TableErrorKind::Damaged,
+            membership_core::Operation::Read,
+            table.store(),
+            "it says unchanged to somebody who knows nothing",
+        )),
+    }
+}
