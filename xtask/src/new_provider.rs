@@ -73,15 +73,14 @@ impl Shape {
     }
 
     /// What the staging uses beside what all shapes do.
-    const fn words(self) -> [(&'static str, &'static str); 3] {
-        match self {
-            Self::Document => {
-                [("{{checkpoint}}", ""), ("{{document_store}}", "DocumentStore, "), ("{{imports}}", "{{Title}}Config, {{Title}}Documents")]
-            }
-            Self::Rows | Self::Batch => {
-                [("{{checkpoint}}", "Checkpoint, "), ("{{document_store}}", ""), ("{{imports}}", "{{Title}}Config")]
-            }
-        }
+    const fn words(self) -> [(&'static str, &'static str); 4] {
+        const ORPHANS: &str = "(Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),";
+        let (checkpoint, document_store, imports, orphans) = match self {
+            Self::Document => ("", "DocumentStore, ", "{{Title}}Config, {{Title}}Documents", ORPHANS),
+            Self::Rows => ("Checkpoint, ", "", "{{Title}}Config", ""),
+            Self::Batch => ("Checkpoint, ", "", "{{Title}}Config", ORPHANS),
+        };
+        [("{{checkpoint}}", checkpoint), ("{{document_store}}", document_store), ("{{imports}}", imports), ("{{orphans}}", orphans)]
     }
 
     /// The file with the functions to write.

@@ -46,13 +46,13 @@ impl Backend for {{Title}} {
         if self.server.is_yours() {
             return &[
                 (Capability::Hints, Reason::NoHints),
-                (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
+                {{orphans}}
                 (Capability::Restart, Reason::Managed),
                 (Capability::Unavailable, Reason::Managed),
                 (Capability::Secret, Reason::Managed),
             ];
         }
-        &[(Capability::Hints, Reason::NoHints), (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip)]
+        &[(Capability::Hints, Reason::NoHints), {{orphans}}]
     }
 
 {{staging}}
