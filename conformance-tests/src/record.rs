@@ -11,7 +11,8 @@ use crate::{Outcome, Report, Suite};
 pub(crate) const FOLDER: &str = "MEMBERSHIP_CONFORMANCE_RECORDS";
 
 impl Report {
-    /// Everything but how long it took: store, seed, whether every case of the suite ran, and how each ended. The layout is for this
+    /// Everything but how long it took: store, seed, round trips as they were counted, whether every case of the suite
+    /// ran, and how each ended. The layout is for this
     /// project's own tools, and may change.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -24,9 +25,16 @@ impl Report {
             };
             json!({ "name": result.name, "clauses": clauses, "outcome": outcome, "why": why })
         });
+        let round_trips: serde_json::Map<String, Value> = self
+            .round_trips()
+            .into_iter()
+            .flat_map(|counted| counted.each().collect::<Vec<_>>())
+            .map(|(name, n)| (name.to_owned(), json!(n)))
+            .collect();
         json!({
             "store": self.store,
             "seed": self.seed,
+            "round_trips": round_trips,
             "complete": self.results.len() == Suite::cases().count(),
             "cases": cases.collect::<Vec<_>>(),
         })

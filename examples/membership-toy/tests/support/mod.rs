@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Proxied, Reason, Stop, child};
+use conformance_tests::{Backend, Capability, Proxied, Reason, RoundTrips, Stop, child};
 use membership_core::{ClusterName, DocumentStore, MembershipTable, TableError};
 use membership_toy::{ToyConfig, ToyDocuments};
 
@@ -91,6 +91,11 @@ impl Backend for Toy {
         let proxy = Proxy::to(self.server.address())?;
         let config = ToyConfig::from_url(&self.server.url_at(proxy.address()))?.timeout(Duration::from_secs(1));
         Ok(Proxied { table: membership_toy::connect(&config, cluster.clone()).await?, proxy })
+    }
+
+    /// What the README promises; the suite counts.
+    fn round_trips(&self) -> RoundTrips {
+        RoundTrips::NONE.read(1).read_row(1).commit(1).update_i_am_alive(1)
     }
 
     fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {
