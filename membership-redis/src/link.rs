@@ -1,7 +1,8 @@
 //! One script sent to the master, and everything that can go wrong with it.
 //!
 //! A table has one connection, made when it is needed and made anew when it has ended. What the server has certainly not carried out (a
-//! forgotten script, another owner of the slot, a replica) is sent again at once; nothing else is. Clauses T4, T5, T13, T14.
+//! forgotten script, another owner of the slot, a replica) is sent again at once, and so is a read whose connection broke, once; nothing else
+//! is. Clauses T4, T5, T13, T14.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -89,7 +90,7 @@ impl Link {
 
     async fn attempt(&self, request: &Request<'_>) -> Result<Answer, TableError> {
         let deadline = Instant::now() + self.timeout;
-        let (mut load, mut asked) = (false, None);
+        let (mut load, mut repeated, mut asked) = (false, false, None);
         let mut last = None;
         for _ in 0..TURNS {
             let conn = timeout_at(deadline, async {
@@ -103,6 +104,12 @@ impl Link {
             let sent = timeout_at(deadline, self.send(&conn, request, load, asked.is_some())).await;
             let answer = match sent {
                 Ok(Ok(answer)) => answer,
+                // A connection that has ended meanwhile, at a restart for instance: who only asks, asks again.
+                Ok(Err(_)) if !request.writes && !repeated => {
+                    conn.condemn();
+                    repeated = true;
+                    continue;
+                }
                 Ok(Err(e)) => {
                     conn.condemn();
                     return Err(unanswered(request.writes, &self.dialer.secrets.hide(&format!("{} broke off ({e})", conn.at))));

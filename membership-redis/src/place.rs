@@ -6,8 +6,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use membership_core::{TableError, TableErrorKind};
+use membership_core::{NextStep, TableError, TableErrorKind};
 use redis::Value;
 
 use crate::config::{Address, RedisConfig, Servers};
@@ -16,6 +17,8 @@ use crate::error::{Refusal, error};
 
 /// How often one search follows from node to node.
 const HOPS: usize = 5;
+/// After how long all nodes of a cluster are asked once more.
+const SECOND_LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Place {
     kind: Kind,
@@ -88,23 +91,40 @@ impl Place {
                 dialer.connect(&address).await
             }
             Kind::Cluster { seeds, key } => {
-                let mut candidates = self.preferred();
-                candidates.extend(seeds.iter().filter(|seed| !candidates.contains(seed)).cloned().collect::<Vec<_>>());
-                let mut worst = None;
-                for candidate in candidates {
-                    match self.owner_by(dialer, candidate, key).await {
-                        Ok(conn) => {
-                            self.prefer(conn.at.clone());
-                            return Ok(conn);
-                        }
-                        // What is wrong for good is wrong at every node.
-                        Err(e) if e.next_step() == membership_core::NextStep::GiveUp => return Err(e),
-                        Err(e) => worst = Some(e),
-                    }
+                let first = self.any_owner(dialer, seeds, key).await;
+                if first.as_ref().is_err_and(|e| e.next_step() == NextStep::Retry) {
+                    // Nodes come and go while a cluster sorts itself out.
+                    tokio::time::sleep(SECOND_LOOK).await;
+                    return self.any_owner(dialer, seeds, key).await;
                 }
-                Err(worst.unwrap_or_else(|| error(TableErrorKind::Configuration, "no node of the cluster is named")))
+                first
             }
         }
+    }
+
+    /// The owner, by whichever node knows it.
+    async fn any_owner(&self, dialer: &Dialer, seeds: &[Address], key: &str) -> Result<Conn, TableError> {
+        let mut worst = None;
+        for candidate in self.nodes(seeds) {
+            match self.owner_by(dialer, candidate, key).await {
+                Ok(conn) => {
+                    self.prefer(conn.at.clone());
+                    return Ok(conn);
+                }
+                // What is wrong for good is wrong at every node.
+                Err(e) if e.next_step() == NextStep::GiveUp => return Err(e),
+                Err(e) => worst = Some(e),
+            }
+        }
+        Err(worst.unwrap_or_else(|| error(TableErrorKind::Configuration, "no node of the cluster is named")))
+    }
+
+    /// Every node that is known, the last owner first.
+    fn nodes(&self, seeds: &[Address]) -> Vec<Address> {
+        let mut all = self.preferred();
+        let more: Vec<Address> = seeds.iter().filter(|seed| !all.contains(seed)).cloned().collect();
+        all.extend(more);
+        all
     }
 
     /// Some server of the deployment, for listening to channels: in a cluster every node hears every message.
@@ -115,11 +135,7 @@ impl Place {
         Ok(match &self.kind {
             Kind::Single(address) => vec![address.clone()],
             Kind::Sentinel { sentinels, master } => vec![self.ask_sentinels(dialer, sentinels, master).await?],
-            Kind::Cluster { seeds, .. } => {
-                let mut all = self.preferred();
-                all.extend(seeds.iter().filter(|seed| !all.contains(seed)).cloned().collect::<Vec<_>>());
-                all
-            }
+            Kind::Cluster { seeds, .. } => self.nodes(seeds),
         })
     }
 

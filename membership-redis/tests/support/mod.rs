@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::launch::{How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Proxied, Reason, Stop, child};
+use conformance_tests::{Backend, Capability, Checkpoint, Proxied, Reason, RoundTrips, Stop, child};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_redis::{RedisConfig, RedisTable};
 use redis::aio::MultiplexedConnection;
@@ -233,6 +233,12 @@ impl Backend for Store {
         };
         let config = RedisConfig::from_url(&url)?.operation_timeout(IMPATIENT).connect_timeout(IMPATIENT);
         Ok(Proxied { table: Arc::new(RedisTable::connect(config, cluster.clone()).await?), proxy })
+    }
+
+    /// What the README says.
+    fn round_trips(&self) -> RoundTrips {
+        let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).conflict(1).commit_again(1);
+        ones.update_i_am_alive(1).delete(1).initialize(2)
     }
 
     fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {
