@@ -10,7 +10,7 @@ use membership_core::{ClusterName, MembershipTable};
 
 #[cfg(feature = "conformance")]
 use crate::commands::conformance;
-use crate::commands::{bench, cleanup, delete, demo, doctor, evict, history, settings, silo, status, watch, why};
+use crate::commands::{bench, cleanup, delete, demo, doctor, evict, history, schema, settings, silo, status, watch, why};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 
@@ -35,6 +35,7 @@ enum Command {
     Settings(settings::Args),
     Doctor(doctor::Args),
     Delete(delete::Args),
+    Schema(schema::Args),
     Bench(bench::Args),
     #[cfg(feature = "conformance")]
     Conformance(conformance::Args),
@@ -175,6 +176,7 @@ async fn execute(command: Command, session: &mut Session) -> Result<Exit, Failur
         Command::Settings(args) => settings::run(args, session).await,
         Command::Doctor(args) => doctor::run(args, session).await,
         Command::Delete(args) => delete::run(args, session).await,
+        Command::Schema(args) => schema::run(args, session).await,
         Command::Bench(args) => bench::run(args, session).await,
         #[cfg(feature = "conformance")]
         Command::Conformance(args) => conformance::run(args, session).await,

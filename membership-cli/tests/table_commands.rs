@@ -190,3 +190,15 @@ fn watch_ends_when_the_table_is_replaced() {
     assert!(last.contains("\"event\":\"table\""), "{last}");
     assert_eq!(child.wait().unwrap().code(), Some(6));
 }
+
+#[test]
+fn the_schema_is_printed_where_there_is_one() {
+    let place = Place::new();
+    assert!(place.run(&["schema"]).expect(2).err.contains("the first silo makes what it needs"));
+    place.run(&["schema", "--table", "gopher:x"]).expect(2);
+    #[cfg(feature = "postgres")]
+    {
+        let printed = place.run(&["schema", "--table", "postgres://nobody:hunter2@nowhere.invalid/app"]).expect(0).out;
+        assert!(printed.contains("CREATE TABLE") && printed.contains("membership_") && !printed.contains("hunter2"), "{printed}");
+    }
+}

@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod evict;
 pub(crate) mod history;
+pub(crate) mod schema;
 pub(crate) mod settings;
 pub(crate) mod silo;
 mod silo_report;

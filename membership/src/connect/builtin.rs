@@ -19,6 +19,7 @@ pub(super) fn register(connectors: &mut Connectors) {
     {
         for scheme in ["postgres", "postgresql"] {
             let _ = connectors.register(scheme, postgres::open);
+            let _ = connectors.register_schema(scheme, postgres::schema);
         }
     }
     #[cfg(feature = "mysql")]
@@ -90,7 +91,7 @@ mod sqlite {
 mod postgres {
     use std::sync::Arc;
 
-    use membership_core::{ClusterName, MembershipTable};
+    use membership_core::{ClusterName, MembershipTable, TableError};
     use membership_sql::{PostgresConfig, PostgresTable};
 
     use crate::connect::Connecting;
@@ -100,6 +101,10 @@ mod postgres {
             let table = PostgresTable::connect(PostgresConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
+    }
+
+    pub(super) fn schema(url: &str) -> Result<String, TableError> {
+        Ok(PostgresConfig::from_url(url)?.schema_sql())
     }
 }
 

@@ -14,6 +14,9 @@ use super::known::known;
 /// What a factory gives: a table, some time later.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
 
+/// What a person runs once where the silos' own user may not make tables; from a connection string.
+type Schema = Arc<dyn Fn(&str) -> Result<String, TableError> + Send + Sync>;
+
 type Factory = Arc<dyn Fn(String, ClusterName) -> Connecting + Send + Sync>;
 
 /// The schemes that [`connect`](Self::connect) understands. [`Connectors::default`] has those of this build's features;
@@ -36,6 +39,7 @@ type Factory = Arc<dyn Fn(String, ClusterName) -> Connecting + Send + Sync>;
 #[derive(Clone)]
 pub struct Connectors {
     factories: BTreeMap<String, Factory>,
+    schemas: BTreeMap<String, Schema>,
 }
 
 impl Default for Connectors {
@@ -50,7 +54,7 @@ impl Connectors {
     /// No scheme at all.
     #[must_use]
     pub const fn empty() -> Self {
-        Self { factories: BTreeMap::new() }
+        Self { factories: BTreeMap::new(), schemas: BTreeMap::new() }
     }
 
     /// Has `factory` open every connection string that begins with `scheme:`. It gets the whole string and the cluster, and must not put
@@ -70,6 +74,33 @@ impl Connectors {
         Ok(())
     }
 
+    /// Has `schema` say what a person has to run once, in the store's own language, where the user that silos connect with may not make tables.
+    /// Only for stores that have such a thing.
+    ///
+    /// # Errors
+    /// [`ConnectError::BadScheme`].
+    pub fn register_schema(
+        &mut self,
+        scheme: &str,
+        schema: impl Fn(&str) -> Result<String, TableError> + Send + Sync + 'static,
+    ) -> Result<(), ConnectError> {
+        if !is_scheme(scheme) {
+            return Err(ConnectError::BadScheme);
+        }
+        self.schemas.insert(scheme.to_owned(), Arc::new(schema));
+        Ok(())
+    }
+
+    /// What a person has to run once in the store that a connection string names, where silos may not make tables; none where there
+    /// is nothing to run. Connects to nothing.
+    ///
+    /// # Errors
+    /// [`ConnectError`], as [`connect`](Self::connect).
+    pub fn schema(&self, url: &str) -> Result<Option<String>, ConnectError> {
+        let scheme = self.known(url)?;
+        Ok(self.schemas.get(&scheme).map(|schema| schema(url)).transpose()?)
+    }
+
     /// The schemes, in order.
     pub fn schemes(&self) -> impl Iterator<Item = &str> {
         self.factories.keys().map(String::as_str)
@@ -80,22 +111,30 @@ impl Connectors {
     /// # Errors
     /// [`ConnectError`]. Dropping the future leaves nothing behind but what the provider may have opened.
     pub async fn connect(&self, url: &str, cluster: ClusterName) -> Result<Arc<dyn MembershipTable>, ConnectError> {
-        let schemes = || self.factories.keys().cloned().collect();
-        let scheme = match url.split_once(':') {
-            Some((scheme, _)) => scheme.to_ascii_lowercase(),
-            None => return Err(ConnectError::NoScheme { known: schemes() }),
-        };
-        if !is_scheme(&scheme) {
-            return Err(ConnectError::NoScheme { known: schemes() });
+        let scheme = self.known(url)?;
+        match self.factories.get(&scheme) {
+            Some(factory) => Ok(factory(url.to_owned(), cluster).await?),
+            None => Err(self.unknown(scheme)),
         }
-        if let Some(factory) = self.factories.get(&scheme) {
-            return Ok(factory(url.to_owned(), cluster).await?);
-        }
-        Err(match known(&scheme) {
+    }
+
+    /// The scheme of a connection string, if this build has a factory for it.
+    fn known(&self, url: &str) -> Result<String, ConnectError> {
+        let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase()).filter(|scheme| is_scheme(scheme));
+        let scheme = scheme.ok_or_else(|| ConnectError::NoScheme { known: self.names() })?;
+        if self.factories.contains_key(&scheme) { Ok(scheme) } else { Err(self.unknown(scheme)) }
+    }
+
+    fn unknown(&self, scheme: String) -> ConnectError {
+        match known(&scheme) {
             Some(known) if known.provided => ConnectError::FeatureOff { scheme, feature: known.feature },
-            Some(_) => ConnectError::NoProvider { scheme, known: schemes() },
-            None => ConnectError::UnknownScheme { scheme, known: schemes() },
-        })
+            Some(_) => ConnectError::NoProvider { scheme, known: self.names() },
+            None => ConnectError::UnknownScheme { scheme, known: self.names() },
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.factories.keys().cloned().collect()
     }
 }
 
