@@ -45,7 +45,7 @@ async fn attempt(session: &mut Session, place: &Place, request: &InitializeReque
             return Err(rows_without_version(key));
         }
     } else if place.config.creates() {
-        schema::create(session).await?;
+        schema::create(session, !place.config.is_pooled()).await?;
         session.look_at_schema().await?;
     } else {
         return Err(schema::not_made());
@@ -92,10 +92,14 @@ async fn finish(session: &mut Session, statements: &[&str], doubt: &Doubt) -> Re
     doubt.begins();
     let answer = session.flight(&format!("{sql}COMMIT{}", session.watch.1.clone())).await;
     match answer {
-        Ok(_) => {}
+        Ok(sets) if sets.len() > statements.len() => {}
+        Ok(_) => {
+            session.discard();
+            return Err(error(TableErrorKind::OutcomeUnknown, "the server did not answer COMMIT"));
+        }
         Err(Trouble { at, .. }) if at > statements.len() => session.discard(),
-        Err(Trouble { at, error }) => {
-            let e = if at < statements.len() && code(&error).is_some() { from_mysql(error) } else { from_commit(error) };
+        Err(Trouble { at, error: cause }) => {
+            let e = if at < statements.len() && code(&cause).is_some() { from_mysql(cause) } else { from_commit(cause) };
             if e.kind() != TableErrorKind::OutcomeUnknown {
                 doubt.ends();
             }

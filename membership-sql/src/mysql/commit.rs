@@ -108,7 +108,11 @@ async fn in_two_flights(
     }
     doubt.begins();
     match session.flight(&second).await {
-        Ok(_) => {}
+        Ok(sets) if sets.len() > commit_at => {}
+        Ok(_) => {
+            session.discard();
+            return Err(error(TableErrorKind::OutcomeUnknown, "the server did not answer COMMIT"));
+        }
         // After COMMIT there is only our own housekeeping.
         Err(trouble) if trouble.at > commit_at => session.discard(),
         Err(trouble) => {

@@ -85,11 +85,31 @@ pub(super) fn printable() -> String {
     creation().into_iter().map(|statement| statement + ";\n").collect()
 }
 
+/// One maker at a time, so that the others find what it has made. A courtesy only: the lock ends with the connection, and where
+/// connections are shared it is not taken.
+const LOCK: &str = "CONCAT('silo-membership ', MD5(DATABASE()))";
+
 /// Makes the tables. The caller has found none of them, or only some that are ours.
 ///
 /// # Errors
 /// `PermissionDenied` with the way out, or what the server says. Half of them may be there then; the next call makes the rest.
-pub(super) async fn create(session: &mut Session) -> Result<(), TableError> {
+pub(super) async fn create(session: &mut Session, alone: bool) -> Result<(), TableError> {
+    if !alone {
+        return create_now(session).await;
+    }
+    session.begin(&format!("SELECT GET_LOCK({LOCK}, 5)")).await.map_err(|t| from_mysql(t.error))?;
+    let made = match present(session).await {
+        Ok(true) => Ok(()),
+        Ok(false) => create_now(session).await,
+        Err(e) => Err(e),
+    };
+    if session.is_usable() && session.flight(&format!("DO RELEASE_LOCK({LOCK})")).await.is_err() {
+        session.discard();
+    }
+    made
+}
+
+async fn create_now(session: &mut Session) -> Result<(), TableError> {
     refuse_foreign(session).await?;
     for statement in creation() {
         session.begin(&statement).await.map_err(|t| {
@@ -142,19 +162,24 @@ pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
 /// Transactions need InnoDB, and keys that are equal only when they are the same need a binary collation (clause T9).
 async fn check_tables(session: &mut Session) -> Result<bool, TableError> {
     let names = names();
+    // Two statements without a join: the server looks at our tables only, and not at those of every database.
     let sql = format!(
-        "SELECT t.table_name, t.engine, c.column_name, c.collation_name FROM information_schema.tables t \
-         JOIN information_schema.columns c ON c.table_schema = t.table_schema AND c.table_name = t.table_name \
-         WHERE t.table_schema = DATABASE() AND t.table_name IN ({names}) AND c.column_name IN ('name', 'cluster', 'silo')"
+        "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ({names}); \
+         SELECT table_name, column_name, collation_name FROM information_schema.columns \
+         WHERE table_schema = DATABASE() AND table_name IN ({names}) AND column_name IN ('name', 'cluster', 'silo')"
     );
     let sets = session.begin(&sql).await.map_err(|t| from_mysql(t.error))?;
     let mut found = BTreeSet::new();
-    for row in sets.iter().flat_map(|s| &s.rows) {
-        let [table, engine, column, collation] = [0, 1, 2, 3].map(|i| text(row, i).unwrap_or_default());
+    for row in sets.first().into_iter().flat_map(|s| &s.rows) {
+        let [table, engine] = [0, 1].map(|i| text(row, i).unwrap_or_default());
         if !engine.eq_ignore_ascii_case("InnoDB") {
             let message = format!("{table} has the engine {engine}: ALTER TABLE {table} ENGINE = InnoDB");
             return Err(error(TableErrorKind::Configuration, message));
         }
+        found.insert(table);
+    }
+    for row in sets.get(1).into_iter().flat_map(|s| &s.rows) {
+        let [table, column, collation] = [0, 1, 2].map(|i| text(row, i).unwrap_or_default());
         if collation != "utf8mb4_bin" {
             let message = format!(
                 "{table}.{column} compares as {collation}, which takes different names for the same: \
@@ -162,7 +187,6 @@ async fn check_tables(session: &mut Session) -> Result<bool, TableError> {
             );
             return Err(error(TableErrorKind::Configuration, message));
         }
-        found.insert(table);
     }
     Ok(found.len() == TABLES.len())
 }
@@ -171,17 +195,18 @@ async fn check_tables(session: &mut Session) -> Result<bool, TableError> {
 async fn refuse_foreign(session: &mut Session) -> Result<(), TableError> {
     let names = names();
     let sql = format!(
-        "SELECT t.table_name, t.table_type, c.column_name FROM information_schema.tables t \
-         LEFT JOIN information_schema.columns c ON c.table_schema = t.table_schema AND c.table_name = t.table_name \
-         WHERE t.table_schema = DATABASE() AND t.table_name IN ({names})"
+        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name IN ({names}); \
+         SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name IN ({names})"
     );
     let sets = session.begin(&sql).await.map_err(|t| from_mysql(t.error))?;
     let mut columns: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for row in sets.iter().flat_map(|s| &s.rows) {
-        let [table, kind, column] = [0, 1, 2].map(|i| text(row, i).unwrap_or_default());
+    let pairs = |at: usize| sets.get(at).into_iter().flat_map(|s| &s.rows).map(|row| [0, 1].map(|i| text(row, i).unwrap_or_default()));
+    for [table, kind] in pairs(0) {
         if kind != "BASE TABLE" {
             return Err(foreign(&format!("{table} is a {kind}")));
         }
+    }
+    for [table, column] in pairs(1) {
         columns.entry(table).or_default().insert(column);
     }
     for (table, columns) in columns {

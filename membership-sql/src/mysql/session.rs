@@ -215,13 +215,14 @@ impl Session {
 async fn flight(conn: &mut Conn, sql: &str) -> Result<Vec<Set>, Trouble> {
     let mut answers = conn.query_iter(sql).await.map_err(|error| Trouble { at: 0, error })?;
     let mut sets = Vec::new();
-    // One turn for each statement that was answered: no columns are known any more after the last one.
+    // One turn for each statement that was answered with something else than an error.
     while answers.columns().is_some() {
         let affected = answers.affected_rows();
-        // This reads to the end of one answer and the beginning of the next: an error is the next statement's, or one while rows were sent.
-        let rows = answers.collect::<Row>().await.map_err(|error| Trouble { at: sets.len() + 1, error })?;
+        let rows = answers.collect::<Row>().await.map_err(|error| Trouble { at: sets.len(), error })?;
         sets.push(Set { affected, rows });
     }
+    // The client library keeps the error of a later statement back until somebody asks for its rows.
+    answers.collect::<Row>().await.map_err(|error| Trouble { at: sets.len(), error })?;
     Ok(sets)
 }
 

@@ -180,11 +180,17 @@ impl Backend for MariaDb {
     }
 
     async fn restart(&self) -> Result<(), Stop> {
+        if self.server.how() == How::Yours {
+            return Err(Stop::NotStaged(Capability::Restart));
+        }
         self.set_available(false).await?;
         self.set_available(true).await
     }
 
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
+        if self.server.how() == How::Yours {
+            return Err(Stop::NotStaged(Capability::Unavailable));
+        }
         if available {
             self.server.start_again().await?
         } else {
