@@ -37,21 +37,32 @@ async fn life(kind: Kind) {
         Ok(server) if server.how() == How::Yours => return is_left_alone(&server).await,
         other => other.expect("starts"),
     };
-    let folder = server.folder().expect("ours");
+    let is_local = server.how() == How::Local;
+    let folder = server.folder().ok();
+    assert_eq!(folder.is_some(), is_local, "only a process of this machine has a folder here");
     let address = server.address();
 
-    write(&server, "first");
+    // Without a client the server's life is watched, and its data is left to the conformance suites.
+    let with_data = has_client(&server);
+    let write = |value| {
+        if with_data {
+            write(&server, value);
+        }
+    };
+    let holds = |value: &str| assert!(!with_data || read(&server) == value, "it holds {:?}", read(&server));
+    write("first");
     server.kill().await.expect("killed");
     assert!(TcpStream::connect(address).is_err(), "nobody listens after a kill");
-    assert_eq!(server.process_id().expect("ours"), None);
+    assert!(!is_local || server.process_id().expect("ours").is_none());
     server.start_again().await.expect("starts again");
-    assert_eq!((read(&server).as_str(), server.address()), ("first", address), "what was written is there, at the same address");
+    holds("first");
+    assert_eq!(server.address(), address);
 
-    write(&server, "second");
+    write("second");
     server.stop().await.expect("stops");
     server.start_again().await.expect("starts again");
     server.start_again().await.expect("is started already");
-    assert_eq!(read(&server), "second");
+    holds("second");
 
     server.pause().await.expect("pauses");
     let mut stream = TcpStream::connect(address).expect("the system still takes connections");
@@ -61,19 +72,22 @@ async fn life(kind: Kind) {
     assert!(answer.is_err(), "a paused server answers nothing: {answer:?}");
     server.resume().await.expect("resumes");
     drop(stream);
-    assert_eq!(read(&server), "second");
+    holds("second");
 
     server.pause().await.expect("pauses");
     server.kill().await.expect("a paused server can be killed");
     server.start_again().await.expect("starts again");
-    assert_eq!(read(&server), "second");
+    holds("second");
 
     server.wipe().await.expect("wiped");
-    assert_eq!((read(&server).as_str(), server.address()), ("", address), "empty, at the same address");
+    holds("");
+    assert_eq!(server.address(), address);
 
     drop(server);
     assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
-    gone(&folder);
+    if let Some(folder) = folder {
+        gone(&folder);
+    }
 }
 
 /// What the environment names is nobody's here to stop.
@@ -90,6 +104,9 @@ async fn a_password_is_asked_for() {
             Err(LaunchError::Yours { .. }) => continue,
             other => other.expect("starts"),
         };
+        if !has_client(&server) {
+            continue;
+        }
         assert!(server.url().contains(":pass%27w%20%C3%B6%2F%40@127.0.0.1:"), "{}", server.url());
         write(&server, "known");
         assert_eq!(read(&server), "known");
@@ -210,6 +227,11 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
         };
         assert!(said.contains(proof), "{kind} said: {said}");
     }
+}
+
+/// Redis and Valkey are asked by a few bytes, the others by the client programs that are installed beside a server.
+fn has_client(server: &Server) -> bool {
+    server.how() == How::Local || matches!(server.kind(), Kind::Redis | Kind::Valkey)
 }
 
 fn write(server: &Server, value: &str) {

@@ -42,6 +42,14 @@ pub enum LaunchError {
         /// What was wanted.
         what: &'static str,
     },
+    /// The launcher itself is broken.
+    #[error("no {how} can be started: {why}")]
+    Unavailable {
+        /// In which way it was to run.
+        how: super::How,
+        /// What went wrong.
+        why: String,
+    },
     /// The address in an environment variable cannot be used.
     #[error("{variable} holds no usable address: {why}. Give it as scheme://user:password@host:port/…")]
     Address {

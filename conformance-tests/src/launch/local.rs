@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::process::{LOOK, Process, Watch};
 use super::software::{self, Ground, Software, last_lines};
-use super::{Kind, LaunchError, Options, Tls, free_port, install};
+use super::{Control, Kind, LaunchError, Options, Tls, free_port, install};
 
 /// How long a server may take until it answers: seconds on a quiet machine, and tests are not the place to measure.
 const READY: Duration = Duration::from_secs(90);
@@ -66,7 +66,7 @@ impl Local {
         }
         software.create(&ground)?;
         let mut local = Self { ground, process: None, frozen: false, _folder: folder, watch };
-        local.up()?;
+        local.up_again()?;
         Ok(local)
     }
 
@@ -104,7 +104,7 @@ impl Local {
     }
 
     /// Starts it where it was, unless it runs.
-    pub(super) fn up(&mut self) -> Result<(), LaunchError> {
+    fn up_again(&mut self) -> Result<(), LaunchError> {
         if self.process.as_mut().is_some_and(|process| process.ended().is_none()) {
             return Ok(());
         }
@@ -143,7 +143,7 @@ impl Local {
                 format!("it ended at once ({status})")
             } else {
                 // Its own port, and its own answer: a stranger on that port would make our process end.
-                match self.software().ask(&self.ground) {
+                match self.ask() {
                     Ok(()) if process.ended().is_none() => break,
                     Ok(()) => continue,
                     Err(_) if Instant::now() < deadline => {
@@ -169,7 +169,23 @@ impl Local {
         self.ground.root.join("served")
     }
 
-    pub(super) fn kill(&mut self) -> Result<(), LaunchError> {
+    /// One real call: whether it serves.
+    fn ask(&self) -> io::Result<()> {
+        self.software().ask_inside(&self.ground)?;
+        self.software().ask(self.address(), &self.ground.options)
+    }
+
+    fn software(&self) -> &'static dyn Software {
+        software::of(self.ground.kind)
+    }
+}
+
+impl Control for Local {
+    fn up(&mut self) -> Result<(), LaunchError> {
+        self.up_again()
+    }
+
+    fn kill(&mut self) -> Result<(), LaunchError> {
         self.frozen = false;
         let Some(mut process) = self.process.take() else { return Ok(()) };
         let killed = process.kill();
@@ -177,7 +193,7 @@ impl Local {
         killed.map_err(LaunchError::io("cannot kill the server of", &self.ground.root))
     }
 
-    pub(super) fn stop(&mut self) -> Result<(), LaunchError> {
+    fn stop(&mut self) -> Result<(), LaunchError> {
         self.freeze(false)?;
         let signal: Signal = self.software().stop_signal();
         let Some(process) = self.process.as_mut() else { return Ok(()) };
@@ -193,7 +209,7 @@ impl Local {
         Ok(())
     }
 
-    pub(super) fn freeze(&mut self, frozen: bool) -> Result<(), LaunchError> {
+    fn freeze(&mut self, frozen: bool) -> Result<(), LaunchError> {
         if frozen == self.frozen {
             return Ok(());
         }
@@ -209,17 +225,13 @@ impl Local {
     }
 
     /// Back, empty.
-    pub(super) fn wipe(&mut self) -> Result<(), LaunchError> {
+    fn wipe(&mut self) -> Result<(), LaunchError> {
         self.kill()?;
         let data = self.ground.data();
         fs::remove_dir_all(&data).map_err(LaunchError::io("cannot empty", &data))?;
         self.ground.private_folder(&data)?;
         self.software().create(&self.ground)?;
         self.up()
-    }
-
-    fn software(&self) -> &'static dyn Software {
-        software::of(self.ground.kind)
     }
 }
 

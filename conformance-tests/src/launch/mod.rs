@@ -23,6 +23,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "containers")]
+mod container;
 mod error;
 pub(crate) mod install;
 mod kind;
@@ -108,6 +110,17 @@ pub struct Server {
 enum Inner {
     Yours(&'static str),
     Local(Arc<Mutex<Local>>),
+    #[cfg(feature = "containers")]
+    Container(Arc<Mutex<container::Container>>),
+}
+
+/// What can be done with a server that is ours.
+trait Control {
+    fn up(&mut self) -> Result<(), LaunchError>;
+    fn kill(&mut self) -> Result<(), LaunchError>;
+    fn stop(&mut self) -> Result<(), LaunchError>;
+    fn freeze(&mut self, frozen: bool) -> Result<(), LaunchError>;
+    fn wipe(&mut self) -> Result<(), LaunchError>;
 }
 
 impl Server {
@@ -126,6 +139,25 @@ impl Server {
             say_once(kind, How::Yours, &format!("{} (from {})", yours.address, yours.variable));
             let inner = Inner::Yours(yours.variable);
             return Ok(Self { kind, url: yours.url, address: yours.address, tls: None, version: None, inner });
+        }
+        #[cfg(feature = "containers")]
+        {
+            let asked = options.clone();
+            let begun = on_thread(move || match container::wanted(kind, &asked)? {
+                true => container::Container::start(kind, asked).map(Some),
+                false => Ok(None),
+            });
+            if let Some(container) = begun.await? {
+                say_once(kind, How::Container, container.image());
+                return Ok(Self {
+                    kind,
+                    url: container.url(),
+                    address: container.address(),
+                    tls: None,
+                    version: None,
+                    inner: Inner::Container(Arc::new(Mutex::new(container))),
+                });
+            }
         }
         let local = on_thread(move || Local::start(kind, options)).await?;
         say_once(kind, How::Local, &format!("version {}", local.version()));
@@ -164,6 +196,8 @@ impl Server {
         match self.inner {
             Inner::Yours(_) => How::Yours,
             Inner::Local(_) => How::Local,
+            #[cfg(feature = "containers")]
+            Inner::Container(_) => How::Container,
         }
     }
 
@@ -184,7 +218,7 @@ impl Server {
     /// # Errors
     /// When it is not ours to kill; so do the next ones.
     pub async fn kill(&self) -> Result<(), LaunchError> {
-        self.control("kill", Local::kill).await
+        self.control("kill", |server| server.kill()).await
     }
 
     /// Asks it to end in order, and returns when it has.
@@ -192,7 +226,7 @@ impl Server {
     /// # Errors
     /// Also when it did not within 30 s; then it was killed.
     pub async fn stop(&self) -> Result<(), LaunchError> {
-        self.control("stop", Local::stop).await
+        self.control("stop", |server| server.stop()).await
     }
 
     /// Starts it again on the same port with the same data, and returns when it answers. Nothing happens if it runs.
@@ -200,7 +234,7 @@ impl Server {
     /// # Errors
     /// Also when it does not come up.
     pub async fn start_again(&self) -> Result<(), LaunchError> {
-        self.control("start again", Local::up).await
+        self.control("start again", |server| server.up()).await
     }
 
     /// Takes the processor away from it and its children (SIGSTOP): connections stay open, and nobody answers.
@@ -208,7 +242,7 @@ impl Server {
     /// # Errors
     /// When it is not ours.
     pub async fn pause(&self) -> Result<(), LaunchError> {
-        self.control("pause", |local| local.freeze(true)).await
+        self.control("pause", |server| server.freeze(true)).await
     }
 
     /// Ends a pause.
@@ -216,7 +250,7 @@ impl Server {
     /// # Errors
     /// When it is not ours.
     pub async fn resume(&self) -> Result<(), LaunchError> {
-        self.control("resume", |local| local.freeze(false)).await
+        self.control("resume", |server| server.freeze(false)).await
     }
 
     /// Kills it, removes its data, and starts it again, empty, on the same port.
@@ -224,7 +258,7 @@ impl Server {
     /// # Errors
     /// Also when it does not come up.
     pub async fn wipe(&self) -> Result<(), LaunchError> {
-        self.control("wipe", Local::wipe).await
+        self.control("wipe", |server| server.wipe()).await
     }
 
     /// The path of one of its installed programs, `redis-cli` for instance. Better run it by [`command`](Self::command).
@@ -271,12 +305,24 @@ impl Server {
         match &self.inner {
             Inner::Local(local) => Ok(local),
             Inner::Yours(variable) => Err(LaunchError::Yours { kind: self.kind, variable, what }),
+            #[cfg(feature = "containers")]
+            Inner::Container(_) => Err(LaunchError::Unsupported { kind: self.kind, how: How::Container, what }),
         }
     }
 
-    async fn control(&self, what: &'static str, act: fn(&mut Local) -> Result<(), LaunchError>) -> Result<(), LaunchError> {
-        let local = Arc::clone(self.local(what)?);
-        on_thread(move || act(&mut local.lock().unwrap_or_else(PoisonError::into_inner))).await
+    async fn control(&self, what: &'static str, act: fn(&mut dyn Control) -> Result<(), LaunchError>) -> Result<(), LaunchError> {
+        match &self.inner {
+            Inner::Yours(variable) => Err(LaunchError::Yours { kind: self.kind, variable, what }),
+            Inner::Local(local) => {
+                let local = Arc::clone(local);
+                on_thread(move || act(&mut *local.lock().unwrap_or_else(PoisonError::into_inner))).await
+            }
+            #[cfg(feature = "containers")]
+            Inner::Container(container) => {
+                let container = Arc::clone(container);
+                on_thread(move || act(&mut *container.lock().unwrap_or_else(PoisonError::into_inner))).await
+            }
+        }
     }
 }
 

@@ -165,12 +165,37 @@ while [ -e "$1" ] && [ "$tries" -lt 50 ]; do
 done
 "#;
 
+/// A line says that the container is gone.
+#[cfg(feature = "containers")]
+const CONTAINER: &str = r#"
+trap '' INT TERM HUP
+if ! read -r line; then docker rm --force --volumes "$1"; fi
+"#;
+
 impl Watch {
     pub(super) fn over(folder: &Path) -> io::Result<Self> {
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(SCRIPT).arg("membership-watch").arg(folder).process_group(0).current_dir("/");
         let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         Ok(Self { shell })
+    }
+
+    /// Removes a container instead, if the engine's program is on this machine.
+    #[cfg(feature = "containers")]
+    pub(super) fn over_container(id: &str) -> io::Result<Self> {
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(CONTAINER).arg("membership-watch").arg(id).process_group(0).current_dir("/");
+        let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        Ok(Self { shell })
+    }
+
+    /// Nothing is left to remove.
+    #[cfg(feature = "containers")]
+    pub(super) fn nothing(&mut self) -> io::Result<()> {
+        match self.shell.stdin.as_mut() {
+            Some(input) => writeln!(input, "nothing").and_then(|()| input.flush()),
+            None => Ok(()),
+        }
     }
 
     /// These are to be ended, and no others.

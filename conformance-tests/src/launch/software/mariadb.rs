@@ -46,13 +46,8 @@ impl Software for MariaDb {
         command.arg(format!("--lc-messages-dir={}", messages(ground).display()));
         command.arg(format!("--socket={}", run.join("socket").display())).arg(format!("--pid-file={}", run.join("pid").display()));
         command.arg(format!("--init-file={}", first.display()));
-        command.args(["--bind-address=127.0.0.1", &format!("--port={}", ground.port), "--skip-name-resolve"]);
-        command.args(["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--character-set-server=utf8mb4"]);
-        if ground.options.durable {
-            command.args(["--innodb-flush-log-at-trx-commit=1"]);
-        } else {
-            command.args(["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]);
-        }
+        command.args(["--bind-address=127.0.0.1", &format!("--port={}", ground.port)]);
+        command.args(settings(&ground.options));
         if ground.options.tls {
             super::tls_arguments(ground, |certificate, key, ca| {
                 command.arg(format!("--ssl-cert={}", certificate.display()));
@@ -63,10 +58,23 @@ impl Software for MariaDb {
         Ok(command)
     }
 
-    fn ask(&self, ground: &Ground) -> io::Result<()> {
-        let address = SocketAddr::from(([127, 0, 0, 1], ground.port));
-        let encrypted = ground.extra().any(|argument| argument.starts_with("--require-secure-transport"));
-        wire::mysql(wire::tcp(address)?, ground.options.password.is_some() || encrypted)
+    fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
+        let encrypted = options.args.iter().any(|argument| argument.starts_with("--require-secure-transport"));
+        wire::mysql(wire::tcp(address)?, options.password.is_some() || encrypted)
+    }
+
+    fn container_command(&self, options: &Options) -> Vec<String> {
+        let mut command = vec!["mariadbd".to_owned()];
+        command.extend(settings(options).into_iter().map(str::to_owned));
+        command
+    }
+
+    fn container_environment(&self, options: &Options) -> Vec<(&'static str, String)> {
+        let root = match &options.password {
+            Some(password) => ("MARIADB_ROOT_PASSWORD", password.clone()),
+            None => ("MARIADB_ALLOW_EMPTY_ROOT_PASSWORD", "1".to_owned()),
+        };
+        vec![root, ("MARIADB_DATABASE", DATABASE.to_owned())]
     }
 
     fn refuses_root(&self) -> bool {
@@ -92,4 +100,15 @@ fn messages(ground: &Ground) -> std::path::PathBuf {
         .map(|folder| ground.tree.root.join(folder))
         .find(|folder| folder.is_dir())
         .unwrap_or_else(|| ground.tree.root.join("usr/share/mysql"))
+}
+
+/// What the options come to.
+fn settings(options: &Options) -> Vec<&'static str> {
+    let mut settings =
+        vec!["--skip-name-resolve", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--character-set-server=utf8mb4"];
+    match options.durable {
+        true => settings.push("--innodb-flush-log-at-trx-commit=1"),
+        false => settings.extend(["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]),
+    }
+    settings
 }

@@ -6,6 +6,7 @@ mod redis;
 mod wire;
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -86,8 +87,20 @@ pub(super) trait Software: Send + Sync {
     fn create(&self, ground: &Ground) -> Result<(), LaunchError>;
     /// The command that runs it in the foreground.
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError>;
-    /// One real call, over the network; what it answers says whether it serves.
-    fn ask(&self, ground: &Ground) -> io::Result<()>;
+    /// One real call over the network: whether it serves.
+    fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()>;
+    /// The same over what a process of ours offers beside, where the network alone does not tell.
+    fn ask_inside(&self, _: &Ground) -> io::Result<()> {
+        Ok(())
+    }
+    /// What a container of the official image is told: its program and our arguments.
+    #[cfg_attr(not(feature = "containers"), allow(dead_code))]
+    fn container_command(&self, options: &Options) -> Vec<String>;
+    /// And its environment.
+    #[cfg_attr(not(feature = "containers"), allow(dead_code))]
+    fn container_environment(&self, _: &Options) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
     /// Asks it to stop in order.
     fn stop_signal(&self) -> Signal {
         Signal::TERM
@@ -101,7 +114,7 @@ pub(super) trait Software: Send + Sync {
         true
     }
     /// The address as its provider takes it.
-    fn url(&self, address: std::net::SocketAddr, options: &Options) -> String;
+    fn url(&self, address: SocketAddr, options: &Options) -> String;
     /// Where it listens when nobody says otherwise.
     fn usual_port(&self) -> u16;
 }

@@ -35,15 +35,8 @@ impl Software for Postgres {
         };
         set("listen_addresses", "127.0.0.1");
         set("unix_socket_directories", &ground.run().to_string_lossy());
-        // What the machine has no time zone files for is still known.
-        set("timezone", "GMT");
-        set("log_timezone", "GMT");
-        // Small, and without the compiler that the package would like to load.
-        set("shared_buffers", "32MB");
-        set("jit", "off");
-        let durable = if ground.options.durable { "on" } else { "off" };
-        for name in ["fsync", "synchronous_commit", "full_page_writes"] {
-            set(name, durable);
+        for (name, value) in settings(&ground.options) {
+            set(name, value);
         }
         if ground.options.tls {
             set("ssl", "on");
@@ -57,10 +50,27 @@ impl Software for Postgres {
         Ok(command)
     }
 
-    fn ask(&self, ground: &Ground) -> io::Result<()> {
-        let address = SocketAddr::from(([127, 0, 0, 1], ground.port));
-        wire::postgres(wire::unix(&ground.run().join(format!(".s.PGSQL.{}", ground.port)))?, false)?;
-        wire::postgres(wire::tcp(address)?, ground.options.password.is_some())
+    fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
+        wire::postgres(wire::tcp(address)?, options.password.is_some())
+    }
+
+    fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
+        wire::postgres(wire::unix(&ground.run().join(format!(".s.PGSQL.{}", ground.port)))?, false)
+    }
+
+    fn container_command(&self, options: &Options) -> Vec<String> {
+        let mut command = vec!["postgres".to_owned()];
+        for (name, value) in settings(options) {
+            command.extend(["-c".to_owned(), format!("{name}={value}")]);
+        }
+        command
+    }
+
+    fn container_environment(&self, options: &Options) -> Vec<(&'static str, String)> {
+        match &options.password {
+            Some(password) => vec![("POSTGRES_PASSWORD", password.clone())],
+            None => vec![("POSTGRES_HOST_AUTH_METHOD", "trust".to_owned())],
+        }
     }
 
     /// Its fast way: clients are cut off, nothing is lost. On SIGTERM it would wait for them.
@@ -82,4 +92,20 @@ impl Software for Postgres {
     fn usual_port(&self) -> u16 {
         5432
     }
+}
+
+/// What the options come to.
+fn settings(options: &Options) -> Vec<(&'static str, &'static str)> {
+    let durable = if options.durable { "on" } else { "off" };
+    vec![
+        // What the machine has no time zone files for is still known.
+        ("timezone", "GMT"),
+        ("log_timezone", "GMT"),
+        // Small, and without the compiler that the package would like to load.
+        ("shared_buffers", "32MB"),
+        ("jit", "off"),
+        ("fsync", durable),
+        ("synchronous_commit", durable),
+        ("full_page_writes", durable),
+    ]
 }

@@ -36,25 +36,28 @@ impl Software for Redis {
         } else {
             command.args(["--port", &port]);
         }
-        if own.durable {
-            command.args(["--appendonly", "yes", "--appendfsync", "always"]);
-        } else {
-            command.args(["--appendonly", "no"]);
-        }
-        if let Some(password) = &own.password {
-            command.args(["--requirepass", password, "--masterauth", password]);
-        }
+        command.args(settings(own));
         command.args(extra);
         Ok(command)
     }
 
-    fn ask(&self, ground: &Ground) -> io::Result<()> {
-        let password = ground.options.password.as_deref();
-        if ground.options.tls {
-            wire::redis(wire::unix(&ground.run().join("socket"))?, password)?;
-            return wire::tcp(SocketAddr::from(([127, 0, 0, 1], ground.port))).map(drop);
+    fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
+        let stream = wire::tcp(address)?;
+        // With TLS it listens, and answers over its socket.
+        if options.tls { Ok(()) } else { wire::redis(stream, options.password.as_deref()) }
+    }
+
+    fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
+        match ground.options.tls {
+            true => wire::redis(wire::unix(&ground.run().join("socket"))?, ground.options.password.as_deref()),
+            false => Ok(()),
         }
-        wire::redis(wire::tcp(SocketAddr::from(([127, 0, 0, 1], ground.port)))?, password)
+    }
+
+    fn container_command(&self, options: &Options) -> Vec<String> {
+        let mut command: Vec<String> = [self.program, "--save", ""].map(str::to_owned).into();
+        command.extend(settings(options));
+        command
     }
 
     fn offers_tls(&self) -> bool {
@@ -72,4 +75,14 @@ impl Software for Redis {
     fn usual_port(&self) -> u16 {
         6379
     }
+}
+
+/// What the options come to.
+fn settings(options: &Options) -> Vec<String> {
+    let mut settings: Vec<&str> =
+        if options.durable { vec!["--appendonly", "yes", "--appendfsync", "always"] } else { vec!["--appendonly", "no"] };
+    if let Some(password) = &options.password {
+        settings.extend(["--requirepass", password, "--masterauth", password]);
+    }
+    settings.into_iter().map(str::to_owned).collect()
 }
