@@ -226,9 +226,10 @@ impl Line {
             set("idle_in_transaction_session_timeout", self.config.operation_timeout.as_millis().to_string()),
             // Warnings tell of commits that did not reach the standbys.
             set("client_min_messages", "warning".to_owned()),
-            // Every statement goes by primary key, whatever the statistics of a table that was empty a moment ago say.
+            // Every statement goes by primary key, and joins each row once, whatever the statistics of a table that was empty a moment ago say.
             set("plan_cache_mode", CANARY.to_owned()),
             set("enable_seqscan", "off".to_owned()),
+            set("enable_nestloop", "off".to_owned()),
             set("jit", "off".to_owned()),
         ]
         .join(" ")

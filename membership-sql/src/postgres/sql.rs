@@ -119,6 +119,11 @@ WHERE h.cluster = $1 AND h.counter IS NOT NULL AND EXISTS (SELECT FROM {silo} s 
 /// A version row that this build may work with.
 const USABLE: &str = "NOT deleting AND min_layout <= 1";
 
+/// Whether a row of that key is there, looked up by both parts of the primary key whatever the planner thinks of the table's size: a
+/// plan that was made when the table was empty is used until somebody analyses it. For the same reason rows are updated by way of their
+/// conflict with an insert; `xmax` tells that it was one.
+const THERE: &str = "(SELECT true FROM {silo} t WHERE t.cluster = $1 AND t.silo = r.silo OFFSET 0)";
+
 /// $1 cluster; the token: $2 table id, $3 version, $4 commit id; $5 the new commit's id, $6 its record; $7 by how many rows the table
 /// grows; $8 settings and $9 core, null where they stay; rows to insert: $10 keys, $11 statuses, $12 bodies; rows to update: $13, $14, $15;
 /// $16 keys to remove; $17 the channel to announce it in.
@@ -127,28 +132,31 @@ const COMMIT: &str = "WITH v AS (
         row_count = greatest(row_count + $7, 0), settings = coalesce($8, settings), core = coalesce($9, core), layout = greatest(layout, 1)
     WHERE cluster = $1 AND table_id = $2 AND version = $3 AND commit_id = $4 AND {usable}
       AND (row_count + $7 <= {rows} OR $7 <= 0)
-      AND (SELECT count(*) FROM {silo} s WHERE s.cluster = $1 AND s.silo = ANY ($10)) = 0
-      AND (SELECT count(*) FROM {silo} s WHERE s.cluster = $1 AND s.silo = ANY ($13 || $16)) = cardinality($13 || $16){settings}
+      AND (SELECT count(*) FROM unnest($10) AS r (silo) WHERE {there}) = 0
+      AND (SELECT count(*) FROM unnest($13 || $16) AS r (silo) WHERE {there}) = cardinality($13 || $16){settings}
     RETURNING version
 ), inserted AS (
     INSERT INTO {silo} (cluster, silo, status, written_at, body)
     SELECT $1, r.silo, r.status, v.version, r.body FROM v, unnest($10, $11, $12) AS r (silo, status, body)
     RETURNING 1
 ), updated AS (
-    UPDATE {silo} s SET status = r.status, written_at = v.version, body = r.body
-    FROM v, unnest($13, $14, $15) AS r (silo, status, body) WHERE s.cluster = $1 AND s.silo = r.silo
-    RETURNING 1
+    INSERT INTO {silo} AS s (cluster, silo, status, written_at, body)
+    SELECT $1, r.silo, r.status, v.version, r.body FROM v, unnest($13, $14, $15) AS r (silo, status, body)
+    ON CONFLICT (cluster, silo) DO UPDATE SET status = excluded.status, written_at = excluded.written_at, body = excluded.body
+    RETURNING s.xmax::text <> '0' AS was_there
 ), removed AS (
-    DELETE FROM {silo} s USING v, unnest($16) AS r (silo) WHERE s.cluster = $1 AND s.silo = r.silo
+    DELETE FROM {silo} s USING unnest($16) AS r (silo)
+    WHERE s.cluster = $1 AND s.silo = r.silo AND cardinality($16) > 0 AND EXISTS (SELECT FROM v)
     RETURNING 1
 ), begun AS (
     INSERT INTO {heartbeat} (cluster, silo) SELECT $1, r.silo FROM v, unnest($10) AS r (silo)
     ON CONFLICT (cluster, silo) DO UPDATE SET counter = NULL, at = NULL
 ), ended AS (
-    DELETE FROM {heartbeat} h USING v, unnest($16) AS r (silo) WHERE h.cluster = $1 AND h.silo = r.silo
+    DELETE FROM {heartbeat} h USING unnest($16) AS r (silo)
+    WHERE h.cluster = $1 AND h.silo = r.silo AND cardinality($16) > 0 AND EXISTS (SELECT FROM v)
 )
 SELECT 3::int2 AS kind, NULL::text AS key, NULL::text AS body,
-       (1 / (CASE WHEN (SELECT count(*) FROM inserted) = cardinality($10) AND (SELECT count(*) FROM updated) = cardinality($13)
+       (1 / (CASE WHEN (SELECT count(*) FROM inserted) = cardinality($10) AND (SELECT count(*) FROM updated WHERE was_there) = cardinality($13)
                    AND (SELECT count(*) FROM removed) = cardinality($16) THEN 1 ELSE 0 END))::int8 AS counter,
        {announce} AS at, NULL::text[] AS parts
 FROM v
@@ -218,6 +226,7 @@ UNION ALL
         let commit = COMMIT
             .replace("{version_row}", VERSION_ROW)
             .replace("{rows_of_table}", ROWS)
+            .replace("{there}", THERE)
             .replace("{announce}", announce)
             .replace("{rows}", &max_rows.to_string());
         // In a session that is not ours, what every write needs is set by the write itself, until its end.
