@@ -94,6 +94,7 @@ async fn one_server() {
     without_permissions_the_error_says_what_to_do(&server).await;
     poolers_may_forget_everything(&server).await;
     both_ways_of_committing_write_the_same(&server).await;
+    the_yardstick_leaves_nothing(&server).await;
     round_trips(&server, 1).await;
     read_only_is_refused_also_when_it_becomes_so(&server).await;
 }
@@ -354,6 +355,19 @@ async fn both_ways_of_committing_write_the_same(server: &MariaDb) {
     server.sql("DROP PROCEDURE membership_commit_1").await.unwrap();
     let error = second.commit(&insert(&base.token, 50)).await.unwrap_err();
     assert!(error.kind() == TableErrorKind::Configuration && error.to_string().contains("procedure_sql"), "{error}");
+}
+
+async fn the_yardstick_leaves_nothing(server: &MariaDb) {
+    let (table, _) = made(server.config(), "yardstick").await;
+    let before = server.sql("SELECT cluster FROM membership_cell").await.unwrap().len();
+    let yardstick = table.yardstick().unwrap();
+    yardstick.read().await.unwrap();
+    yardstick.write().await.unwrap();
+    yardstick.write().await.unwrap();
+    yardstick.read().await.unwrap();
+    assert_eq!(server.sql("SELECT cluster FROM membership_cell").await.unwrap().len(), before + 1);
+    yardstick.remove().await.unwrap();
+    assert_eq!(server.sql("SELECT cluster FROM membership_cell").await.unwrap().len(), before);
 }
 
 async fn read_only_is_refused_also_when_it_becomes_so(server: &MariaDb) {
