@@ -44,6 +44,8 @@ fn a_store_without_a_yardstick_is_said_to_have_none() {
     let place = Place::new();
     let ran = place.run(&["bench", "--table", "memory:", "--rows", "3", "--writers", "0", "--seconds", "1"]).expect(0);
     assert!(ran.out.contains("there are no ratios"), "{ran:?}");
+    let nowhere = place.run(&["bench", "--table", "sqlite:/nowhere/at/all.db"]);
+    assert!(nowhere.code != Some(0) && !nowhere.err.contains("left behind"), "{nowhere:?}");
     assert!(place.run(&["bench", "--rows", "0", "--writers", "0"]).expect(2).err.contains("nothing to measure"));
 }
 

@@ -201,4 +201,9 @@ fn the_schema_is_printed_where_there_is_one() {
         let printed = place.run(&["schema", "--table", "postgres://nobody:hunter2@nowhere.invalid/app"]).expect(0).out;
         assert!(printed.contains("CREATE TABLE") && printed.contains("membership_") && !printed.contains("hunter2"), "{printed}");
     }
+    #[cfg(feature = "mysql")]
+    {
+        let printed = place.run(&["schema", "--table", "mysql://nobody:hunter2@nowhere.invalid/app"]).expect(0).out;
+        assert!(printed.contains("CREATE TABLE") && printed.contains("CREATE PROCEDURE") && !printed.contains("hunter2"), "{printed}");
+    }
 }

@@ -34,12 +34,12 @@ impl Grounds {
     /// A cluster with so many silos in it, each with a heartbeat.
     pub async fn cluster(&mut self, name: &str, rows: usize) -> Result<Arc<dyn MembershipTable>, Failure> {
         let cluster = ClusterName::new(self.service.clone(), name)?;
-        // Whatever happens from here on, it is removed.
-        self.made.push(cluster.clone());
-        let table = self.connectors.connect(&self.url, cluster).await?;
+        let table = self.connectors.connect(&self.url, cluster.clone()).await?;
         if rows > table.limits().rows {
             return Err(Failure::usage(format!("--rows {rows}: this store takes {} rows", table.limits().rows)));
         }
+        // Whatever happens from here on, it is removed.
+        self.made.push(cluster);
         let settings = Config::preset(Preset::Lan).shared();
         table.initialize(&InitializeRequest { table_id: TableId::new(clock::random()), settings }).await?;
         fill(table.as_ref(), rows).await?;

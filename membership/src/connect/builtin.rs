@@ -25,6 +25,7 @@ pub(super) fn register(connectors: &mut Connectors) {
     #[cfg(feature = "mysql")]
     {
         let _ = connectors.register("mysql", mysql::open);
+        let _ = connectors.register_schema("mysql", mysql::schema);
     }
     #[cfg(feature = "redis")]
     {
@@ -57,7 +58,7 @@ mod memory {
 mod mysql {
     use std::sync::Arc;
 
-    use membership_core::{ClusterName, MembershipTable};
+    use membership_core::{ClusterName, MembershipTable, TableError};
     use membership_sql::{MysqlConfig, MysqlTable};
 
     use crate::connect::Connecting;
@@ -67,6 +68,12 @@ mod mysql {
             let table = MysqlTable::open(MysqlConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
+    }
+
+    /// The tables, and after them the procedure that makes a commit one round trip.
+    pub(super) fn schema(url: &str) -> Result<String, TableError> {
+        MysqlConfig::from_url(url)?;
+        Ok(format!("{}\n{}", MysqlConfig::schema_sql(), MysqlConfig::procedure_sql()))
     }
 }
 
