@@ -37,7 +37,11 @@ async fn explained(cx: &Cx, restart: bool) -> Verdict {
     let history = history::run(cx, &plan).await?;
     match history::check(&history) {
         Err(violations) => {
-            let text: Vec<String> = violations.iter().take(10).map(ToString::to_string).collect();
+            let mut text: Vec<String> = violations.iter().take(10).map(ToString::to_string).collect();
+            if let Some(version) = violations.iter().find_map(|v| v.version) {
+                text.push(format!("what was asked and told about version {version}:"));
+                text.extend(history.around(version).iter().map(ToString::to_string));
+            }
             Err(Stop::failed(format!("{} violations, the first: {}", violations.len(), text.join("\n        "))))
         }
         Ok(checked) => {

@@ -5,6 +5,7 @@ mod commit;
 mod content;
 mod contention;
 mod damage;
+mod familiar;
 mod heartbeats;
 mod hints;
 mod initialize;
@@ -30,6 +31,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     isolation::CASES,
     content::CASES,
     limits::CASES,
+    familiar::CASES,
     damage::CASES,
     cancel::CASES,
     proxied::DROPPED,

@@ -21,6 +21,8 @@ pub struct Violation {
     pub clause: Clause,
     /// Which answer, and why not.
     pub what: String,
+    /// The version it is about, where it is about one; see [`History::around`].
+    pub version: Option<u64>,
 }
 
 impl fmt::Display for Violation {
@@ -83,8 +85,12 @@ fn index(version: u64) -> usize {
 
 impl<'a> Checker<'a> {
     fn broken(&mut self, clause: Clause, what: impl Into<String>) {
+        self.broken_at(None, clause, what);
+    }
+
+    fn broken_at(&mut self, version: impl Into<Option<u64>>, clause: Clause, what: impl Into<String>) {
         if self.violations.len() < 50 {
-            self.violations.push(Violation { clause, what: what.into() });
+            self.violations.push(Violation { clause, what: what.into(), version: version.into() });
         }
     }
 
@@ -148,23 +154,27 @@ impl<'a> Checker<'a> {
             match *slot {
                 None => *slot = Some(id),
                 Some(other) if other == id => {}
-                Some(other) => self.broken(Clause::T1, format!("version {version} was made by {other}, and {id} is {how} too")),
+                Some(other) => self.broken_at(version, Clause::T1, format!("version {version} was made by {other}, and {id} is {how} too")),
             }
         }
         self.fill_gaps();
         for n in self.first()..self.chain.len() {
             let (version, Some(id)) = (n as u64 + 1, self.chain[n]) else { continue };
             match self.operations.get(&id) {
-                None => self.broken(Clause::T1, format!("version {version} was made by {id}, which nobody sent")),
+                None => self.broken_at(version, Clause::T1, format!("version {version} was made by {id}, which nobody sent")),
                 Some(op) if op.request.makes() != version => {
                     let based = op.request.expected.version();
-                    self.broken(Clause::T3, format!("version {version} was made by a commit based on version {based}"));
+                    self.broken_at(version, Clause::T3, format!("version {version} was made by a commit based on version {based}"));
                 }
                 Some(op) if op.conflict => {
-                    self.broken(Clause::T5, format!("commit {id} made version {version} and was answered with a conflict"));
+                    self.broken_at(version, Clause::T5, format!("commit {id} made version {version} and was answered with a conflict"));
                 }
                 Some(op) if !op.committed && !op.open => {
-                    self.broken(Clause::T5, format!("commit {id} made version {version} and was said to have certainly not happened"));
+                    self.broken_at(
+                        version,
+                        Clause::T5,
+                        format!("commit {id} made version {version} and was said to have certainly not happened"),
+                    );
                 }
                 Some(_) => {}
             }
@@ -180,7 +190,7 @@ impl<'a> Checker<'a> {
         for n in self.first()..self.chain.len() {
             if self.chain[n].is_none() {
                 match open.get(&(n as u64 + 1)).map(Vec::as_slice) {
-                    None | Some([]) => self.broken(Clause::T1, format!("nobody made version {}", n + 1)),
+                    None | Some([]) => self.broken_at(n as u64 + 1, Clause::T1, format!("nobody made version {}", n + 1)),
                     Some([one]) => self.chain[n] = Some(*one),
                     Some(_) => {}
                 }
@@ -206,7 +216,7 @@ impl<'a> Checker<'a> {
                     let request = op.request;
                     if let Some(change) = request.changes.iter().find(|c| !fits(base, c)) {
                         let what = format!("version {version} holds {change:?}, which its base does not allow");
-                        self.broken(Clause::T3, what);
+                        self.broken_at(version, Clause::T3, what);
                     }
                     self.states[n].as_ref().map(|base| request.apply_to(base, request.next_token(&[])))
                 }
@@ -259,7 +269,7 @@ impl<'a> Checker<'a> {
                     && self.operations.get(&request.id).is_some_and(|op| op.began == event.began) =>
                 {
                     let what = format!("a commit made version {} when version {} had been shown already", request.makes(), all.version);
-                    self.broken(Clause::T1, what);
+                    self.broken_at(request.makes(), Clause::T1, what);
                 }
                 _ => {}
             }
@@ -279,7 +289,7 @@ impl<'a> Checker<'a> {
             },
         };
         if version < floor.version {
-            self.broken(Clause::T6, format!("a read shows version {version} when version {} was known", floor.version));
+            self.broken_at(version, Clause::T6, format!("a read shows version {version} when version {} was known", floor.version));
         }
         for (silo, beat) in heartbeats.iter().flat_map(|h| &h.silos) {
             let low = floor.beats.get(silo).copied().unwrap_or(0);
@@ -299,15 +309,15 @@ impl<'a> Checker<'a> {
             let rows = state.rows.digest() == snapshot.rows.digest() && state.rows.len() == snapshot.rows.len();
             if !rows {
                 let differ = differing(state, snapshot);
-                self.broken(Clause::T6, format!("version {version} is shown with rows that are not its own: {differ:?}"));
+                self.broken_at(version, Clause::T6, format!("version {version} is shown with rows that are not its own: {differ:?}"));
             } else if !same_version_row(&state.version_row, &snapshot.version_row) || !state.token.same_commit(&snapshot.token) {
                 let what = format!("version {version} is shown as {:?} {:?}", snapshot.token, snapshot.version_row);
-                self.broken(Clause::T6, what);
+                self.broken_at(version, Clause::T6, what);
             }
         }
         let maker = index(version).checked_sub(1).and_then(|n| *self.chain.get(n)?).and_then(|id| self.operations.get(&id));
         if maker.is_some_and(|op| op.began > event.ended) {
-            self.broken(Clause::T6, format!("version {version} is shown before anybody began to make it"));
+            self.broken_at(version, Clause::T6, format!("version {version} is shown before anybody began to make it"));
         }
     }
 
@@ -329,7 +339,7 @@ impl<'a> Checker<'a> {
         };
         if !explained && !rows() {
             let what = format!("commit {} on version {} conflicts with nobody", request.id, request.expected.version());
-            self.broken(Clause::T4, what);
+            self.broken_at(request.makes(), Clause::T4, what);
         }
     }
 }

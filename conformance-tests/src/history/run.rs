@@ -10,9 +10,10 @@ use membership_core::{
 };
 
 use super::record::{Answer, Asked, Event, History};
-use crate::Stop;
 use crate::case::{Cx, Random, commit, read};
 use crate::flaky::Flaky;
+use crate::proxy::{Fault, Proxy, Stage};
+use crate::{Capability, Proxied, Stop};
 
 /// How a history is made.
 pub(crate) struct Plan {
@@ -54,10 +55,19 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
     let mut tasks = Vec::new();
     for (client, silo) in silos.iter().enumerate() {
         let stream = 2 * client as u64 + 100;
-        let flaky = Arc::new(Flaky::new(cx.another(&table).await?, plan.lost, cx.seed(stream)));
+        // Every second client loses its answers on the way to the server, where there is a way; the others after it.
+        let way = if client % 2 == 1 { proxied(cx, &table).await? } else { None };
+        let (inner, proxy) = match way {
+            Some(Proxied { table, proxy }) => (table, Some(proxy)),
+            None => (cx.another(&table).await?, None),
+        };
+        let lost = if proxy.is_some() { 0 } else { plan.lost };
+        let flaky = Arc::new(Flaky::new(inner, lost, cx.seed(stream)));
         let worker = Worker {
             common: common.clone(),
             table: flaky,
+            proxy,
+            cut: plan.lost,
             client,
             silo: silo.address,
             counter: 0,
@@ -85,6 +95,18 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
     Ok(history)
 }
 
+/// A client behind a proxy, where the backend stages one.
+async fn proxied(cx: &Cx, table: &crate::case::Table) -> Result<Option<Proxied>, Stop> {
+    if cx.needs(Capability::Proxy).is_err() {
+        return Ok(None);
+    }
+    match cx.backend().proxied(table.cluster()).await {
+        Ok(proxied) => Ok(Some(proxied)),
+        Err(Stop::NotStaged(_)) => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
 impl Common {
     fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::SeqCst)
@@ -98,6 +120,9 @@ impl Common {
 struct Worker {
     common: Arc<Common>,
     table: Arc<Flaky>,
+    proxy: Option<Proxy>,
+    /// How many percent of the commits and heartbeats are cut on their way.
+    cut: u64,
     client: usize,
     silo: SiloAddress,
     counter: u64,
@@ -147,6 +172,21 @@ impl Worker {
         began
     }
 
+    /// Something may happen to the next request.
+    fn trouble(&mut self) {
+        if let Some(proxy) = &self.proxy
+            && self.random.percent(self.cut)
+        {
+            proxy.set_fault(Fault::Cut(Stage::ALL[self.random.below(Stage::ALL.len())]));
+        }
+    }
+
+    fn no_trouble(&self) {
+        if let Some(proxy) = &self.proxy {
+            proxy.heal();
+        }
+    }
+
     async fn record(&mut self, began: u64, asked: Asked, answer: Answer) {
         self.pause().await;
         let ended = self.common.tick();
@@ -170,7 +210,9 @@ impl Worker {
         self.counter += 1;
         let heartbeat = Heartbeat { counter: self.counter, at: WallTime::from_millis(self.counter) };
         let began = self.began().await;
+        self.trouble();
         let answer = self.table.update_i_am_alive(&HeartbeatWrite::Silo { silo: self.silo, heartbeat }).await;
+        self.no_trouble();
         self.record(began, Asked::Beat(self.silo, self.counter), Answer::Beat(answer)).await;
     }
 
@@ -208,7 +250,9 @@ impl Worker {
     async fn commit(&mut self, mut request: CommitRequest) -> bool {
         loop {
             let began = self.began().await;
+            self.trouble();
             let answer = self.table.commit(&request).await;
+            self.no_trouble();
             let asked = Asked::Commit(request.clone());
             self.record(began, asked, Answer::Commit(answer.clone())).await;
             match answer {

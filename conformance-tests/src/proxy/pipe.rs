@@ -21,6 +21,7 @@ enum End {
 struct Line<'s> {
     shared: &'s Shared,
     name: u64,
+    epoch: u64,
 }
 
 impl Drop for Line<'_> {
@@ -31,8 +32,8 @@ impl Drop for Line<'_> {
 
 /// Carries bytes until one of the two ends, or a fault ends it. Neither side is told apart from an end of the other.
 pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Option<SocketAddr>) {
-    let (epoch, name) = shared.change(|state| (state.epoch, state.flights.connect()));
-    let line = Line { shared: &shared, name };
+    let (epoch, away, name) = shared.change(|state| (state.epoch, state.away.is_some(), state.flights.connect()));
+    let line = Line { shared: &shared, name, epoch };
     let cut = || async { shared.until(|state| state.epoch != epoch).await };
     let server = async {
         match target {
@@ -41,8 +42,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
         }
     };
     let server = tokio::select! {
-        server = server => server,
-        () = cut() => None,
+        server = server, if !away => server,
+        () = cut(), if !away => None,
+        else => None,
     };
     let Some(mut server) = server else {
         let _ = client.set_zero_linger();
@@ -79,6 +81,10 @@ async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut t
         };
         let (verdict, held) = {
             let mut state = line.shared.look();
+            // A cut takes effect at once, not when this task hears of it.
+            if state.epoch != line.epoch {
+                return End::Reset;
+            }
             let verdict = state.flights.passes(line.name, way, bytes.len());
             (verdict, state.flights.fired())
         };
@@ -99,6 +105,9 @@ async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut t
             }
         }
         line.shared.gate(way).await;
+        if line.shared.look().epoch != line.epoch {
+            return End::Reset;
+        }
         if to.write_all(bytes).await.is_err() {
             return End::Closed;
         }
