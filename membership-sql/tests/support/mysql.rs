@@ -36,8 +36,13 @@ pub struct MariaDb {
 
 type Saved = Vec<(&'static str, Vec<Vec<Value>>)>;
 
-const YOURS: &[(Capability, Reason)] =
-    &[(Capability::Restart, Reason::Managed), (Capability::Unavailable, Reason::Managed), (Capability::Secret, Reason::NoSecret)];
+const OURS: &[(Capability, Reason)] = &[(Capability::Hints, Reason::NoHints)];
+const YOURS: &[(Capability, Reason)] = &[
+    (Capability::Hints, Reason::NoHints),
+    (Capability::Restart, Reason::Managed),
+    (Capability::Unavailable, Reason::Managed),
+    (Capability::Secret, Reason::NoSecret),
+];
 
 impl MariaDb {
     /// `options` stand in the URL of every client.
@@ -121,7 +126,7 @@ impl Backend for MariaDb {
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-        if self.server.how() == How::Yours { YOURS } else { &[] }
+        if self.server.how() == How::Yours { YOURS } else { OURS }
     }
 
     async fn put_row(&self, cluster: &ClusterName, silo: &str, body: &str) -> Result<(), Stop> {
