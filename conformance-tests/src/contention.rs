@@ -228,6 +228,7 @@ struct Writer {
 impl Writer {
     async fn write(&mut self, end: Instant) -> Result<(), Stop> {
         let (mut conflicts, mut errors) = (0, 0);
+        let mut since = Instant::now();
         while Instant::now() < end {
             // A silo that waited has heard of newer versions by gossip meanwhile; here it reads.
             let wait = match snapshot(&*self.table, false).await {
@@ -237,8 +238,11 @@ impl Writer {
                         continue;
                     }
                     Told::Conflict => {
+                        if conflicts == 0 {
+                            since = Instant::now();
+                        }
                         (conflicts, errors) = (conflicts + 1, 0);
-                        self.jitter(conflict_backoff(conflicts, false))
+                        self.jitter(conflict_backoff(conflicts, since.elapsed(), now.rows.len(), false))
                     }
                     Told::Failed => {
                         errors = (errors + 1).min(10);

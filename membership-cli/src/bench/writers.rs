@@ -115,7 +115,7 @@ async fn commits(
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for (client, silo) in clients.iter().zip(silos) {
-        tasks.spawn(writer(client.clone(), *silo, began + time));
+        tasks.spawn(writer(client.clone(), *silo, silos.len() == 1, began + time));
     }
     let mut tally = Tally::default();
     for one in ended(tasks, began, time, progress).await? {
@@ -147,10 +147,10 @@ async fn ended<T: 'static>(
     Ok(all)
 }
 
-async fn writer(table: Arc<dyn MembershipTable>, silo: SiloAddress, until: Instant) -> Result<Tally, Failure> {
+async fn writer(table: Arc<dyn MembershipTable>, silo: SiloAddress, alone: bool, until: Instant) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     let mut now = table.read_all().await?.0;
-    let (mut last, mut conflicts) = (Instant::now(), 0);
+    let (mut last, mut since, mut conflicts) = (Instant::now(), Instant::now(), 0);
     while Instant::now() < until {
         let request = change(&now, &silo)?;
         match send(table.as_ref(), &now, request, until, &mut tally).await? {
@@ -158,12 +158,16 @@ async fn writer(table: Arc<dyn MembershipTable>, silo: SiloAddress, until: Insta
                 tally.commits += 1;
                 tally.longest_wait = tally.longest_wait.max(last.elapsed());
                 (last, conflicts) = (Instant::now(), 0);
-                now = *snapshot;
+                // Where others write too, what it holds is out of date by the time it is answered.
+                now = if alone { *snapshot } else { read(table.as_ref(), *snapshot).await? };
             }
             Sent::Conflict => {
                 tally.conflicts += 1;
+                if conflicts == 0 {
+                    since = Instant::now();
+                }
                 conflicts += 1;
-                let wait = clock::jitter(conflict_backoff(conflicts, false));
+                let wait = clock::jitter(conflict_backoff(conflicts, since.elapsed(), now.rows.len(), false));
                 tokio::time::sleep(wait.min(until.saturating_duration_since(Instant::now()))).await;
                 now = read(table.as_ref(), now).await?;
             }

@@ -16,16 +16,27 @@ use crate::{
 const CONFLICT_BACKOFF: Duration = Duration::from_millis(40);
 const CONFLICT_CAP_URGENT: Duration = Duration::from_secs(2);
 const CONFLICT_CAP: Duration = Duration::from_secs(4);
+/// After this long in conflicts a writer waits no longer than it must. Without it, who has just won, and starts over with short waits,
+/// wins again and again, and one of 32 writers can wait for a minute.
+const CONFLICT_PATIENCE: Duration = Duration::from_secs(5);
+/// For so many silos the shortest wait is enough to keep their attempts apart: 40 ms at about a millisecond each.
+const CONFLICT_CROWD: u32 = 32;
 const ERROR_BACKOFF: Duration = Duration::from_secs(1);
 const ERROR_CAP: Duration = Duration::from_secs(60);
 
 /// How long a writer waits at most after so many conflicts in a row, the last one included; the wait itself is chosen evenly below it.
-/// `urgent` is what ends somebody's life: deaths, votes, leaving. For benchmarks and tests that write as silos do.
+///
+/// It doubles with each conflict, and shrinks with the time since the first of them, so that everybody has a turn: `waited` is that
+/// time. `silos` is how many rows the table has, which is how many may want to write; the more, the less it shrinks. `urgent` is what
+/// ends somebody's life: deaths, votes, leaving. For benchmarks and tests that write as silos do.
 #[must_use]
-pub fn conflict_backoff(conflicts: u32, urgent: bool) -> Duration {
+pub fn conflict_backoff(conflicts: u32, waited: Duration, silos: usize, urgent: bool) -> Duration {
     let cap = if urgent { CONFLICT_CAP_URGENT } else { CONFLICT_CAP };
     // Ten doublings are beyond both caps.
-    (CONFLICT_BACKOFF * 2u32.pow(conflicts.clamp(1, 11) - 1)).min(cap)
+    let doubled = (CONFLICT_BACKOFF * 2u32.pow(conflicts.clamp(1, 11) - 1)).min(cap);
+    let crowd = u32::try_from(silos).unwrap_or(u32::MAX).div_ceil(CONFLICT_CROWD).max(1);
+    let least = CONFLICT_BACKOFF.saturating_mul(crowd);
+    doubled.min((CONFLICT_PATIENCE.saturating_sub(waited) / 4).max(least))
 }
 
 #[derive(Debug)]
@@ -71,6 +82,8 @@ pub(crate) struct Writer {
     /// When the last read that succeeded was sent.
     last_read: Option<MonoTime>,
     conflicts: u32,
+    /// When the first of them was.
+    conflicts_since: MonoTime,
     errors: u32,
     commit_after: MonoTime,
     call_after: MonoTime,
@@ -326,8 +339,12 @@ impl Writer {
                 ctx.observe(Observation::Conflict);
                 let urgent =
                     commit.batch.iter().any(|i| matches!(i.action, Action::Evict { .. } | Action::Leave { .. } | Action::Suspect { .. }));
+                if self.conflicts == 0 {
+                    self.conflicts_since = ctx.mono();
+                }
                 self.conflicts = (self.conflicts + 1).min(10);
-                let wait = ctx.jitter(conflict_backoff(self.conflicts, urgent));
+                let waited = ctx.mono().since(self.conflicts_since);
+                let wait = ctx.jitter(conflict_backoff(self.conflicts, waited, commit.base.rows.len(), urgent));
                 self.commit_after = ctx.mono() + wait;
                 self.requeue(ctx, commit.batch);
                 let mut outcomes = vec![Outcome::Contact];
