@@ -63,6 +63,7 @@ struct Inner {
     names: AtomicU64,
     clusters: Mutex<Vec<ClusterName>>,
     counted: Mutex<Option<RoundTrips>>,
+    measured: Mutex<Option<String>>,
 }
 
 impl Cx {
@@ -75,6 +76,7 @@ impl Cx {
             names: AtomicU64::new(1),
             clusters: Mutex::default(),
             counted: Mutex::default(),
+            measured: Mutex::default(),
         }))
     }
 
@@ -91,6 +93,16 @@ impl Cx {
     /// Puts round trips on the case's line.
     pub fn counted(&self, counted: RoundTrips) {
         *self.0.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
+    }
+
+    /// Other figures on the case's line.
+    pub fn figures(&self) -> Option<String> {
+        self.0.measured.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts figures on the case's line.
+    pub fn measured(&self, figures: impl ToString) {
+        *self.0.measured.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures.to_string());
     }
 
     /// The round trips on the case's line.

@@ -29,6 +29,8 @@ pub struct CaseResult {
     pub took: Duration,
     /// The round trips of each operation, where the case counts them.
     pub round_trips: Option<RoundTrips>,
+    /// Other figures that the case measured.
+    pub figures: Option<String>,
     /// The command that runs it again, where it failed.
     pub replay: Option<String>,
 }
@@ -47,6 +49,9 @@ impl fmt::Display for CaseResult {
         write!(f, "{word:<7} {:<12} {:<46} {:>8.1} ms", clauses.join(" "), self.name, self.took.as_secs_f64() * 1e3)?;
         if let Some(round_trips) = &self.round_trips {
             write!(f, "  {round_trips}")?;
+        }
+        if let Some(figures) = &self.figures {
+            write!(f, "  {figures}")?;
         }
         match &self.outcome {
             Outcome::Passed => Ok(()),

@@ -168,6 +168,7 @@ impl Suite {
                 outcome: Outcome::Failed(what),
                 took: Duration::ZERO,
                 round_trips: None,
+                figures: None,
                 replay: None,
             };
             (self.listener)(&result);
@@ -211,7 +212,8 @@ impl Suite {
             },
         };
         let replay = matches!(outcome, Outcome::Failed(_)).then(|| self.backend.replay_command(self.seed, case.name));
-        CaseResult { name: case.name, clauses: case.clauses, outcome, took: began.elapsed(), round_trips: cx.count(), replay }
+        let (took, round_trips, figures) = (began.elapsed(), cx.count(), cx.figures());
+        CaseResult { name: case.name, clauses: case.clauses, outcome, took, round_trips, figures, replay }
     }
 }
 

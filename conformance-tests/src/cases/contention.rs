@@ -6,5 +6,6 @@ pub(super) const CASES: &[Case] = &[case!(many_writers_get_their_turns: T1 T2 T4
 
 async fn many_writers_get_their_turns(cx: Cx) -> Verdict {
     let (cluster, effort) = (cx.cluster()?, cx.effort());
-    crate::contention::run(cx.backend(), &cluster, effort.writers, effort.contention).await.map(|_| ())
+    cx.measured(crate::contention::run(cx.backend(), &cluster, effort.writers, effort.contention).await?);
+    Ok(())
 }
