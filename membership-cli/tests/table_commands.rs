@@ -151,8 +151,14 @@ fn what_cannot_work_ends_in_one_line_and_its_code() {
     place.run(&["status"]).expect(5);
     assert!(!place.file().exists(), "looking makes no file");
     let ask = |url: &str, code: i32| place.run(&["status", "--table", url]).expect(code).err;
-    assert!(ask("redis://user:hunter2@host", 2).contains("no provider"));
-    assert!(!ask("redis://user:hunter2@host", 2).contains("hunter2"));
+    assert!(ask("zk://user:hunter2@host", 2).contains("no provider"));
+    #[cfg(not(feature = "redis"))]
+    assert!(ask("redis://user:hunter2@host", 2).contains("--features redis"));
+    for scheme in ["zk", "redis"] {
+        // Nobody listens at port 1.
+        let error = ask(&format!("{scheme}://user:hunter2@127.0.0.1:1"), if cfg!(feature = "redis") && scheme == "redis" { 5 } else { 2 });
+        assert!(!error.contains("hunter2"), "{error}");
+    }
     assert!(ask("gopher://host", 2).contains("no scheme"));
     assert!(ask("membership.db", 2).contains("sqlite:membership.db"));
     place.run(&["status", "--cluster", "a/b/c"]).expect(2);

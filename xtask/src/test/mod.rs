@@ -45,7 +45,7 @@ impl Test {
         let mut outcomes = Vec::new();
         if self.only.is_empty() {
             let mut command = Command::new(cargo());
-            command.args(["test", "--locked"]).current_dir(root);
+            command.args(["test", "--locked", "--no-fail-fast"]).current_dir(root);
             heading("cargo test: what needs no server");
             // No limit: it compiles, too.
             let unlimited = Manner { limit: None, ..manner.clone() };

@@ -43,7 +43,7 @@ pub const PROVIDERS: &[Provider] = &[
     store("postgres", &[], "membership-sql", &["postgres"], Kind::Postgres),
     store("mariadb", &["mysql"], "membership-sql", &["mysql"], Kind::MariaDb),
     // What is no store: the launcher of the servers, the example of a provider, and this program.
-    Provider { also: &["launch"], ..plain("launcher", "conformance-tests", &["launch-tls"], false) },
+    Provider { also: &["launch"], ..plain("launcher", "conformance-tests", &["launch-tests"], false) },
     plain("toy", "membership-toy", &[], false),
     plain("toy-store", "toy-store", &[], false),
     plain("xtask", "xtask", &[], false),
