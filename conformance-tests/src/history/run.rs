@@ -9,6 +9,8 @@ use membership_core::{
     Recency, SiloAddress, Snapshot, TableErrorKind, WallTime,
 };
 
+use tokio::task::{AbortHandle, JoinSet};
+
 use super::record::{Answer, Asked, Event, History};
 use crate::case::{Cx, Random, commit, read};
 use crate::flaky::Flaky;
@@ -52,7 +54,7 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
         target: u64::try_from(plan.commits).unwrap_or(u64::MAX),
         silos: silos.iter().map(|e| e.address).collect(),
     });
-    let mut tasks = Vec::new();
+    let mut workers = Vec::new();
     for (client, silo) in silos.iter().enumerate() {
         let stream = 2 * client as u64 + 100;
         // Every second client loses its answers on the way to the server, where there is a way; the others after it.
@@ -76,17 +78,21 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
             old: start.clone(),
             events: Vec::new(),
         };
-        tasks.push(tokio::spawn(worker.run()));
+        workers.push(worker);
     }
+    // Only when all are connected: where the servers say where they are, all clients have one proxy, and what one cuts another may feel.
+    // Ended with this run, however it ends: the proxy is somebody else's next.
+    let mut tasks = JoinSet::new();
+    let running: Vec<AbortHandle> = workers.into_iter().map(|worker| tasks.spawn(worker.run())).collect();
     if plan.restart {
-        while common.commits.load(Ordering::SeqCst) < common.target / 2 && !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+        while common.commits.load(Ordering::SeqCst) < common.target / 2 && !running.iter().all(AbortHandle::is_finished) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         cx.backend().restart().await?;
     }
     let mut history = History { start, events: Vec::new(), linearizable: table.guarantees().reads == Recency::Linearizable };
-    for task in tasks {
-        history.events.extend(task.await??);
+    while let Some(ended) = tasks.join_next().await {
+        history.events.extend(ended??);
     }
     let request = ReadRequest { known: None, heartbeats: true, barrier: true };
     let began = common.tick();
