@@ -21,7 +21,7 @@
 //!     }
 //!     // What is neither staged nor listed here is a failure: nothing is skipped quietly.
 //!     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-//!         &[(Capability::Restart, Reason::InMemory), (Capability::Secret, Reason::NoSecret)]
+//!         &[(Capability::Restart, Reason::InMemory), (Capability::Proxy, Reason::InMemory), (Capability::Secret, Reason::NoSecret)]
 //!     }
 //! }
 //!
