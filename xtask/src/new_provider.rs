@@ -197,10 +197,11 @@ impl NewProvider {
 
 Next:
   1. {cd}cargo test -p {package}
-     compiles, and fails: the first line of each case says what is not written yet.
+     compiles, and fails: below each case stands what is not written yet.
   2. Write `command` in tests/support/server.rs: how your server is started.
-  3. Write the functions in {to_write}, and your client's errors in src/error.rs.
-  4. Run the suite again until it is green; docs/new-provider.md goes through it step by step.",
+  3. Add your client to Cargo.toml, and sort its errors in src/error.rs.
+  4. Write the functions in {to_write}; run the suite again until it is green.
+docs/new-provider.md goes through all of it, step by step.",
             folder = folder.display(),
             cd = if folder.starts_with(&root) { String::new() } else { format!("cd {} && ", folder.display()) },
             to_write = self.shape.to_write(),

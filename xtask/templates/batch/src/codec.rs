@@ -1,13 +1,13 @@
 //! How a cluster is stored in {{Title}}: everything that is written for this store is here.
 //!
 //! To be written: one function after the other, each as its comment says. `table.rs` calls them and is complete.
-#![allow(dead_code, clippy::unused_async, reason = "until the first functions are written")]
+#![allow(dead_code, unused_imports, clippy::unused_async, reason = "until the functions are written")]
 
 use std::time::Duration;
 
 use membership_core::{ClusterName, Heartbeat, Heartbeats, RowChange, TableError, TableLimits};
 
-use crate::error::not_written;
+use crate::error::{in_time, not_written};
 use crate::{{Title}}Config;
 
 /// How much fits. `rows_per_commit` is one less than the operations that the store takes in one batch: the version row is one of them.

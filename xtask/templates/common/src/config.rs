@@ -29,7 +29,7 @@ impl {{Title}}Config {
             Some((credentials, address)) => (Some(credentials.strip_prefix(':').ok_or_else(wrong)?.to_owned()), address),
             None => (None, rest),
         };
-        if !address.contains(':') {
+        if !address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
             return Err(wrong());
         }
         Ok(Self { address: address.to_owned(), password, timeout: Duration::from_secs(5) })

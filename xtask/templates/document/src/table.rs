@@ -1,20 +1,21 @@
 //! One cluster's document in {{Title}}, and the heartbeats beside it. The rest of the contract is `DocumentTable`'s.
+#![allow(dead_code, unused_imports, clippy::unused_async, reason = "until the functions are written")]
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Recency, Revision, SiloAddress, TableError, TableLimits,
+    ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Heartbeats, Recency, Revision, SiloAddress, Stored,
+    TableError, TableLimits,
 };
 
-use crate::error::not_written;
+use crate::error::{in_time, not_written};
 use crate::{STORE, {{Title}}Config};
 
 /// The largest document that the store takes, in bytes.
 const DOCUMENT_BYTES: usize = 1 << 20;
 
 /// One cluster's place in {{Title}}.
-#[allow(dead_code, reason = "until the first function is written")]
 pub struct {{Title}}Documents {
     /// The document's key: safe characters only. It may be a prefix of another cluster's.
     document: String,
@@ -26,7 +27,6 @@ impl {{Title}}Documents {
     ///
     /// # Errors
     /// What the store says.
-    #[allow(clippy::unused_async, reason = "until it connects")]
     pub async fn open(config: &{{Title}}Config, cluster: &ClusterName) -> Result<Self, TableError> {
         Ok(Self { document: cluster.store_key(), timeout: config.timeout })
     }

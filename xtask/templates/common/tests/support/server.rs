@@ -25,7 +25,7 @@ impl Server {
     pub async fn start(secret: &'static str) -> Self {
         let yours = std::env::var("MEMBERSHIP_TEST_{{NAME}}_URL").ok();
         let address = match &yours {
-            Some(url) => std::net::ToSocketAddrs::to_socket_addrs(url.rsplit(['/', '@']).next().unwrap()).unwrap().next().unwrap(),
+            Some(url) => std::net::ToSocketAddrs::to_socket_addrs(place(url)).unwrap().next().unwrap(),
             // Free now, and nobody else is handed it soon.
             None => TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(),
         };
@@ -45,16 +45,13 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        self.url_at(self.address)
+        self.yours.clone().unwrap_or_else(|| self.url_at(self.address))
     }
 
     /// The same server by another way.
     pub fn url_at(&self, address: SocketAddr) -> String {
         match &self.yours {
-            Some(url) => match url.rsplit_once('@') {
-                Some((before, _)) => format!("{before}@{address}"),
-                None => format!("{{name}}://{address}"),
-            },
+            Some(url) => url.replacen(place(url), &address.to_string(), 1),
             None => format!("{{name}}://:{}@{address}", self.secret),
         }
     }
@@ -62,7 +59,8 @@ impl Server {
     /// Starts it at the same address, over the same data, and returns when it answers.
     pub async fn up(&self) {
         let Some(mut command) = command(self.dir.path(), self.address, self.secret) else { return };
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the server's program starts");
+        // Closed when the tests end, however they end: a server that reads it can end then, too.
+        let process = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the server's program starts");
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         let deadline = Instant::now() + Duration::from_secs(30);
         while TcpStream::connect(self.address).is_err() {
@@ -78,6 +76,13 @@ impl Server {
             process.wait().expect("the server ends");
         }
     }
+}
+
+/// `host:port` in a connection string.
+fn place(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or(rest)
 }
 
 impl Drop for Server {
