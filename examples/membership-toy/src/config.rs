@@ -1,4 +1,4 @@
-//! Where Toy is, and how long to wait for it.
+//! Where the toy store is, and how long to wait for it.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use membership_core::{TableError, TableErrorKind};
 
 use crate::error::error;
 
-/// How to connect to Toy.
+/// How to connect to a toy store.
 #[derive(Clone)]
 pub struct ToyConfig {
     pub(crate) address: String,
@@ -28,7 +28,7 @@ impl ToyConfig {
             Some((credentials, address)) => (Some(credentials.strip_prefix(':').ok_or_else(wrong)?.to_owned()), address),
             None => (None, rest),
         };
-        if !address.contains(':') {
+        if !address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
             return Err(wrong());
         }
         Ok(Self { address: address.to_owned(), password, timeout: Duration::from_secs(5) })

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use membership_core::{Operation, TableError, TableErrorKind};
-use toy_store::Error;
 
 use crate::STORE;
 
@@ -13,7 +12,7 @@ pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableEr
 }
 
 /// The answer of a call, or an error when there is none in time.
-pub(crate) async fn in_time<T>(limit: Duration, call: impl Future<Output = Result<T, Error>>) -> Result<T, TableError> {
+pub(crate) async fn in_time<T>(limit: Duration, call: impl Future<Output = Result<T, toy_store::Error>>) -> Result<T, TableError> {
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(from_store),
         // It may have been on its way.
@@ -22,13 +21,14 @@ pub(crate) async fn in_time<T>(limit: Duration, call: impl Future<Output = Resul
 }
 
 /// What is not surely "nothing was written" is `OutcomeUnknown`.
-fn from_store(source: Error) -> TableError {
-    let kind = match source {
-        Error::NotConnected(_) => TableErrorKind::Unavailable,
-        Error::Denied => TableErrorKind::PermissionDenied,
-        Error::TooLarge => TableErrorKind::LimitExceeded,
-        Error::Refused(_) => TableErrorKind::Configuration,
-        _ => TableErrorKind::OutcomeUnknown,
+fn from_store(source: toy_store::Error) -> TableError {
+    use toy_store::Error;
+    let (kind, what) = match &source {
+        Error::NotConnected(_) => (TableErrorKind::Unavailable, "the store cannot be reached"),
+        Error::Denied => (TableErrorKind::PermissionDenied, "the store refuses the password"),
+        Error::TooLarge => (TableErrorKind::LimitExceeded, "the store takes no document of this size"),
+        Error::Refused(_) => (TableErrorKind::Configuration, "this store does not understand the request"),
+        _ => (TableErrorKind::OutcomeUnknown, "the connection was lost"),
     };
-    error(kind, source.to_string()).with_source(source)
+    error(kind, what).with_source(source)
 }

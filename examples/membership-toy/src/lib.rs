@@ -33,7 +33,7 @@ pub type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, 
 /// # Errors
 /// What the store says. Cancel safe.
 pub async fn connect(config: &ToyConfig, cluster: ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    let documents = ToyDocuments::new(config, &cluster);
+    let documents = ToyDocuments::open(config, &cluster).await?;
     Ok(Arc::new(DocumentTable::new(cluster, documents)))
 }
 

@@ -7,7 +7,7 @@ use membership_core::{
     ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Heartbeats, Recency, Revision, SiloAddress, Stored,
     TableError, TableLimits,
 };
-use toy_store::{Cells, Client, Document};
+use toy_store::{Client, Document};
 
 use crate::error::in_time;
 use crate::{STORE, ToyConfig};
@@ -17,26 +17,23 @@ const DOCUMENT_BYTES: usize = 16 << 20;
 /// The cell of the cluster; the others have the names of silos, which begin otherwise.
 const CLUSTER_CELL: &str = "cluster";
 
-/// One cluster's place in a toy store.
+/// One cluster's place in the toy store.
 pub struct ToyDocuments {
-    client: Client,
     /// The document's key: safe characters only. It may be a prefix of another cluster's.
     document: String,
+    client: Client,
     timeout: Duration,
 }
 
 impl ToyDocuments {
     /// The document of this cluster. Connects when it is first used.
-    #[must_use]
-    pub fn new(config: &ToyConfig, cluster: &ClusterName) -> Self {
+    ///
+    /// # Errors
+    /// None; a store that connects here says what is wrong.
+    pub async fn open(config: &ToyConfig, cluster: &ClusterName) -> Result<Self, TableError> {
         let client = Client::new(config.address.clone(), config.password.clone());
-        Self { client, document: cluster.store_key(), timeout: config.timeout }
+        Ok(Self { document: cluster.store_key(), client, timeout: config.timeout })
     }
-}
-
-fn heartbeats(mut cells: Cells) -> Heartbeats {
-    let cluster = cells.remove(CLUSTER_CELL);
-    Heartbeats { silos: cells.iter().filter_map(|(silo, beat)| Some((silo.parse().ok()?, beat.parse().ok()?))).collect(), cluster }
 }
 
 #[async_trait]
@@ -45,25 +42,28 @@ impl DocumentStore for ToyDocuments {
         STORE
     }
 
-    async fn load(&self, known: Option<&Revision>, with_heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
-        let get = self.client.get(&self.document, known.and_then(Revision::number), with_heartbeats);
-        let (document, cells) = in_time(self.timeout, get).await?;
+    async fn load(&self, known: Option<&Revision>, heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
+        let known = known.and_then(Revision::number);
+        let (document, mut cells) = in_time(self.timeout, self.client.get(&self.document, known, heartbeats)).await?;
         let document = match document {
             Document::None => Stored::None,
             Document::Unchanged => Stored::Unchanged,
-            Document::Is { revision, text } => Stored::Document { revision: revision.into(), text },
+            Document::Is { revision, text } => Stored::Document { revision: Revision::from(revision), text },
         };
-        Ok(DocumentRead { document, heartbeats: with_heartbeats.then(|| heartbeats(cells)) })
+        let cluster = cells.remove(CLUSTER_CELL);
+        let silos = cells.iter().filter_map(|(silo, heartbeat)| Some((silo.parse().ok()?, heartbeat.parse().ok()?))).collect();
+        Ok(DocumentRead { document, heartbeats: heartbeats.then_some(Heartbeats { silos, cluster }) })
     }
 
     async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError> {
-        let put = self.client.put(&self.document, expected.and_then(Revision::number), text);
-        Ok(in_time(self.timeout, put).await?.map(Revision::from))
+        let expected = expected.and_then(Revision::number);
+        let revision = in_time(self.timeout, self.client.put(&self.document, expected, text)).await?;
+        Ok(revision.map(Revision::from))
     }
 
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
-        let Some(number) = expected.number() else { return Ok(false) };
-        in_time(self.timeout, self.client.remove(&self.document, number)).await
+        let Some(expected) = expected.number() else { return Ok(false) };
+        in_time(self.timeout, self.client.remove(&self.document, expected)).await
     }
 
     async fn put_heartbeat(&self, silo: &SiloAddress, heartbeat: &Heartbeat) -> Result<(), TableError> {

@@ -18,9 +18,3 @@ async fn crash_child() {
         child::run(&*membership_toy::open(url, cluster).await.unwrap()).await;
     }
 }
-
-/// Does nothing unless it is the server that the suite runs against.
-#[test]
-fn serve_toy_store() {
-    support::server::serve();
-}

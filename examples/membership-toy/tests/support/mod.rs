@@ -1,6 +1,6 @@
 //! The staging for the suite: how to get a client, and what can go wrong with the store.
 
-pub mod server;
+mod server;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Backend for Toy {
     /// With this, damage, wipes and backups are staged already.
     async fn documents(&self, cluster: &ClusterName) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
         let config = ToyConfig::from_url(&self.server.url())?;
-        Ok(Some(Box::new(ToyDocuments::new(&config, cluster))))
+        Ok(Some(Box::new(ToyDocuments::open(&config, cluster).await?)))
     }
 
     async fn restart(&self) -> Result<(), Stop> {

@@ -8,23 +8,24 @@ use std::time::{Duration, Instant};
 
 /// How the server is started: as this test program again, in which only `serve_toy_store` does something. Its log is durable always.
 fn command(dir: &Path, listen: SocketAddr, secret: &str) -> Option<Command> {
-    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    command.args(["serve_toy_store", "--exact", "--nocapture"]).env(SERVE, dir).env(LISTEN, listen.to_string()).env(PASSWORD, secret);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["support::server::serve_toy_store", "--exact", "--nocapture"]);
+    command.env(DIR, dir).env(LISTEN, listen.to_string()).env(PASSWORD, secret);
     Some(command)
 }
 
-const SERVE: &str = "MEMBERSHIP_TOY_TEST_SERVE";
+const DIR: &str = "MEMBERSHIP_TOY_TEST_DIR";
 const LISTEN: &str = "MEMBERSHIP_TOY_TEST_LISTEN";
 const PASSWORD: &str = "MEMBERSHIP_TOY_TEST_PASSWORD";
 
-/// Serves until it is killed, if this process is the server.
-pub fn serve() {
-    if let Ok(dir) = std::env::var(SERVE) {
-        let server = toy_store::Server::open(Path::new(&dir), std::env::var(PASSWORD).ok()).unwrap();
-        server.spawn(std::env::var(LISTEN).unwrap().parse().unwrap()).unwrap();
-        loop {
-            std::thread::park();
-        }
+/// Does nothing unless it is the process that `command` starts.
+#[test]
+fn serve_toy_store() {
+    let of = |name| std::env::var(name).ok();
+    if let (Some(dir), Some(listen), Some(secret)) = (of(DIR), of(LISTEN), of(PASSWORD)) {
+        toy_store::Server::open(Path::new(&dir), Some(secret)).unwrap().spawn(listen.parse().unwrap()).unwrap();
+        // Until it is killed, or the tests are gone.
+        let _ = std::io::stdin().read_line(&mut String::new());
     }
 }
 
@@ -41,7 +42,7 @@ impl Server {
     pub async fn start(secret: &'static str) -> Self {
         let yours = std::env::var("MEMBERSHIP_TEST_TOY_URL").ok();
         let address = match &yours {
-            Some(url) => std::net::ToSocketAddrs::to_socket_addrs(url.rsplit(['/', '@']).next().unwrap()).unwrap().next().unwrap(),
+            Some(url) => std::net::ToSocketAddrs::to_socket_addrs(place(url)).unwrap().next().unwrap(),
             // Free now, and nobody else is handed it soon.
             None => TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap(),
         };
@@ -61,16 +62,13 @@ impl Server {
     }
 
     pub fn url(&self) -> String {
-        self.url_at(self.address)
+        self.yours.clone().unwrap_or_else(|| self.url_at(self.address))
     }
 
     /// The same server by another way.
     pub fn url_at(&self, address: SocketAddr) -> String {
         match &self.yours {
-            Some(url) => match url.rsplit_once('@') {
-                Some((before, _)) => format!("{before}@{address}"),
-                None => format!("toy://{address}"),
-            },
+            Some(url) => url.replacen(place(url), &address.to_string(), 1),
             None => format!("toy://:{}@{address}", self.secret),
         }
     }
@@ -78,7 +76,8 @@ impl Server {
     /// Starts it at the same address, over the same data, and returns when it answers.
     pub async fn up(&self) {
         let Some(mut command) = command(self.dir.path(), self.address, self.secret) else { return };
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the server's program starts");
+        // Closed when the tests end, however they end: a server that reads it can end then, too.
+        let process = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the server's program starts");
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         let deadline = Instant::now() + Duration::from_secs(30);
         while TcpStream::connect(self.address).is_err() {
@@ -94,6 +93,13 @@ impl Server {
             process.wait().expect("the server ends");
         }
     }
+}
+
+/// `host:port` in a connection string.
+fn place(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or(rest)
 }
 
 impl Drop for Server {
