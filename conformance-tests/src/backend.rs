@@ -114,7 +114,7 @@ impl<E: std::error::Error> From<E> for Stop {
 pub struct Proxied {
     /// The client.
     pub table: Arc<dyn MembershipTable>,
-    /// The proxy; nobody else's connections go through it, where the store allows that.
+    /// The proxy; no other client's connections go through it, where the store allows that. Links between servers may.
     pub proxy: Proxy,
 }
 
@@ -213,7 +213,8 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// Give it the shortest time-outs that the store can be used with (a second or two for an operation): several cases wait for them.
     /// Where servers tell clients where they are, see [`Proxy`]; where all clients then go through the same proxy, that is fine as well,
-    /// because nobody else asks anything while something goes wrong or is counted.
+    /// because no other client asks anything while something goes wrong or is counted. What servers say to each other through it does not
+    /// matter.
     async fn proxied(&self, _cluster: &ClusterName) -> Result<Proxied, Stop> {
         Err(Stop::NotStaged(Capability::Proxy))
     }

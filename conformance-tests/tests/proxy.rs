@@ -286,6 +286,197 @@ async fn is_gone_with_its_last_clone() {
     assert!(Client::connect(address).await.is_err());
 }
 
+#[tokio::test]
+async fn says_what_it_holds() {
+    let (_echo, proxy, mut client) = start().await;
+    let mut monitor = Client::connect(proxy.address()).await.unwrap();
+    let (found, _) = tokio::join!(proxy.learn_monitoring(Duration::from_millis(100)), monitor.ask("ping"));
+    assert_eq!(found, 1);
+    proxy.freeze_way(Way::Answers);
+    monitor.say("ping").await.unwrap();
+    monitor.hears_nothing().await;
+    assert!(!proxy.holds(Duration::from_millis(1)).await, "monitoring does not count");
+    client.say("one").await.unwrap();
+    assert!(proxy.holds(SOON).await);
+    proxy.thaw();
+    assert_eq!(client.hear().await.unwrap(), "one");
+    assert!(!proxy.holds(Duration::from_millis(1)).await);
+}
+
+/// A request that was delivered is under way until the server has done with it, also when its client is gone.
+#[tokio::test]
+async fn settles_when_the_server_has_done_its_work() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = Proxy::to(listener.local_addr().unwrap()).unwrap();
+    let mut client = Client::connect(proxy.address()).await.unwrap();
+    let (read, mut write) = listener.accept().await.unwrap().0.into_split();
+    let (mut read, mut line) = (BufReader::new(read), String::new());
+    proxy.freeze();
+    client.say("late").await.unwrap();
+    assert!(proxy.holds(SOON).await);
+    drop(client);
+    proxy.thaw();
+    read.read_line(&mut line).await.unwrap();
+    assert_eq!(line, "late\n");
+    assert!(!proxy.settled(Duration::from_millis(60)).await, "the server has not answered");
+    assert_eq!(proxy.connections(), 0);
+    write.write_all(b"done\n").await.unwrap();
+    assert!(proxy.settled(SOON).await);
+    assert_eq!(proxy.round_trips(), 0, "nobody heard the answer");
+    // And then it hears that nobody is there.
+    assert_eq!(tokio::time::timeout(SOON, read.read_line(&mut line)).await.unwrap().unwrap_or(0), 0);
+}
+
+/// What tells the process that plays a server where the proxy is.
+#[cfg(target_os = "linux")]
+const FOREIGN: &str = "MEMBERSHIP_PROXY_TEST_ADDRESS";
+
+/// Another process with a link through the proxy, as a replica has one to its master.
+#[cfg(target_os = "linux")]
+struct Foreign {
+    _process: tokio::process::Child,
+    say: tokio::process::ChildStdin,
+    hear: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
+}
+
+#[cfg(target_os = "linux")]
+impl Foreign {
+    async fn start(address: SocketAddr) -> Self {
+        let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["another_process", "--exact", "--nocapture", "--test-threads=1"]).env(FOREIGN, address.to_string());
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn().unwrap();
+        let (say, hear) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        Self { _process: process, say, hear: BufReader::new(hear).lines() }
+    }
+
+    async fn say(&mut self, line: &str) {
+        self.say.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    /// What it heard; none when its link is broken.
+    async fn heard(&mut self) -> Option<String> {
+        loop {
+            let line = tokio::time::timeout(SOON, self.hear.next_line()).await.unwrap().unwrap().unwrap();
+            if let Some((_, heard)) = line.split_once("heard: ") {
+                return Some(heard.to_owned());
+            }
+            if line.contains("broken") {
+                return None;
+            }
+        }
+    }
+
+    async fn is_whole(&mut self, what: &str) {
+        self.say(what).await;
+        assert_eq!(self.heard().await.as_deref(), Some(what));
+    }
+}
+
+/// Does nothing unless it is that other process: says through the proxy what it is told, and tells what it hears.
+#[cfg(target_os = "linux")]
+#[test]
+#[allow(clippy::print_stdout, reason = "that is how it answers")]
+fn another_process() {
+    use std::io::{BufRead, Write};
+    let Ok(address) = std::env::var(FOREIGN) else { return };
+    let stream = std::net::TcpStream::connect(address).unwrap();
+    let (mut write, mut read) = (stream.try_clone().unwrap(), std::io::BufReader::new(stream));
+    for line in std::io::stdin().lock().lines() {
+        let mut answer = String::new();
+        let asked = write.write_all(format!("{}\n", line.unwrap()).as_bytes()).and_then(|()| read.read_line(&mut answer));
+        match asked {
+            Ok(n) if n > 0 => println!("heard: {}", answer.trim_end()),
+            _ => println!("broken"),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_link_between_servers_stays_whole() {
+    let cuts = Stage::ALL.map(Fault::Cut);
+    for fault in cuts.into_iter().chain([Fault::LoseAnswer, Fault::HoldRequest, Fault::HoldAnswer]) {
+        let (_echo, proxy, mut client) = start().await;
+        let mut server = Foreign::start(proxy.address()).await;
+        server.is_whole("linked").await;
+        client.ask("one").await.unwrap();
+        assert_eq!((proxy.connections(), proxy.links()), (1, 1));
+        let count = proxy.count();
+        proxy.set_fault(fault);
+        for line in ["a", "b", "c"] {
+            server.is_whole(line).await;
+        }
+        assert_eq!((count.so_far(), proxy.has_fired(), proxy.under_way()), (0, false, false), "{fault}");
+        client.say("two").await.unwrap();
+        if fault == Fault::Cut(Stage::AfterAnswer) {
+            client.hear().await.unwrap();
+        }
+        // The client is hit, and meanwhile the link is not.
+        assert!(proxy.fired(SOON).await, "{fault}");
+        server.is_whole("d").await;
+        proxy.heal();
+        assert!(count.so_far() <= 1, "{fault}");
+        server.is_whole("e").await;
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn what_goes_wrong_on_the_way_to_clients_is_nothing_to_servers() {
+    let (_echo, proxy, mut client) = start().await;
+    let mut server = Foreign::start(proxy.address()).await;
+    server.is_whole("linked").await;
+    client.ask("one").await.unwrap();
+    // A connection that speaks while nothing is asked of the client is monitoring, and a link is not even that.
+    let (found, ()) = tokio::join!(proxy.learn_monitoring(Duration::from_millis(100)), server.is_whole("ping"));
+    assert_eq!(found, 0);
+    for way in [Way::Requests, Way::Answers] {
+        proxy.freeze_way(way);
+        client.say("two").await.unwrap();
+        assert!(proxy.holds(SOON).await);
+        server.is_whole("held").await;
+        proxy.thaw();
+        client.hear().await.unwrap();
+    }
+    proxy.set_delay(SOON, SOON);
+    server.is_whole("delayed").await;
+    proxy.heal();
+    assert_eq!(proxy.cut_connections(), 1);
+    assert!(client.ask("three").await.is_err());
+    server.is_whole("cut").await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_server_that_is_frozen_or_away_is_so_for_other_servers() {
+    let (echo, proxy, mut client) = start().await;
+    let mut server = Foreign::start(proxy.address()).await;
+    server.is_whole("linked").await;
+    proxy.freeze();
+    server.say("frozen").await;
+    client.say("frozen").await.unwrap();
+    client.hears_nothing().await;
+    echo.has_heard(1).await;
+    proxy.thaw();
+    assert_eq!(server.heard().await.as_deref(), Some("frozen"));
+    client.hear().await.unwrap();
+    for away in [Away::Refused, Away::Cut] {
+        let mut server = Foreign::start(proxy.address()).await;
+        server.is_whole("linked").await;
+        proxy.set_away(away);
+        server.say("away").await;
+        assert_eq!(server.heard().await, None, "{away:?}");
+        proxy.heal();
+        let back = async {
+            while Client::connect(proxy.address()).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(SOON, back).await.unwrap();
+    }
+}
+
 #[test]
 fn outside_of_a_runtime_it_is_an_error() {
     assert!(Proxy::to("127.0.0.1:1".parse().unwrap()).is_err());

@@ -12,7 +12,7 @@ use membership_core::{
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::record::{Answer, Asked, Event, History};
-use crate::case::{Cx, Random, commit, read};
+use crate::case::{Cx, Random, commit, must, read};
 use crate::flaky::Flaky;
 use crate::proxy::{Fault, Proxy, Stage};
 use crate::{Capability, Proxied, Stop};
@@ -29,12 +29,18 @@ pub(crate) struct Plan {
     pub restart: bool,
 }
 
+/// Of so many requests that were to be cut one is cut, or something is wrong with the cutting.
+const MANY: u64 = 10;
+
 /// What all clients share.
 struct Common {
     cx: Cx,
     clock: AtomicU64,
     commits: AtomicU64,
     target: u64,
+    /// How many requests were to be cut on their way, and how many were.
+    to_cut: AtomicU64,
+    cut: AtomicU64,
     /// The silos that clients beat for; their rows are never removed.
     silos: Vec<SiloAddress>,
 }
@@ -52,6 +58,8 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
         clock: AtomicU64::new(1),
         commits: AtomicU64::new(0),
         target: u64::try_from(plan.commits).unwrap_or(u64::MAX),
+        to_cut: AtomicU64::new(0),
+        cut: AtomicU64::new(0),
         silos: silos.iter().map(|e| e.address).collect(),
     });
     let mut workers = Vec::new();
@@ -94,6 +102,8 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
     while let Some(ended) = tasks.join_next().await {
         history.events.extend(ended??);
     }
+    let (to_cut, cut) = (common.to_cut.load(Ordering::SeqCst), common.cut.load(Ordering::SeqCst));
+    must!(cut > 0 || to_cut < MANY, "{to_cut} requests were to be cut on their way, and none was: do they pass through the proxy?");
     let request = ReadRequest { known: None, heartbeats: true, barrier: true };
     let began = common.tick();
     let answer = Answer::Read(table.read(&request).await);
@@ -184,11 +194,13 @@ impl Worker {
             && self.random.percent(self.cut)
         {
             proxy.set_fault(Fault::Cut(Stage::ALL[self.random.below(Stage::ALL.len())]));
+            self.common.to_cut.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     fn no_trouble(&self) {
         if let Some(proxy) = &self.proxy {
+            self.common.cut.fetch_add(u64::from(proxy.has_fired()), Ordering::SeqCst);
             proxy.heal();
         }
     }

@@ -27,6 +27,8 @@ struct Line {
     flight: u64,
     /// It has asked, and has heard nothing since.
     awaiting: bool,
+    /// A link between servers: nothing of it is looked at.
+    link: bool,
     /// The client's own monitoring: neither counted nor hit by a fault of one flight.
     ignored: bool,
     /// The client has spoken since the idle time began.
@@ -35,6 +37,8 @@ struct Line {
     muted: bool,
     /// It is cut at the next word.
     doomed: bool,
+    /// The client is gone, and the server still at work on what it asked.
+    hung_up: bool,
 }
 
 #[derive(Debug)]
@@ -63,10 +67,19 @@ pub(super) struct Flights {
 }
 
 impl Flights {
-    pub fn connect(&mut self) -> u64 {
+    pub fn connect(&mut self, link: bool) -> u64 {
         self.names += 1;
-        self.lines.insert(self.names, Line::default());
+        self.lines.insert(self.names, Line { link, ..Line::default() });
         self.names
+    }
+
+    /// The client is gone. True when an answer is still to come: until then the server is at work for it.
+    pub fn hang_up(&mut self, name: u64) -> bool {
+        let Some(line) = self.lines.get_mut(&name) else { return false };
+        line.hung_up = true;
+        let late = line.awaiting && !line.ignored && !line.muted;
+        self.forget_the_unheard();
+        late
     }
 
     pub fn gone(&mut self, line: u64) {
@@ -77,21 +90,30 @@ impl Flights {
     }
 
     pub fn connections(&self) -> usize {
-        self.lines.len()
+        self.lines.values().filter(|l| !l.link && !l.hung_up).count()
+    }
+
+    pub fn links(&self) -> usize {
+        self.lines.values().filter(|l| l.link).count()
+    }
+
+    /// Whether a line is one that flights are made of.
+    pub fn is_watched(&self, line: u64) -> bool {
+        self.lines.get(&line).is_some_and(|l| !l.link && !l.ignored)
     }
 
     pub fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// Whether somebody waits for an answer.
+    /// Whether an answer is still to come, whoever waits for it.
     pub fn under_way(&self) -> bool {
         self.lines.values().any(|l| l.awaiting && !l.ignored && !l.muted)
     }
 
     /// A flight that nobody waits for any more is over.
     fn forget_the_unheard(&mut self) {
-        if !self.lines.values().any(|l| l.awaiting && !l.ignored && l.flight == self.begun) {
+        if !self.lines.values().any(|l| l.awaiting && !l.ignored && !l.hung_up && l.flight == self.begun) {
             self.heard = true;
         }
     }
@@ -132,7 +154,7 @@ impl Flights {
     /// Who spoke or waited for an answer while nothing was asked of the client is its own monitoring.
     pub fn end_idle(&mut self) -> usize {
         for line in self.lines.values_mut() {
-            line.ignored |= line.spoke || line.awaiting;
+            line.ignored |= !line.hung_up && (line.spoke || line.awaiting);
         }
         self.forget_the_unheard();
         self.lines.values().filter(|l| l.ignored).count()
@@ -147,6 +169,9 @@ impl Flights {
 
     fn asks(&mut self, name: u64, bytes: usize) -> Verdict {
         let Some(line) = self.lines.get_mut(&name) else { return Verdict::Pass };
+        if line.link {
+            return Verdict::Pass;
+        }
         line.spoke = true;
         if line.doomed {
             return Verdict::Cut { keep: 0, reset: true };
@@ -183,6 +208,13 @@ impl Flights {
 
     fn answers(&mut self, name: u64, bytes: usize) -> Verdict {
         let Some(line) = self.lines.get_mut(&name) else { return Verdict::Pass };
+        if line.link {
+            return Verdict::Pass;
+        }
+        if line.hung_up {
+            line.awaiting = false;
+            return Verdict::Cut { keep: 0, reset: false };
+        }
         if line.muted {
             return Verdict::Swallow;
         }
@@ -253,7 +285,7 @@ mod tests {
     #[test]
     fn what_is_said_before_an_answer_is_heard_is_one_flight() {
         let mut f = Flights::default();
-        let (a, b) = (f.connect(), f.connect());
+        let (a, b) = (f.connect(false), f.connect(false));
         // A greeting is no answer.
         answer(&mut f, a);
         assert_eq!(f.answered(), 0);
@@ -284,7 +316,7 @@ mod tests {
     #[test]
     fn a_request_that_is_never_answered_is_no_round_trip() {
         let mut f = Flights::default();
-        let (a, b) = (f.connect(), f.connect());
+        let (a, b) = (f.connect(false), f.connect(false));
         ask(&mut f, a);
         f.gone(a);
         ask(&mut f, b);
@@ -295,7 +327,7 @@ mod tests {
     #[test]
     fn monitoring_is_neither_counted_nor_hit() {
         let mut f = Flights::default();
-        let (a, monitor, poll) = (f.connect(), f.connect(), f.connect());
+        let (a, monitor, poll) = (f.connect(false), f.connect(false), f.connect(false));
         ask(&mut f, poll);
         f.begin_idle();
         ask(&mut f, monitor);
@@ -313,9 +345,38 @@ mod tests {
     }
 
     #[test]
+    fn links_between_servers_are_neither_counted_nor_hit() {
+        let mut f = Flights::default();
+        let (link, a) = (f.connect(true), f.connect(false));
+        f.arm(0, Fault::LoseAnswer);
+        f.begin_idle();
+        ask(&mut f, link);
+        assert_eq!((f.under_way(), f.end_idle(), f.connections(), f.links()), (false, 0, 1, 1));
+        answer(&mut f, link);
+        assert_eq!((f.answered(), f.fired()), (0, false));
+        ask(&mut f, a);
+        assert_eq!(f.answers(a, 10), Verdict::Swallow);
+    }
+
+    #[test]
+    fn who_hangs_up_is_not_waited_for_but_the_server_is() {
+        let mut f = Flights::default();
+        let (a, b) = (f.connect(false), f.connect(false));
+        ask(&mut f, a);
+        assert!(f.hang_up(a));
+        assert_eq!((f.under_way(), f.connections()), (true, 1));
+        ask(&mut f, b);
+        assert_eq!(f.answers(a, 10), Verdict::Cut { keep: 0, reset: false });
+        assert_eq!(f.answered(), 0);
+        answer(&mut f, b);
+        assert_eq!((f.answered(), f.under_way()), (1, false));
+        assert!(!f.hang_up(b), "nothing is to come");
+    }
+
+    #[test]
     fn a_fault_waits_for_its_flight() {
         let mut f = Flights::default();
-        let a = f.connect();
+        let a = f.connect(false);
         ask(&mut f, a);
         answer(&mut f, a);
         f.arm(1, Fault::Cut(Stage::WithinAnswer));
@@ -330,7 +391,7 @@ mod tests {
     #[test]
     fn after_the_answer_is_before_the_next_word() {
         let mut f = Flights::default();
-        let a = f.connect();
+        let a = f.connect(false);
         f.arm(0, Fault::Cut(Stage::AfterAnswer));
         ask(&mut f, a);
         assert_eq!(f.answers(a, 10), Verdict::PassAndDoom);
@@ -344,7 +405,7 @@ mod tests {
     #[test]
     fn a_lost_answer_mutes_its_connection() {
         let mut f = Flights::default();
-        let a = f.connect();
+        let a = f.connect(false);
         f.arm(0, Fault::LoseAnswer);
         ask(&mut f, a);
         assert_eq!(f.answers(a, 10), Verdict::Swallow);

@@ -10,11 +10,27 @@
 //! Left out are setting up (warm the client up first) and the client's own monitoring: connections that speak in a time in which nothing
 //! is asked of the client; see [`Proxy::learn_monitoring`].
 //!
+//! # Clients and servers
+//!
+//! Servers that advertise a proxy reach each other through it as well: a replica its master, a sentinel whom it watches. A **client** is
+//! who holds the other end of a connection within this process, where the tables under test live; every other connection is a **link**
+//! between servers. That is looked up in the kernel's list of sockets when a connection is taken, so that it holds for any protocol, for
+//! servers of this machine and of containers, from the first byte on. Where there is no such list (no Linux) nobody can tell, and all are
+//! clients.
+//!
+//! Only clients are counted, and only clients are hit by what may go wrong between a client and a server: the fault of a flight,
+//! [`freeze_way`](Proxy::freeze_way), [`cut_connections`](Proxy::cut_connections), [`set_delay`](Proxy::set_delay). Links are whole
+//! meanwhile. [`freeze`](Proxy::freeze) and [`set_away`](Proxy::set_away) are different: the servers themselves are frozen or away, for
+//! each other too.
+//!
 //! # Faults
 //!
 //! A [`Fault`] hits one flight, once: the next one, or the one after so many others ([`Proxy::set_fault_after`]). Standing until
 //! [`heal`](Proxy::heal) are [`freeze`](Proxy::freeze) (bytes wait, connections stay), [`set_away`](Proxy::set_away) (no connections),
-//! and [`set_delay`](Proxy::set_delay).
+//! and [`set_delay`](Proxy::set_delay). Whoever sets one looks whether it was there: [`Proxy::has_fired`], [`Proxy::holds`].
+//!
+//! A client that hangs up while the server is at work for it is gone for everybody but that server, which hears of it with the first
+//! byte of its answer, or after 5 s. So [`Proxy::settled`] means that what was delivered was also carried out.
 //!
 //! ```
 //! use conformance_tests::proxy::{Fault, Proxy, Stage};
@@ -48,6 +64,7 @@ mod fault;
 mod flights;
 mod pipe;
 mod shared;
+mod whose;
 
 use std::fmt;
 use std::io;
@@ -57,7 +74,7 @@ use std::time::Duration;
 
 use door::Door;
 pub use fault::{Away, Fault, Stage, Way};
-use shared::Shared;
+use shared::{Shared, State};
 
 /// For how long nothing must come from the server before its answer is taken to be over, where a cut is due after it.
 pub const QUIET: Duration = Duration::from_millis(30);
@@ -66,7 +83,8 @@ pub const QUIET: Duration = Duration::from_millis(30);
 ///
 /// Servers that tell clients where they are (Redis Sentinel and Cluster, replica sets, Cassandra) are told to advertise proxies: open
 /// each at a fixed address with [`on`](Self::on) and [`also`](Self::also), start the servers, and name them with
-/// [`set_target_of`](Self::set_target_of). What is counted and what goes wrong is then common to all of them.
+/// [`set_target_of`](Self::set_target_of). What is counted and what goes wrong is then common to all of them; that servers reach each other
+/// through it changes neither.
 #[derive(Clone)]
 pub struct Proxy(Arc<Inner>);
 
@@ -136,10 +154,16 @@ impl Proxy {
         door.map(|d| d.set_target(target)).is_some()
     }
 
-    /// How many connections there are.
+    /// How many connections of clients there are.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.0.shared.look().flights.connections()
+    }
+
+    /// How many links between servers go through it.
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.0.shared.look().flights.links()
     }
 
     /// Round trips so far, monitoring left out.
@@ -162,11 +186,12 @@ impl Proxy {
         self.0.shared.change(|state| state.flights.end_idle())
     }
 
-    /// Waits until no request is without an answer, but not longer than this. Gives whether there is none.
+    /// Waits until no request is without an answer, but not longer than this. Gives whether there is none. Requests of clients that are gone
+    /// are waited for as well: when there are none, nothing arrives late any more.
     pub async fn settled(&self, at_most: Duration) -> bool {
         // Polled, because a passing byte rings no bell.
         let settled = async {
-            while self.0.shared.look().flights.under_way() {
+            while self.under_way() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -195,12 +220,25 @@ impl Proxy {
         tokio::time::timeout(at_most, fired).await.is_ok()
     }
 
-    /// Holds all bytes of both ways; connections stay, and new ones are taken.
-    pub fn freeze(&self) {
-        self.0.shared.change(|state| (state.flights.hold_requests, state.flights.hold_answers) = (true, true));
+    /// Whether a request is without an answer.
+    #[must_use]
+    pub fn under_way(&self) -> bool {
+        self.0.shared.look().flights.under_way()
     }
 
-    /// Holds the bytes of one way.
+    /// Waits until something that a client said, or is to hear, is held, but not longer than this. Gives whether it is; monitoring does not
+    /// count.
+    pub async fn holds(&self, at_most: Duration) -> bool {
+        let held = self.0.shared.until(|state| state.held > 0);
+        tokio::time::timeout(at_most, held).await.is_ok()
+    }
+
+    /// Holds all bytes of both ways, those of links between servers too; connections stay, and new ones are taken.
+    pub fn freeze(&self) {
+        self.0.shared.change(|state| state.frozen = true);
+    }
+
+    /// Holds the bytes of one way between clients and servers.
     pub fn freeze_way(&self, way: Way) {
         self.0.shared.change(|state| match way {
             Way::Requests => state.flights.hold_requests = true,
@@ -210,32 +248,35 @@ impl Proxy {
 
     /// Lets go what is held, in the order it came.
     pub fn thaw(&self) {
-        self.0.shared.change(|state| (state.flights.hold_requests, state.flights.hold_answers) = (false, false));
+        self.0.shared.change(State::let_go);
     }
 
-    /// Adds so much to everything that passes. Each piece waits by itself, so that little passes in a time.
+    /// Adds so much to everything that passes between clients and servers. Each piece waits by itself, so that little passes in a time.
     pub fn set_delay(&self, requests: Duration, answers: Duration) {
         self.0.shared.change(|state| state.delays = (requests, answers));
     }
 
-    /// Cuts every connection and takes no new ones until [`heal`](Self::heal).
+    /// Cuts every connection, links between servers too, and takes no new ones until [`heal`](Self::heal).
     pub fn set_away(&self, away: Away) {
         self.0.shared.change(|state| {
             state.away = Some(away);
-            state.epoch += 1;
+            state.outages += 1;
         });
     }
 
-    /// Cuts every connection there is; new ones are taken.
-    pub fn cut_connections(&self) {
-        self.0.shared.change(|state| state.epoch += 1);
+    /// Cuts every connection of a client; new ones are taken. Gives how many there were.
+    pub fn cut_connections(&self) -> usize {
+        self.0.shared.change(|state| {
+            state.cuts += 1;
+            state.flights.connections()
+        })
     }
 
     /// Nothing goes wrong any more: no fault, no delay, nothing held, and connections are taken again.
     pub fn heal(&self) {
         self.0.shared.change(|state| {
             state.flights.disarm();
-            (state.flights.hold_requests, state.flights.hold_answers) = (false, false);
+            state.let_go();
             state.delays = Default::default();
             state.away = None;
         });

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -10,9 +11,15 @@ use super::QUIET;
 use super::fault::Way;
 use super::flights::Verdict;
 use super::shared::Shared;
+use super::whose;
+
+/// For how long a server may be at work for a client that is gone. Then it hears that nobody is there.
+const LATE: Duration = Duration::from_secs(5);
 
 /// How a connection ends for its client.
 enum End {
+    /// Whoever spoke is gone.
+    Gone,
     Closed,
     Reset,
 }
@@ -21,7 +28,16 @@ enum End {
 struct Line<'s> {
     shared: &'s Shared,
     name: u64,
+    /// Between servers.
+    link: bool,
     epoch: u64,
+}
+
+impl Line<'_> {
+    /// Waits until this connection is cut.
+    async fn cut(&self) {
+        self.shared.until(|state| state.epoch(self.link) != self.epoch).await;
+    }
 }
 
 impl Drop for Line<'_> {
@@ -30,11 +46,13 @@ impl Drop for Line<'_> {
     }
 }
 
-/// Carries bytes until one of the two ends, or a fault ends it. Neither side is told apart from an end of the other.
+/// Carries bytes until one of the two ends, or a fault ends it. Neither side is told apart from an end of the other; only that a client is
+/// gone is kept from a server which has a request to answer, so that there is a moment after which the request is known to be carried out.
 pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Option<SocketAddr>) {
-    let (epoch, away, name) = shared.change(|state| (state.epoch, state.away.is_some(), state.flights.connect()));
-    let line = Line { shared: &shared, name, epoch };
-    let cut = || async { shared.until(|state| state.epoch != epoch).await };
+    // Where nobody can tell, every connection is a client's.
+    let link = whose::held_here(&client) == Some(false);
+    let (epoch, away, name) = shared.change(|state| (state.epoch(link), state.away.is_some(), state.flights.connect(link)));
+    let line = Line { shared: &shared, name, link, epoch };
     let server = async {
         match target {
             Some(target) => TcpStream::connect(target).await.ok(),
@@ -43,7 +61,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
     };
     let server = tokio::select! {
         server = server, if !away => server,
-        () = cut(), if !away => None,
+        () = line.cut(), if !away => None,
         else => None,
     };
     let Some(mut server) = server else {
@@ -53,10 +71,17 @@ pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let end = {
         let ((client_read, client_write), (server_read, server_write)) = (client.split(), server.split());
+        let mut answers = std::pin::pin!(pump(&line, Way::Answers, server_read, client_write));
         tokio::select! {
-            end = pump(&line, Way::Requests, client_read, server_write) => end,
-            end = pump(&line, Way::Answers, server_read, client_write) => end,
-            () = cut() => End::Reset,
+            end = pump(&line, Way::Requests, client_read, server_write) => match end {
+                End::Gone if shared.change(|state| state.flights.hang_up(name)) => tokio::select! {
+                    end = tokio::time::timeout(LATE, &mut answers) => end.unwrap_or(End::Closed),
+                    () = line.cut() => End::Reset,
+                },
+                end => end,
+            },
+            end = &mut answers => end,
+            () = line.cut() => End::Reset,
         }
     };
     if let End::Reset = end {
@@ -71,7 +96,7 @@ async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut t
         let read = from.read(&mut buffer);
         let read = if doomed { tokio::time::timeout(QUIET, read).await } else { Ok(read.await) };
         let bytes = match read {
-            Ok(Ok(0) | Err(_)) => return End::Closed,
+            Ok(Ok(0) | Err(_)) => return End::Gone,
             Ok(Ok(n)) => &buffer[..n],
             // The answer is over.
             Err(_) => {
@@ -82,7 +107,7 @@ async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut t
         let (verdict, held) = {
             let mut state = line.shared.look();
             // A cut takes effect at once, not when this task hears of it.
-            if state.epoch != line.epoch {
+            if state.epoch(line.link) != line.epoch {
                 return End::Reset;
             }
             let verdict = state.flights.passes(line.name, way, bytes.len());
@@ -104,8 +129,8 @@ async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut t
                 return if reset { End::Reset } else { End::Closed };
             }
         }
-        line.shared.gate(way).await;
-        if line.shared.look().epoch != line.epoch {
+        line.shared.gate(line.name, line.link, way).await;
+        if line.shared.look().epoch(line.link) != line.epoch {
             return End::Reset;
         }
         if to.write_all(bytes).await.is_err() {

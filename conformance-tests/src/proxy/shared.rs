@@ -12,10 +12,44 @@ use super::flights::Flights;
 pub(super) struct State {
     pub flights: Flights,
     pub away: Option<Away>,
-    /// Added to whatever passes: requests, answers.
+    /// The servers are frozen, and their links with them.
+    pub frozen: bool,
+    /// Added to whatever passes between clients and servers: requests, answers.
     pub delays: (Duration, Duration),
+    /// How many pieces of flights are held now.
+    pub held: usize,
+    /// How often the connections of clients were cut, and how often all there were.
+    pub cuts: u64,
+    pub outages: u64,
+}
+
+impl State {
     /// Connections of an older one are cut.
-    pub epoch: u64,
+    pub fn epoch(&self, link: bool) -> u64 {
+        if link { self.outages } else { self.outages + self.cuts }
+    }
+
+    /// Nothing is held any more.
+    pub fn let_go(&mut self) {
+        self.frozen = false;
+        (self.flights.hold_requests, self.flights.hold_answers) = (false, false);
+    }
+}
+
+/// A piece of a flight that waits.
+struct Held<'s>(&'s Shared);
+
+impl<'s> Held<'s> {
+    fn new(shared: &'s Shared) -> Self {
+        shared.change(|state| state.held += 1);
+        Self(shared)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.held -= 1);
+    }
 }
 
 #[derive(Debug)]
@@ -57,11 +91,12 @@ impl Shared {
         }
     }
 
-    /// Waits as long as the bytes of this way are to wait.
-    pub async fn gate(&self, way: Way) {
+    /// Waits as long as the bytes of this line are to wait on this way.
+    pub async fn gate(&self, line: u64, link: bool, way: Way) {
         let delay = {
             let state = self.look();
             match way {
+                _ if link => Duration::ZERO,
                 Way::Requests => state.delays.0,
                 Way::Answers => state.delays.1,
             }
@@ -69,10 +104,20 @@ impl Shared {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        self.until(|state| match way {
-            Way::Requests => !state.flights.hold_requests,
-            Way::Answers => !state.flights.hold_answers,
-        })
-        .await;
+        let open = |state: &State| {
+            let held = match way {
+                Way::Requests => state.flights.hold_requests,
+                Way::Answers => state.flights.hold_answers,
+            };
+            !state.frozen && (link || !held)
+        };
+        let (passes, watched) = {
+            let state = self.look();
+            (open(&state), state.flights.is_watched(line))
+        };
+        if !passes {
+            let _held = watched.then(|| Held::new(self));
+            self.until(open).await;
+        }
     }
 }

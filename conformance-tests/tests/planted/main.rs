@@ -102,6 +102,7 @@ const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::CertainlyNot, "commit_cut_at_every_stage"),
     (Flaw::CertainlyNot, "heartbeat_cut_at_every_stage"),
     (Flaw::CertainlyNot, "a_lost_answer_is_an_unknown_outcome"),
+    (Flaw::CertainlyNot, "a_frozen_server_is_an_error_and_comes_back"),
     (Flaw::MixesAnswers, "dropped_before_the_answer_arrives"),
     (Flaw::MixesAnswers, "dropped_before_the_question_arrives"),
     (Flaw::NeverReconnects, "read_cut_at_every_stage"),

@@ -1,6 +1,11 @@
 //! Futures dropped while their question or its answer is on its way. T14.
 
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
+
+use tokio::sync::Semaphore;
 
 use super::during;
 use super::judge::Decide;
@@ -8,7 +13,7 @@ use super::operation::{Operation, ask};
 use super::route::Route;
 use crate::Stop;
 use crate::case::{Case, Cx, Verdict, case, must};
-use crate::proxy::Fault;
+use crate::proxy::{Fault, Way};
 
 pub(in crate::cases) const CASES: &[Case] = &[
     case!(dropped_before_the_question_arrives: T2 T14),
@@ -42,13 +47,14 @@ async fn dropped(cx: &Cx, operations: impl IntoIterator<Item = Operation>, fault
     let route = Route::open(cx).await?;
     route.proxy.learn_monitoring(Duration::from_millis(300)).await;
     for operation in operations {
+        let requests = route.requests(operation).await?;
         for flight in 0..FLIGHTS {
             let mut hit = false;
             for next in [Next::Afterwards, Next::Meanwhile] {
                 let what = format!("{operation}, dropped with {fault} of its request {}", flight + 1);
-                hit |= drop_one(&route, operation, fault, flight, next).await.map_err(during(what))?;
+                let one = route.hit(flight < requests, || drop_one(&route, operation, fault, flight, next)).await;
+                hit |= one.map_err(during(what))?;
             }
-            must!(hit || flight > 0, "{operation}: nothing of it passes through the proxy");
             if !hit {
                 break;
             }
@@ -105,19 +111,44 @@ async fn drop_one(route: &Route, operation: Operation, fault: Fault, flight: u64
 /// Whatever a client keeps per question, a connection or a permit, comes back when the question is dropped.
 async fn many_dropped_at_once(cx: Cx) -> Verdict {
     let route = Route::open(&cx).await?;
+    route.proxy.learn_monitoring(Duration::from_millis(300)).await;
     for round in 0..5 {
         route.warm().await?;
-        route.proxy.freeze_way(crate::proxy::Way::Answers);
-        let mut asked = tokio::task::JoinSet::new();
-        for n in 0..16 {
-            let (table, silo) = (route.table.clone(), route.silos[n % 3].address);
-            asked.spawn(async move { table.read_row(&silo, None).await });
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        asked.abort_all();
-        while asked.join_next().await.is_some() {}
+        route.proxy.freeze_way(Way::Answers);
+        let dropped = many_dropped(&route).await;
         route.proxy.heal();
-        route.questions().await.map_err(during(format_args!("sixteen reads dropped, round {}", round + 1)))?;
+        let during = || during(format_args!("sixteen reads dropped, round {}", round + 1).to_string());
+        dropped.map_err(during())?;
+        route.questions().await.map_err(during())?;
     }
+    Ok(())
+}
+
+/// Asked, all of them, and dropped when an answer is on its way that does not arrive.
+async fn many_dropped(route: &Route) -> Verdict {
+    let asked = Arc::new(Semaphore::new(0));
+    let mut questions = tokio::task::JoinSet::new();
+    for n in 0..16 {
+        let (table, silo, asked) = (route.table.clone(), route.silos[n % 3].address, asked.clone());
+        questions.spawn(async move {
+            let mut question = table.read_row(&silo, None);
+            let first = poll_fn(|cx| Poll::Ready(question.as_mut().poll(cx))).await;
+            asked.add_permits(1);
+            match first {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => question.await,
+            }
+        });
+    }
+    let all = asked.acquire_many(16);
+    let begun = async { all.await.is_ok() && route.proxy.holds(route.cx.effort().operation_timeout).await };
+    let begun = route.cx.in_time("sixteen reads", begun).await?;
+    questions.abort_all();
+    let mut answered = 0;
+    while let Some(question) = questions.join_next().await {
+        answered += usize::from(matches!(question, Ok(Ok(_))));
+    }
+    must!(begun, "no answer passes through the proxy");
+    must!(answered == 0, "{answered} of them are answered although the proxy lets no answer pass");
     Ok(())
 }

@@ -7,9 +7,16 @@ use membership_core::{
     CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError, WallTime,
 };
 
-use crate::case::{Cx, Table, Verdict, commit, read};
+use super::judge::Decide;
+use super::operation::{Operation, ask};
+use crate::case::{Cx, Table, Verdict, commit, must, read};
 use crate::proxy::Proxy;
 use crate::{Capability, Proxied, Stop};
+
+/// How often an operation is watched to learn how many requests it makes.
+const WATCHED: usize = 2;
+/// How often a fault is set for a request that is known to come, and that something else was hit in the place of.
+const ATTEMPTS: usize = 3;
 
 /// A client whose connections go through a proxy, and the table's other client.
 ///
@@ -73,6 +80,39 @@ impl Route {
         table.commit(&request).await?;
         // Whatever came of the first: a conflict, or one's own success.
         table.commit(&request.again()).await.map(|_: CommitOutcome| ())
+    }
+
+    /// How many requests an operation makes when nothing goes wrong, at the least. Each of them must be hit where something is to go wrong.
+    pub async fn requests(&self, operation: Operation) -> Result<u64, Stop> {
+        let mut fewest = u64::MAX;
+        for _ in 0..WATCHED {
+            self.warm().await?;
+            let prepared = self.prepare(operation).await?;
+            let counter = self.proxy.count();
+            let answer = self.cx.in_time("it", ask(&self.table, &prepared)).await?;
+            fewest = fewest.min(counter.so_far());
+            if let Some(e) = answer.error() {
+                return Err(Stop::failed(format!("{operation}: nothing went wrong, and still: {e}")));
+            }
+            self.judge(&prepared, Some(answer), Decide::ByItself).await?;
+        }
+        must!(fewest > 0, "{operation}: nothing of it passes through the proxy");
+        Ok(fewest)
+    }
+
+    /// Makes something go wrong with a request until it does, and fails where it never does although the request is due. True when it was
+    /// hit.
+    pub async fn hit<F>(&self, due: bool, mut fault: impl FnMut() -> F) -> Result<bool, Stop>
+    where
+        F: Future<Output = Result<bool, Stop>>,
+    {
+        for _ in 0..if due { ATTEMPTS } else { 1 } {
+            if fault().await? {
+                return Ok(true);
+            }
+        }
+        must!(!due, "it never happened: in {ATTEMPTS} attempts nothing was hit, although the request is made when nothing goes wrong");
+        Ok(false)
     }
 
     /// The first silo, with something new in its row.
