@@ -257,6 +257,7 @@ fn image(kind: Kind) -> String {
             Kind::Valkey => "valkey/valkey:8.1",
             Kind::Postgres => "postgres:16",
             Kind::MariaDb => "mariadb:11.4",
+            Kind::Azurite => "mcr.microsoft.com/azure-storage/azurite:3.35.0",
         }
         .to_owned()
     })

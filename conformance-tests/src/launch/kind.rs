@@ -15,11 +15,14 @@ pub enum Kind {
     Postgres,
     /// MariaDB, which speaks the protocol of MySQL.
     MariaDb,
+    /// Azurite, which speaks the protocol of Azure Table storage. It keeps its data when it is stopped, and loses the last seconds when it is
+    /// killed.
+    Azurite,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: &'static [Self] = &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb];
+    pub const ALL: &'static [Self] = &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb, Self::Azurite];
 
     /// Its name on command lines, in folders and in reports: lower case, without blanks.
     #[must_use]
@@ -29,6 +32,7 @@ impl Kind {
             Self::Valkey => "valkey",
             Self::Postgres => "postgres",
             Self::MariaDb => "mariadb",
+            Self::Azurite => "azurite",
         }
     }
 
@@ -40,6 +44,7 @@ impl Kind {
             Self::Valkey => &["MEMBERSHIP_TEST_VALKEY_URL"],
             Self::Postgres => &["MEMBERSHIP_TEST_POSTGRES_URL"],
             Self::MariaDb => &["MEMBERSHIP_TEST_MARIADB_URL", "MEMBERSHIP_TEST_MYSQL_URL"],
+            Self::Azurite => &["MEMBERSHIP_TEST_AZURITE_URL", "MEMBERSHIP_TEST_AZURE_TABLE_URL"],
         }
     }
 }
@@ -54,8 +59,12 @@ impl FromStr for Kind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The provider, its feature and its scheme are called after MySQL.
-        let name = if text == "mysql" { "mariadb" } else { text };
+        // Providers, features and schemes are called after what the server speaks.
+        let name = match text {
+            "mysql" => "mariadb",
+            "azure-table" => "azurite",
+            name => name,
+        };
         Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.name()).collect();
             format!("no backend is called '{text}'; there are: {}", names.join(", "))

@@ -18,7 +18,10 @@ pub(super) fn named(kind: Kind) -> Result<Option<Yours>, LaunchError> {
         if url.trim().is_empty() {
             continue;
         }
-        let address = address(&url, software::of(kind).usual_port()).map_err(|why| LaunchError::Address { variable, why })?;
+        let software = software::of(kind);
+        let place = software.place(&url).map(|place| format!("{kind}://{place}"));
+        let address =
+            address(place.as_deref().unwrap_or(&url), software.usual_port()).map_err(|why| LaunchError::Address { variable, why })?;
         return Ok(Some(Yours { variable, url, address }));
     }
     Ok(None)

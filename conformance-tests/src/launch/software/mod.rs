@@ -1,5 +1,6 @@
 //! What is special about each server: how its files are made, how it is started, and the smallest real call that it answers.
 
+mod azurite;
 mod mariadb;
 mod postgres;
 mod redis;
@@ -115,6 +116,10 @@ pub(super) trait Software: Send + Sync {
     }
     /// The address as its provider takes it.
     fn url(&self, address: SocketAddr, options: &Options) -> String;
+    /// Where a URL of somebody else's server leads: `host` or `host:port`. Without it, to the first host of the URL.
+    fn place(&self, _url: &str) -> Option<String> {
+        None
+    }
     /// Where it listens when nobody says otherwise.
     fn usual_port(&self) -> u16;
 }
@@ -125,6 +130,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::Valkey => &redis::Redis { program: "valkey-server", offers_tls: false },
         Kind::Postgres => &postgres::Postgres,
         Kind::MariaDb => &mariadb::MariaDb,
+        Kind::Azurite => &azurite::Azurite,
     }
 }
 

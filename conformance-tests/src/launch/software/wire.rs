@@ -118,6 +118,19 @@ pub(super) fn mysql(mut stream: impl Read + Write, server_may_refuse: bool) -> i
     }
 }
 
+/// Azurite: asks for the tables, unsigned. Only a server that serves refuses that as Azure does, with the number of the request.
+pub(super) fn azurite(mut stream: impl Read + Write, account: &str) -> io::Result<()> {
+    write!(stream, "GET /{account}/Tables HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAccept: application/json\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(1 << 16).read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    match answer.lines().next() {
+        Some(line) if line.contains(" 403 ") && answer.to_ascii_lowercase().contains("x-ms-request-id:") => Ok(()),
+        Some(line) => Err(wrong(line)),
+        None => Err(wrong("it hung up")),
+    }
+}
+
 fn packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
