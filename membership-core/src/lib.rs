@@ -69,6 +69,7 @@
 #![deny(missing_docs)]
 
 mod config;
+mod connection;
 pub mod encoding;
 pub mod intent;
 mod model;
@@ -79,6 +80,7 @@ pub mod testing;
 mod view;
 
 pub use config::{Config, ConfigError, Preset};
+pub use connection::{ConnectionOption, ConnectionString};
 
 pub use model::address::{MAX_SAFE_INTEGER, ParseSiloError, SiloAddress};
 pub use model::cluster::{ClusterName, DEFAULT_SERVICE, ParseClusterError};

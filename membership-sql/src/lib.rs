@@ -31,8 +31,6 @@ mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-mod url;
-
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlConfig, MysqlProcedure, MysqlSslMode, MysqlTable};
 #[cfg(feature = "postgres")]

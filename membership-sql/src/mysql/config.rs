@@ -4,11 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use membership_core::{Operation, TableError, TableErrorKind};
+use membership_core::{ConnectionString, Operation, TableError, TableErrorKind};
 use mysql_async::{Opts, OptsBuilder, SslOpts};
 
 use super::STORE;
-use crate::url::Url;
 
 /// How a connection is encrypted; the names and meanings are those of MySQL's own clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +36,19 @@ pub enum MysqlProcedure {
     /// Always; a server without it is refused.
     Require,
 }
+
+/// What the option `ssl-mode` may be.
+const SSL_MODES: &[(&str, MysqlSslMode)] = &[
+    ("disabled", MysqlSslMode::Disabled),
+    ("preferred", MysqlSslMode::Preferred),
+    ("required", MysqlSslMode::Required),
+    ("verify_ca", MysqlSslMode::VerifyCa),
+    ("verify_identity", MysqlSslMode::VerifyIdentity),
+];
+
+/// What the option `procedure` may be.
+const PROCEDURES: &[(&str, MysqlProcedure)] =
+    &[("auto", MysqlProcedure::Auto), ("never", MysqlProcedure::Never), ("require", MysqlProcedure::Require)];
 
 /// Where the table is and how it is used.
 ///
@@ -111,54 +123,30 @@ impl MysqlConfig {
     }
 
     fn from_url_and(url: &str, password: Option<String>) -> Result<Self, TableError> {
-        let rest = url.strip_prefix("mysql:").ok_or_else(|| wrong("a MySQL or MariaDB URL starts with `mysql://`"))?;
-        let url = Url::parse(rest).map_err(wrong)?;
+        let url = ConnectionString::parse(STORE, &["mysql"], url)?;
         let mut hosts = url.hosts.into_iter();
         let (host, port) = hosts.next().unwrap_or_else(|| ("127.0.0.1".to_owned(), None));
         if hosts.next().is_some() {
             return Err(wrong("one server is named: a name or an address that always leads to the primary"));
         }
-        let Some(database) = url.database else {
+        let Some(database) = url.path else {
             return Err(wrong("no database is named: write mysql://user:password@host:port/database"));
         };
         let mut config = Self::new(host, database);
         config.port = port.unwrap_or(DEFAULT_PORT);
         config.user = url.user.unwrap_or(config.user);
         config.password = url.password.or(password);
-        for (name, value) in url.options {
-            let flag = || value.parse::<bool>().map_err(|_| wrong(format!("option `{name}` is true or false")));
-            match name.as_str() {
-                "create" => config.create = flag()?,
-                "pooler" => config.pooler = flag()?,
-                "require_durable" => config.require_durable = flag()?,
-                "failover_may_lose" => config.failover_may_lose = flag()?,
-                "ssl-ca" => config.ssl_ca = Some(value.into()),
-                "ssl-mode" => {
-                    config.ssl_mode = match value.to_ascii_lowercase().as_str() {
-                        "disabled" => MysqlSslMode::Disabled,
-                        "preferred" => MysqlSslMode::Preferred,
-                        "required" => MysqlSslMode::Required,
-                        "verify_ca" => MysqlSslMode::VerifyCa,
-                        "verify_identity" => MysqlSslMode::VerifyIdentity,
-                        _ => return Err(wrong("option `ssl-mode` is disabled, preferred, required, verify_ca or verify_identity")),
-                    };
-                }
-                "procedure" => {
-                    config.procedure = match value.as_str() {
-                        "auto" => MysqlProcedure::Auto,
-                        "never" => MysqlProcedure::Never,
-                        "require" => MysqlProcedure::Require,
-                        _ => return Err(wrong("option `procedure` is auto, never or require")),
-                    };
-                }
-                "operation_timeout" => {
-                    config.operation_timeout =
-                        humantime::parse_duration(&value).map_err(|_| wrong("option `operation_timeout` is a time such as 3s"))?;
-                }
-                other => {
-                    let other: String = other.chars().take(40).collect();
-                    return Err(wrong(format!("`{other}` is no option: there are {OPTIONS}")));
-                }
+        for option in url.options {
+            match option.name() {
+                "create" => config.create = option.flag()?,
+                "pooler" => config.pooler = option.flag()?,
+                "require_durable" => config.require_durable = option.flag()?,
+                "failover_may_lose" => config.failover_may_lose = option.flag()?,
+                "ssl-ca" => config.ssl_ca = Some(option.text().into()),
+                "ssl-mode" => config.ssl_mode = option.one_of(SSL_MODES)?,
+                "procedure" => config.procedure = option.one_of(PROCEDURES)?,
+                "operation_timeout" => config.operation_timeout = option.duration()?,
+                _ => return Err(option.unknown(OPTIONS)),
             }
         }
         config.validate()?;

@@ -4,10 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use membership_core::{Operation, TableError, TableErrorKind};
+use membership_core::{ConnectionString, Operation, TableError, TableErrorKind};
 
 use super::STORE;
-use crate::url::Url;
 
 /// When a commit counts as written. The weaker values of the server (`off`) are not offered: an acknowledged commit would be lost with a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +60,28 @@ pub enum PostgresSslMode {
     /// Always, with a certificate of a known authority for the name that was connected to.
     VerifyFull,
 }
+
+/// What the option `synchronous_commit` may be.
+const SYNCHRONOUS_COMMITS: &[(&str, PostgresSynchronousCommit)] = &[
+    ("local", PostgresSynchronousCommit::Local),
+    ("remote_write", PostgresSynchronousCommit::RemoteWrite),
+    ("on", PostgresSynchronousCommit::On),
+    ("remote_apply", PostgresSynchronousCommit::RemoteApply),
+];
+
+/// What the option `failover` may be.
+const FAILOVERS: &[(&str, PostgresFailover)] =
+    &[("detect", PostgresFailover::Detect), ("safe", PostgresFailover::Safe), ("may_lose", PostgresFailover::MayLose)];
+
+/// What the option `sslmode` may be.
+const SSL_MODES: &[(&str, PostgresSslMode)] = &[
+    ("disable", PostgresSslMode::Disable),
+    ("allow", PostgresSslMode::Prefer),
+    ("prefer", PostgresSslMode::Prefer),
+    ("require", PostgresSslMode::Require),
+    ("verify-ca", PostgresSslMode::VerifyCa),
+    ("verify-full", PostgresSslMode::VerifyFull),
+];
 
 /// Where the table is and how it is used.
 ///
@@ -132,75 +153,50 @@ impl PostgresConfig {
     }
 
     fn from_url_and(url: &str, env: impl Fn(&str) -> Option<String>) -> Result<Self, TableError> {
-        let rest = url.strip_prefix("postgres:").or_else(|| url.strip_prefix("postgresql:"));
-        let rest = rest.ok_or_else(|| wrong("a PostgreSQL URL starts with `postgres://`"))?;
-        let mut url = Url::parse(rest).map_err(wrong)?;
+        let mut url = ConnectionString::parse(STORE, &["postgres", "postgresql"], url)?;
         let mut config = Self::new(tokio_postgres::Config::new());
         let (mut timeout, mut options, mut name, mut addresses) = (None, None, None, Vec::new());
         let mut ssl_mode = None;
-        for (option, value) in std::mem::take(&mut url.options) {
-            let flag = || value.parse::<bool>().map_err(|_| wrong(format!("option `{option}` is true or false")));
-            match option.as_str() {
-                "schema" => config.schema = value,
-                "prefix" => config.prefix = value,
-                "create" => config.create = flag()?,
-                "pooler" => config.pooler = flag()?,
-                "hints" => config.hints = flag()?,
-                "operation_timeout" => config.operation_timeout = time(&option, &value)?,
-                "connect_timeout" => {
-                    let seconds = value.parse().map_err(|_| wrong("option `connect_timeout` is a number of seconds"))?;
-                    timeout = Some(Duration::from_secs(seconds));
-                }
-                "synchronous_commit" => {
-                    config.synchronous_commit = match value.as_str() {
-                        "local" => PostgresSynchronousCommit::Local,
-                        "remote_write" => PostgresSynchronousCommit::RemoteWrite,
-                        "on" => PostgresSynchronousCommit::On,
-                        "remote_apply" => PostgresSynchronousCommit::RemoteApply,
-                        _ => return Err(wrong("option `synchronous_commit` is local, remote_write, on or remote_apply")),
-                    }
-                }
-                "failover" => {
-                    config.failover = match value.as_str() {
-                        "detect" => PostgresFailover::Detect,
-                        "safe" => PostgresFailover::Safe,
-                        "may_lose" => PostgresFailover::MayLose,
-                        _ => return Err(wrong("option `failover` is detect, safe or may_lose")),
-                    }
-                }
-                "sslmode" => ssl_mode = Some(value),
-                "sslrootcert" => config.ssl_root_cert = Some(value.into()),
-                "host" => url.hosts = value.split(',').map(|h| (h.to_owned(), None)).collect(),
+        for option in std::mem::take(&mut url.options) {
+            match option.name() {
+                "schema" => config.schema = option.text(),
+                "prefix" => config.prefix = option.text(),
+                "create" => config.create = option.flag()?,
+                "pooler" => config.pooler = option.flag()?,
+                "hints" => config.hints = option.flag()?,
+                "operation_timeout" => config.operation_timeout = option.duration()?,
+                "connect_timeout" => timeout = Some(Duration::from_secs(option.parsed("a number of seconds")?)),
+                "synchronous_commit" => config.synchronous_commit = option.one_of(SYNCHRONOUS_COMMITS)?,
+                "failover" => config.failover = option.one_of(FAILOVERS)?,
+                "sslmode" => ssl_mode = Some(option.one_of(SSL_MODES)?),
+                "sslrootcert" => config.ssl_root_cert = Some(option.text().into()),
+                "host" => url.hosts = option.text().split(',').map(|h| (h.to_owned(), None)).collect(),
                 "hostaddr" => {
-                    for address in value.split(',') {
-                        addresses.push(address.parse().map_err(|_| wrong("option `hostaddr` is an IP address"))?);
+                    for address in option.text().split(',') {
+                        addresses.push(address.parse().map_err(|_| option.wrong("an IP address, or several with commas between them"))?);
                     }
                 }
                 "port" => {
-                    let port = value.parse().map_err(|_| wrong("option `port` is a number from 1 to 65535"))?;
+                    let port = option.parsed("a number from 1 to 65535")?;
                     for host in &mut url.hosts {
                         host.1 = Some(port);
                     }
                 }
-                "user" => url.user = Some(value),
-                "password" => url.password = Some(value),
-                "dbname" => url.database = Some(value),
-                "application_name" => name = Some(value),
-                "options" => options = Some(value),
-                other => {
-                    let other: String = other.chars().take(40).collect();
-                    return Err(wrong(format!("`{other}` is no option: there are {OPTIONS}")));
-                }
+                "user" => url.user = Some(option.text()),
+                "password" => url.password = Some(option.text()),
+                "dbname" => url.path = Some(option.text()),
+                "application_name" => name = Some(option.text()),
+                "options" => options = Some(option.text()),
+                _ => return Err(option.unknown(OPTIONS)),
             }
         }
-        config.ssl_mode = match ssl_mode.or_else(|| env("PGSSLMODE")).as_deref() {
-            None => PostgresSslMode::default(),
-            Some("disable") => PostgresSslMode::Disable,
-            Some("allow" | "prefer") => PostgresSslMode::Prefer,
-            Some("require") => PostgresSslMode::Require,
-            Some("verify-ca") => PostgresSslMode::VerifyCa,
-            Some("verify-full") => PostgresSslMode::VerifyFull,
-            Some(_) => return Err(wrong("option `sslmode` is disable, prefer, require, verify-ca or verify-full")),
+        config.ssl_mode = match (ssl_mode, env("PGSSLMODE")) {
+            (Some(mode), _) => mode,
+            (None, None) => PostgresSslMode::default(),
+            (None, Some(word)) => {
+                let mode = SSL_MODES.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode);
+                mode.ok_or_else(|| wrong("PGSSLMODE is disable, prefer, require, verify-ca or verify-full"))?
+            }
         };
         config.ssl_root_cert = config.ssl_root_cert.or_else(|| env("PGSSLROOTCERT").map(Into::into));
         let default_port = match env("PGPORT").map(|p| p.parse::<u16>()) {
@@ -229,7 +225,7 @@ impl PostgresConfig {
         if let Some(password) = url.password.or_else(|| env("PGPASSWORD")) {
             client.password(password);
         }
-        if let Some(database) = url.database.or_else(|| env("PGDATABASE")) {
+        if let Some(database) = url.path.or_else(|| env("PGDATABASE")) {
             client.dbname(database);
         }
         if let Some(timeout) = timeout {
@@ -378,10 +374,6 @@ impl fmt::Debug for PostgresConfig {
             .field("operation_timeout", &self.operation_timeout)
             .finish_non_exhaustive()
     }
-}
-
-fn time(option: &str, value: &str) -> Result<Duration, TableError> {
-    humantime::parse_duration(value).map_err(|_| wrong(format!("option `{option}` is a time such as 3s")))
 }
 
 fn wrong(message: impl Into<String>) -> TableError {

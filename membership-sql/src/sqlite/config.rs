@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use membership_core::{Operation, TableError, TableErrorKind};
+use membership_core::{ConnectionString, Operation, TableError, TableErrorKind};
 
 use super::STORE;
 
@@ -46,30 +46,18 @@ impl SqliteConfig {
     /// # Errors
     /// `Configuration`: another scheme, no path, an unknown option, or a value that is none.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        let rest = url.strip_prefix("sqlite:").ok_or_else(|| wrong("a SQLite URL starts with `sqlite:`".to_owned()))?;
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let path = path.strip_prefix("//").unwrap_or(path);
-        let path = decode(path)?;
+        let url = ConnectionString::parse_file(STORE, &["sqlite"], url)?;
+        let path = url.path.unwrap_or_default();
         // `sqlite:///C:/data/m.db` names a drive, not a directory called `C:` below the root.
         let drive = path.as_bytes();
         let path = if cfg!(windows) && drive.len() > 2 && drive[0] == b'/' && drive[2] == b':' { path[1..].to_owned() } else { path };
         let mut config = Self::new(path);
-        for option in query.split('&').filter(|o| !o.is_empty()) {
-            let (name, value) = option.split_once('=').unwrap_or((option, "true"));
-            let value = decode(value)?;
-            let flag = || value.parse::<bool>().map_err(|_| wrong(format!("option `{name}` is true or false")));
-            config = match name {
-                "create" => config.create(flag()?),
-                "allow_network_file_system" => config.allow_network_file_system(flag()?),
-                "operation_timeout" => config.operation_timeout(
-                    humantime::parse_duration(&value).map_err(|_| wrong("option `operation_timeout` is a time such as 3s".to_owned()))?,
-                ),
-                other => {
-                    let other: String = other.chars().take(40).collect();
-                    return Err(wrong(format!(
-                        "`{other}` is no option: there are create, operation_timeout and allow_network_file_system"
-                    )));
-                }
+        for option in url.options {
+            config = match option.name() {
+                "create" => config.create(option.flag()?),
+                "allow_network_file_system" => config.allow_network_file_system(option.flag()?),
+                "operation_timeout" => config.operation_timeout(option.duration()?),
+                _ => return Err(option.unknown("create, operation_timeout and allow_network_file_system")),
             };
         }
         config.validate()?;
@@ -138,23 +126,6 @@ impl SqliteConfig {
 
 fn wrong(message: String) -> TableError {
     TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
-}
-
-fn decode(text: &str) -> Result<String, TableError> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(b) = bytes.next() {
-        if b != b'%' {
-            out.push(b);
-            continue;
-        }
-        let mut digit = || bytes.next().and_then(|d| char::from(d).to_digit(16)).and_then(|d| u8::try_from(d).ok());
-        match (digit(), digit()) {
-            (Some(high), Some(low)) => out.push(high << 4 | low),
-            _ => return Err(wrong("a % in the URL is not followed by two hexadecimal digits".to_owned())),
-        }
-    }
-    String::from_utf8(out).map_err(|_| wrong("the %-codes of the URL are not UTF-8".to_owned()))
 }
 
 #[cfg(test)]

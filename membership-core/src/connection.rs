@@ -1,0 +1,325 @@
+//! Connection strings, taken apart the same way for every store: `scheme://user:password@host:port,host:port/path?option=value&…`.
+//!
+//! Nothing here knows a store: which schemes, defaults and options there are is the provider's. Nothing that is said about a bad string
+//! repeats what stands before the `?`, nor any value of an option: a password may be in it (clause T15).
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::table::{Operation, TableError, TableErrorKind};
+
+/// A connection string, taken apart and decoded. `%hh` stands for a byte, everywhere but in the scheme.
+///
+/// ```
+/// use membership_core::ConnectionString;
+///
+/// let text = "postgres://ops:p%40ss@a.example:5433,[::1]/app?pooler&operation_timeout=3s";
+/// let parts = ConnectionString::parse("postgres", &["postgres", "postgresql"], text)?;
+/// assert_eq!((parts.user.as_deref(), parts.password.as_deref()), (Some("ops"), Some("p@ss")));
+/// assert_eq!(parts.hosts, [("a.example".to_owned(), Some(5433)), ("::1".to_owned(), None)]);
+/// assert_eq!(parts.path.as_deref(), Some("app"));
+/// for option in &parts.options {
+///     match option.name() {
+///         "pooler" => assert!(option.flag()?),
+///         "operation_timeout" => assert_eq!(option.duration()?.as_secs(), 3),
+///         _ => return Err(option.unknown("pooler and operation_timeout")),
+///     }
+/// }
+/// # Ok::<(), membership_core::TableError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionString {
+    /// In lower case, without `://`.
+    pub scheme: String,
+    /// Who connects; none where the string has none, or an empty one.
+    pub user: Option<String>,
+    /// With which password; none where the string has no colon before the `@`.
+    pub password: Option<String>,
+    /// Names or addresses, IPv6 without brackets, each with its port where one is given.
+    pub hosts: Vec<(String, Option<u16>)>,
+    /// What comes between the first `/` after the hosts and the `?`, without that `/`; none where it is empty.
+    pub path: Option<String>,
+    /// What comes after the `?`, in its order.
+    pub options: Vec<ConnectionOption>,
+}
+
+/// One option of a connection string, decoded. An option without `=` has the value `true`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConnectionOption {
+    store: &'static str,
+    name: String,
+    value: String,
+}
+
+impl ConnectionString {
+    /// Takes a string apart whose scheme is one of `schemes` (in lower case, without `://`). `store` is the name of the store in errors.
+    ///
+    /// # Errors
+    /// `Configuration`: another scheme, a port that is none, an IPv6 address without its brackets, or %-codes that are no text.
+    pub fn parse(store: &'static str, schemes: &[&str], text: &str) -> Result<Self, TableError> {
+        let (mut parts, place) = Self::begin(store, schemes, text, "://")?;
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(login, hosts)| (Some(login), hosts));
+        let decode = |text: &str| decode(text).map_err(|message| wrong(store, message));
+        if let Some(login) = login {
+            let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
+            parts.user = some(decode(user)?);
+            parts.password = password.map(decode).transpose()?;
+        }
+        parts.path = some(decode(path)?);
+        for host in hosts.split(',').filter(|h| !h.is_empty()) {
+            parts.hosts.push(host_and_port(host).map_err(|message| wrong(store, message))?);
+        }
+        Ok(parts)
+    }
+
+    /// The same for a store that is a file: between `scheme:` or `scheme://` and the `?` stands its path, and nothing else.
+    ///
+    /// # Errors
+    /// As those of [`parse`](Self::parse).
+    pub fn parse_file(store: &'static str, schemes: &[&str], text: &str) -> Result<Self, TableError> {
+        let (mut parts, place) = Self::begin(store, schemes, text, ":")?;
+        let place = place.strip_prefix("//").unwrap_or(place);
+        parts.path = some(decode(place).map_err(|message| wrong(store, message))?);
+        Ok(parts)
+    }
+
+    /// The scheme and the options, and what is between them.
+    fn begin<'a>(store: &'static str, schemes: &[&str], text: &'a str, mark: &str) -> Result<(Self, &'a str), TableError> {
+        let known = |scheme: &str| schemes.iter().any(|one| one.eq_ignore_ascii_case(scheme));
+        let Some((scheme, rest)) = text.split_once(mark).filter(|(scheme, _)| known(scheme)) else {
+            let all: Vec<String> = schemes.iter().map(|scheme| format!("`{scheme}{mark}`")).collect();
+            return Err(wrong(store, format!("a connection string starts with {}", all.join(" or "))));
+        };
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options = Vec::new();
+        for option in query.split('&').filter(|o| !o.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, "true"));
+            let decode = |text: &str| decode(text).map_err(|message| wrong(store, message));
+            options.push(ConnectionOption { store, name: decode(name)?, value: decode(value)? });
+        }
+        let scheme = scheme.to_ascii_lowercase();
+        Ok((Self { scheme, user: None, password: None, hosts: Vec::new(), path: None, options }, place))
+    }
+}
+
+impl ConnectionOption {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its value as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.value.clone()
+    }
+
+    /// Its value, `true` or `false`.
+    ///
+    /// # Errors
+    /// `Configuration`: it is neither.
+    pub fn flag(&self) -> Result<bool, TableError> {
+        self.parsed("true or false")
+    }
+
+    /// Its value as a whole number of that type.
+    ///
+    /// # Errors
+    /// `Configuration`: it is none, or does not fit.
+    pub fn number<T: FromStr>(&self) -> Result<T, TableError> {
+        self.parsed("a whole number")
+    }
+
+    /// Its value as a time with a unit, such as `3s` or `500ms`.
+    ///
+    /// # Errors
+    /// `Configuration`: it is none.
+    pub fn duration(&self) -> Result<Duration, TableError> {
+        humantime::parse_duration(&self.value).map_err(|_| self.wrong("a time such as 3s"))
+    }
+
+    /// Its value as one of these words, whatever their case.
+    ///
+    /// # Errors
+    /// `Configuration`: it is another one.
+    pub fn one_of<T: Clone>(&self, words: &[(&str, T)]) -> Result<T, TableError> {
+        let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&self.value));
+        found.map(|(_, meaning)| meaning.clone()).ok_or_else(|| {
+            let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            self.wrong(&either(&words))
+        })
+    }
+
+    /// Its value by [`FromStr`]; `what` says in the error what it should have been.
+    ///
+    /// # Errors
+    /// `Configuration`: it is none.
+    pub fn parsed<T: FromStr>(&self, what: &str) -> Result<T, TableError> {
+        self.value.parse().map_err(|_| self.wrong(what))
+    }
+
+    /// That it has not the value it should have: `what` says which.
+    #[must_use]
+    pub fn wrong(&self, what: &str) -> TableError {
+        wrong(self.store, format!("option `{}` is {what}", self.short()))
+    }
+
+    /// That there is no such option, but `there_are` others.
+    #[must_use]
+    pub fn unknown(&self, there_are: &str) -> TableError {
+        wrong(self.store, format!("`{}` is no option: there are {there_are}", self.short()))
+    }
+
+    /// The name, as much of it as a line bears.
+    fn short(&self) -> String {
+        self.name.chars().filter(|c| !c.is_control()).take(40).collect()
+    }
+}
+
+/// Shows neither user nor password, nor values of options (clause T15).
+impl fmt::Debug for ConnectionString {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ConnectionString");
+        shown.field("scheme", &self.scheme).field("hosts", &self.hosts).field("path", &self.path).field("options", &self.options);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Shows the name only (clause T15).
+impl fmt::Debug for ConnectionOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+fn wrong(store: &'static str, message: impl Into<String>) -> TableError {
+    TableError::new(TableErrorKind::Configuration, Operation::Connect, store, message)
+}
+
+fn either(words: &[&str]) -> String {
+    match words {
+        [] => "nothing".to_owned(),
+        [one] => (*one).to_owned(),
+        [most @ .., last] => format!("{} or {last}", most.join(", ")),
+    }
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
+    const PORT: &str = "a port is a number from 1 to 65535";
+    let port = |text: &str| text.parse().ok().filter(|p| *p > 0).ok_or(PORT);
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']').ok_or("an IPv6 address in a connection string has no closing bracket")?;
+        return match rest.strip_prefix(':') {
+            Some(p) => Ok((decode(host)?, Some(port(p)?))),
+            None if rest.is_empty() => Ok((decode(host)?, None)),
+            None => Err(PORT),
+        };
+    }
+    match text.rsplit_once(':') {
+        Some((host, _)) if host.contains(':') => Err("an IPv6 address in a connection string stands in brackets, as [::1]"),
+        Some((host, p)) => Ok((decode(host)?, Some(port(p)?))),
+        None => Ok((decode(text)?, None)),
+    }
+}
+
+/// `%hh` stands for a byte.
+fn decode(text: &str) -> Result<String, &'static str> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(b) = bytes.next() {
+        if b != b'%' {
+            out.push(b);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|d| char::from(d).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+        match (digit(), digit()) {
+            (Some(high), Some(low)) => out.push(high << 4 | low),
+            _ => return Err("a % in a connection string is not followed by two hexadecimal digits"),
+        }
+    }
+    String::from_utf8(out).map_err(|_| "the %-codes of a connection string are not UTF-8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<ConnectionString, TableError> {
+        ConnectionString::parse("store", &["db", "db+tls"], text)
+    }
+
+    #[test]
+    fn takes_apart_what_people_write() {
+        let parts = parse("DB+tls://ops:p%40ss:w@a.example:5433,[::1]:5434,b/my%20db?x=1&flag&y=%3D").unwrap();
+        assert_eq!((parts.scheme.as_str(), parts.user.as_deref(), parts.password.as_deref()), ("db+tls", Some("ops"), Some("p@ss:w")));
+        let hosts = [("a.example".to_owned(), Some(5433)), ("::1".to_owned(), Some(5434)), ("b".to_owned(), None)];
+        assert_eq!((parts.hosts.as_slice(), parts.path.as_deref()), (hosts.as_slice(), Some("my db")));
+        let options: Vec<_> = parts.options.iter().map(|o| (o.name(), o.text())).collect();
+        assert_eq!(options, [("x", "1".to_owned()), ("flag", "true".to_owned()), ("y", "=".to_owned())]);
+        let nothing = parse("db://").unwrap();
+        assert_eq!((nothing.user, nothing.password, nothing.path), (None, None, None));
+        assert!(nothing.hosts.is_empty() && nothing.options.is_empty());
+        assert_eq!(parse("db:///d").unwrap().path.as_deref(), Some("d"));
+        assert_eq!(parse("db://:@h").unwrap().password.as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_file_has_a_path_and_no_host() {
+        for (text, path) in
+            [("file:m.db", "m.db"), ("file:/a/m.db?x", "/a/m.db"), ("file:///a/m%3F.db", "/a/m?.db"), ("file:a@b:1/c", "a@b:1/c")]
+        {
+            let parts = ConnectionString::parse_file("files", &["file"], text).unwrap();
+            assert_eq!((parts.path.as_deref(), parts.hosts.len()), (Some(path), 0), "{text}");
+        }
+        assert_eq!(ConnectionString::parse_file("files", &["file"], "file:").unwrap().path, None);
+    }
+
+    #[test]
+    fn options_have_types() {
+        let parts = parse("db://h?yes&no=false&n=7&t=250ms&w=Two").unwrap();
+        let [yes, no, number, time, word] = parts.options.as_slice() else { panic!("{parts:?}") };
+        assert!(yes.flag().unwrap() && !no.flag().unwrap());
+        assert_eq!((number.number::<u32>().unwrap(), time.duration().unwrap()), (7, Duration::from_millis(250)));
+        assert_eq!(word.one_of(&[("one", 1), ("two", 2)]).unwrap(), 2);
+        for (error, why) in [
+            (word.flag().unwrap_err(), "option `w` is true or false"),
+            (word.number::<u8>().unwrap_err(), "option `w` is a whole number"),
+            (number.duration().unwrap_err(), "option `n` is a time such as 3s"),
+            (number.one_of(&[("a", 0), ("b", 0), ("c", 0)]).unwrap_err(), "option `n` is a, b or c"),
+            (number.unknown("x and y"), "`n` is no option: there are x and y"),
+        ] {
+            assert_eq!(error.kind(), TableErrorKind::Configuration);
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_and_shows_nothing() {
+        for (text, why) in [
+            ("u:secret@h", "`db://` or `db+tls://`"),
+            ("db:u:secret@h", "`db://` or `db+tls://`"),
+            ("secret://h", "`db://` or `db+tls://`"),
+            ("db://u:secret@h:x/d", "port"),
+            ("db://u:secret@h:0/d", "port"),
+            ("db://u:secret@[::1]x/d", "port"),
+            ("db://u:secret@::1/d", "brackets"),
+            ("db://u:secret@[::1/d", "closing bracket"),
+            ("db://u:secret%zz@h/d", "hexadecimal"),
+            ("db://u:secret%ff@h/d", "UTF-8"),
+            ("db://h/d?secret=%f", "hexadecimal"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.to_string().contains(why) && !format!("{error} {error:?}").contains("secret"), "{text}: {error:?}");
+        }
+        let shown = format!("{:?}", parse("db://user:secret@h?key=secret").unwrap());
+        assert!(!shown.contains("secret") && !shown.contains("user") && shown.contains("key"), "{shown}");
+    }
+}
