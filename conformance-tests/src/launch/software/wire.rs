@@ -1,5 +1,7 @@
 //! As much of each protocol as one question takes.
 
+pub(super) mod mongodb;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
