@@ -224,6 +224,12 @@ pub trait Backend: Send + Sync + 'static {
         RoundTrips::NONE
     }
 
+    /// Into how many pages the store divides an answer with so many rows of so many bytes each: the round trips that reading all of them
+    /// takes where nothing changes. By default one.
+    fn pages(&self, _rows: usize, _bytes: usize) -> u64 {
+        1
+    }
+
     /// The command line that runs one case again with the same random choices; printed where it fails. By default that of the test of
     /// cargo's that is running.
     fn replay_command(&self, seed: u64, case: &str) -> String {

@@ -25,6 +25,10 @@ pub struct Effort {
     pub writers: usize,
     /// For how long they do. Default 3 s.
     pub contention: Duration,
+    /// Rows of the large table that is read while it changes. Default 200.
+    pub busy_rows: usize,
+    /// For how long it changes. Default 3 s.
+    pub busy: Duration,
     /// How long one operation may take, also when the store is away. Default 30 s.
     pub operation_timeout: Duration,
     /// How long one case may take. Default 5 min.
@@ -41,6 +45,8 @@ impl Default for Effort {
             rows: 5_000,
             writers: 8,
             contention: Duration::from_secs(3),
+            busy_rows: 200,
+            busy: Duration::from_secs(3),
             operation_timeout: Duration::from_secs(30),
             case_timeout: Duration::from_secs(300),
         }
@@ -59,6 +65,8 @@ impl Effort {
             rows: 5_000,
             writers: 32,
             contention: Duration::from_secs(60),
+            busy_rows: 1_000,
+            busy: Duration::from_secs(180),
             operation_timeout: Duration::from_secs(30),
             case_timeout: Duration::from_secs(3_600),
         }

@@ -1,5 +1,6 @@
 //! Every case, in the order it runs. A file is one part of the contract.
 
+mod busy;
 mod cancel;
 mod commit;
 mod content;
@@ -41,6 +42,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     hints::CASES,
     proxied::TRIPS,
     contention::CASES,
+    busy::CASES,
     long::CASES,
     proxied::AWAY,
     unavailable::CASES,

@@ -13,6 +13,7 @@ async fn run(bug: Bug, clauses: impl IntoIterator<Item = Clause>) -> Report {
     let quick = suite.seed(4711).effort(|effort| {
         (effort.commits, effort.model_operations, effort.rows) = (600, 1_500, 1_500);
         effort.contention = std::time::Duration::from_millis(300);
+        effort.busy = std::time::Duration::from_millis(300);
         effort.operation_timeout = std::time::Duration::from_millis(500);
         effort.case_timeout = std::time::Duration::from_secs(8);
     });
@@ -62,6 +63,16 @@ async fn the_history_checker_catches_what_only_many_clients_see() {
         let report = suite.seed(4711).effort(|effort| effort.commits = 600).run().await;
         assert_eq!(report.results.len(), 1);
         assert_eq!(report.failures().count(), 1, "{bug:?} was not caught");
+    }
+}
+
+/// So has the one of the large table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_table_that_is_torn_is_caught() {
+    for bug in [Bug::TearsReads, Bug::LosesAnAcknowledgedCommit, Bug::IgnoresTheToken, Bug::ReadsThePast] {
+        let suite = Suite::new(Planted::new(bug)).named("a_large_table_is_read_whole").on_result(|_| {});
+        let report = suite.seed(4711).effort(|effort| effort.busy = std::time::Duration::from_secs(1)).run().await;
+        assert_eq!((report.results.len(), report.failures().count()), (1, 1), "{bug:?} was not caught");
     }
 }
 
@@ -115,6 +126,7 @@ const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::CommitsInTwoRequests, "dropped_before_the_answer_arrives"),
     (Flaw::LosesPermits, "many_dropped_at_once"),
     (Flaw::TalksTooMuch, "round_trips"),
+    (Flaw::TalksTooMuch, "a_large_table_is_read_whole"),
     (Flaw::GoesPastTheProxy, "round_trips"),
     (Flaw::GoesPastTheProxy, "initialize_cut_at_every_stage"),
     (Flaw::HintsLate, "a_foreign_commit_is_hinted_within_a_second"),

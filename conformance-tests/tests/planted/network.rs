@@ -388,7 +388,9 @@ impl Wired {
 
     async fn ask(&self, operation: Operation, question: Question) -> Result<Reply, TableError> {
         if self.flaw == Flaw::TalksTooMuch {
-            self.try_once(operation, Question::Nothing).await?;
+            for _ in 0..3 {
+                self.try_once(operation, Question::Nothing).await?;
+            }
         }
         self.try_once(operation, question).await
     }
