@@ -42,6 +42,11 @@ async fn mongodb_lives_dies_and_lives_again() {
     life(Kind::MongoDb).await;
 }
 
+#[tokio::test]
+async fn dynamodb_lives_dies_and_lives_again() {
+    life(Kind::DynamoDb).await;
+}
+
 async fn life(kind: Kind) {
     let server = match Server::start(kind, Options { durable: true, ..Options::default() }).await {
         Ok(server) if server.how() == How::Yours => return is_left_alone(&server).await,
@@ -197,8 +202,8 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
     for kind in Kind::ALL.iter().copied() {
         let server = match Server::start(kind, Options { tls: true, ..Options::default() }).await {
             Err(LaunchError::Yours { .. }) => continue,
-            // The one's package was built without, the other is an emulator that is given plain connections.
-            Err(LaunchError::Unsupported { .. }) if matches!(kind, Kind::Valkey | Kind::Azurite) => continue,
+            // The one's package was built without, the others are emulators that are given plain connections.
+            Err(LaunchError::Unsupported { .. }) if matches!(kind, Kind::Valkey | Kind::Azurite | Kind::DynamoDb) => continue,
             other => other.expect("starts"),
         };
         let ca = server.tls().expect("certificates").ca.clone();
@@ -239,17 +244,30 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
     }
 }
 
-/// Redis and Valkey are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite and MongoDB have none,
-/// and what Azurite was told since it last wrote its data is lost with a kill.
+/// Redis, Valkey and DynamoDB are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite and MongoDB
+/// have none, and what Azurite was told since it last wrote its data is lost with a kill.
 fn has_client(server: &Server) -> bool {
     match server.kind() {
-        Kind::Redis | Kind::Valkey => true,
+        Kind::Redis | Kind::Valkey | Kind::DynamoDb => true,
         Kind::Azurite | Kind::MongoDb => false,
         _ => server.how() == How::Local,
     }
 }
 
 fn write(server: &Server, value: &str) {
+    if server.kind() == Kind::DynamoDb {
+        // Refused where the table is there already.
+        dynamodb_call(
+            server,
+            "CreateTable",
+            r#"{"TableName":"it1","BillingMode":"PAY_PER_REQUEST","KeySchema":[{"AttributeName":"k","KeyType":"HASH"}],
+                "AttributeDefinitions":[{"AttributeName":"k","AttributeType":"S"}]}"#,
+        );
+        let item = format!(r#"{{"TableName":"it1","Item":{{"k":{{"S":"it"}},"value":{{"S":"{value}"}}}}}}"#);
+        let said = dynamodb_call(server, "PutItem", &item);
+        assert!(said.starts_with("HTTP/1.1 200"), "not written: {said}");
+        return;
+    }
     let sql = format!(
         "{}CREATE TABLE IF NOT EXISTS it (value TEXT); DELETE FROM it; INSERT INTO it VALUES ('{value}')",
         if server.kind() == Kind::MariaDb { "USE membership; " } else { "" }
@@ -260,6 +278,11 @@ fn write(server: &Server, value: &str) {
 
 /// What was written; empty if nothing was.
 fn read(server: &Server) -> String {
+    if server.kind() == Kind::DynamoDb {
+        let said = dynamodb_call(server, "GetItem", r#"{"TableName":"it1","ConsistentRead":true,"Key":{"k":{"S":"it"}}}"#);
+        let value = said.split(r#""value":{"S":""#).nth(1).and_then(|rest| rest.split('"').next());
+        return value.unwrap_or_default().to_owned();
+    }
     let sql = match server.kind() {
         Kind::MariaDb => "USE membership; SELECT value FROM it",
         _ => "SELECT value FROM it",
@@ -290,6 +313,18 @@ fn client(server: &Server, password: Option<&str>, sql: &str, redis: &[&str]) ->
     };
     let output = command.output().expect("runs");
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+fn dynamodb_call(server: &Server, operation: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).expect("connects");
+    stream.set_read_timeout(Some(DEADLINE)).expect("set");
+    let who = "AWS4-HMAC-SHA256 Credential=local/20200101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
+    let head = format!("Host: localhost\r\nConnection: close\r\nAuthorization: {who}\r\nContent-Type: application/x-amz-json-1.0");
+    let target = format!("X-Amz-Target: DynamoDB_20120810.{operation}\r\nContent-Length: {}", body.len());
+    stream.write_all(format!("POST / HTTP/1.1\r\n{head}\r\n{target}\r\n\r\n{body}").as_bytes()).expect("sent");
+    let mut said = String::new();
+    stream.read_to_string(&mut said).expect("answers");
+    said
 }
 
 fn redis_call(server: &Server, password: Option<&str>, words: &[&str]) -> (bool, String) {

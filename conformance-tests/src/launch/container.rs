@@ -259,6 +259,7 @@ fn image(kind: Kind) -> String {
             Kind::MariaDb => "mariadb:11.4",
             Kind::Azurite => "mcr.microsoft.com/azure-storage/azurite:3.35.0",
             Kind::MongoDb => "mongo:6.0",
+            Kind::DynamoDb => "amazon/dynamodb-local:3.3.1",
         }
         .to_owned()
     })

@@ -20,11 +20,14 @@ pub enum Kind {
     Azurite,
     /// MongoDB: a replica set of one member.
     MongoDb,
+    /// DynamoDB Local, which speaks the protocol of Amazon DynamoDB.
+    DynamoDb,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: &'static [Self] = &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb, Self::Azurite, Self::MongoDb];
+    pub const ALL: &'static [Self] =
+        &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb, Self::Azurite, Self::MongoDb, Self::DynamoDb];
 
     /// Its name on command lines, in folders and in reports: lower case, without blanks.
     #[must_use]
@@ -36,6 +39,7 @@ impl Kind {
             Self::MariaDb => "mariadb",
             Self::Azurite => "azurite",
             Self::MongoDb => "mongodb",
+            Self::DynamoDb => "dynamodb",
         }
     }
 
@@ -49,6 +53,7 @@ impl Kind {
             Self::MariaDb => &["MEMBERSHIP_TEST_MARIADB_URL", "MEMBERSHIP_TEST_MYSQL_URL"],
             Self::Azurite => &["MEMBERSHIP_TEST_AZURITE_URL", "MEMBERSHIP_TEST_AZURE_TABLE_URL"],
             Self::MongoDb => &["MEMBERSHIP_TEST_MONGODB_URL"],
+            Self::DynamoDb => &["MEMBERSHIP_TEST_DYNAMODB_URL"],
         }
     }
 }

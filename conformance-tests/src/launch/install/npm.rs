@@ -7,21 +7,26 @@ use std::process::Command;
 
 use super::{Progress, make, output};
 
-/// Puts the package below the folder and a program that runs its script into the folder's `bin`; answers the version of the package.
+/// Puts the package below the folder, and a program that runs its script, if there is to be one, into the folder's `bin`; answers the version
+/// of the package.
 pub(super) fn install(
     root: &Path,
     package: &str,
     pinned: &str,
-    program: &str,
-    script: &str,
+    needs: &[(&str, &str)],
+    program: Option<(&str, &str)>,
     progress: Progress<'_>,
 ) -> Result<String, String> {
-    output(Command::new("node").arg("--version"))?;
+    // Before the download: without them it would be for nothing.
+    for (program, argument) in needs {
+        output(Command::new(program).arg(argument))?;
+    }
     progress(&format!("downloading the package {package} {pinned} of Node.js with npm"));
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-audit", "--no-fund", "--no-save", "--no-package-lock", "--ignore-scripts", "--loglevel=error", "--prefix"]);
     output(npm.arg(root).arg(format!("{package}@{pinned}")))
         .map_err(|why| format!("the package {package} {pinned} of Node.js cannot be had ({why})"))?;
+    let Some((program, script)) = program else { return Ok(pinned.to_owned()) };
     if !root.join("node_modules").join(package).join(script).is_file() {
         return Err(format!("the package {package} {pinned} of Node.js holds no {script}"));
     }

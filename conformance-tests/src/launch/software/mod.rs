@@ -1,6 +1,7 @@
 //! What is special about each server: how its files are made, how it is started, and the smallest real call that it answers.
 
 mod azurite;
+mod dynamodb;
 mod mariadb;
 mod mongodb;
 mod postgres;
@@ -133,6 +134,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::MariaDb => &mariadb::MariaDb,
         Kind::Azurite => &azurite::Azurite,
         Kind::MongoDb => &mongodb::MongoDb,
+        Kind::DynamoDb => &dynamodb::DynamoDb,
     }
 }
 

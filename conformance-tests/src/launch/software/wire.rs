@@ -133,6 +133,21 @@ pub(super) fn azurite(mut stream: impl Read + Write, account: &str) -> io::Resul
     }
 }
 
+/// DynamoDB: one request that anybody may sign; its answer.
+pub(super) fn dynamodb(mut stream: impl Read + Write, operation: &str, body: &str) -> io::Result<String> {
+    let who = "AWS4-HMAC-SHA256 Credential=local/20200101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.0\r\n\
+         X-Amz-Target: DynamoDB_20120810.{operation}\r\nAuthorization: {who}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+    if head.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(wrong(body)) }
+}
+
 fn packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
