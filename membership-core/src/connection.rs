@@ -86,6 +86,16 @@ impl ConnectionString {
         Ok(parts)
     }
 
+    /// The hosts as `host:port`, IPv6 in brackets, with this port where none is given.
+    #[must_use]
+    pub fn addresses(&self, default_port: u16) -> Vec<String> {
+        let shown = |(host, port): &(String, Option<u16>)| {
+            let port = port.unwrap_or(default_port);
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        };
+        self.hosts.iter().map(shown).collect()
+    }
+
     /// The scheme and the options, and what is between them.
     fn begin<'a>(store: &'static str, schemes: &[&str], text: &'a str, mark: &str) -> Result<(Self, &'a str), TableError> {
         let known = |scheme: &str| schemes.iter().any(|one| one.eq_ignore_ascii_case(scheme));
@@ -264,6 +274,7 @@ mod tests {
         assert_eq!((parts.hosts.as_slice(), parts.path.as_deref()), (hosts.as_slice(), Some("my db")));
         let options: Vec<_> = parts.options.iter().map(|o| (o.name(), o.text())).collect();
         assert_eq!(options, [("x", "1".to_owned()), ("flag", "true".to_owned()), ("y", "=".to_owned())]);
+        assert_eq!(parts.addresses(7), ["a.example:5433", "[::1]:5434", "b:7"]);
         let nothing = parse("db://").unwrap();
         assert_eq!((nothing.user, nothing.password, nothing.path), (None, None, None));
         assert!(nothing.hosts.is_empty() && nothing.options.is_empty());

@@ -3,9 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use membership_core::{TableError, TableErrorKind};
+use membership_core::{ConnectionString, TableError, TableErrorKind};
 
+use crate::STORE;
 use crate::error::error;
+
+/// Where the store listens unless the connection string says otherwise.
+const DEFAULT_PORT: u16 = 7007;
 
 /// How to connect to a toy store.
 #[derive(Clone)]
@@ -16,22 +20,25 @@ pub struct ToyConfig {
 }
 
 impl ToyConfig {
-    /// What a connection string says: `toy://[:password@]host:port`. The time-out is 5 s unless [`timeout`](Self::timeout) says
-    /// otherwise.
+    /// What a connection string says: `toy://[:password@]host[:port]`, with the option `operation_timeout` (such as `3s`). The time-out
+    /// is 5 s unless that or [`timeout`](Self::timeout) says otherwise.
     ///
     /// # Errors
     /// `Configuration`; the string is not repeated, because it may hold a password.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        let wrong = || error(TableErrorKind::Configuration, "a connection string is `toy://[:password@]host:port`");
-        let rest = url.strip_prefix("toy://").ok_or_else(wrong)?;
-        let (password, address) = match rest.rsplit_once('@') {
-            Some((credentials, address)) => (Some(credentials.strip_prefix(':').ok_or_else(wrong)?.to_owned()), address),
-            None => (None, rest),
+        let parts = ConnectionString::parse(STORE, &["toy"], url)?;
+        let addresses = parts.addresses(DEFAULT_PORT);
+        let [address] = addresses.as_slice() else {
+            return Err(error(TableErrorKind::Configuration, "one host is named: `toy://host:port`"));
         };
-        if !address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
-            return Err(wrong());
+        let mut config = Self { address: address.clone(), password: parts.password, timeout: Duration::from_secs(5) };
+        for option in &parts.options {
+            match option.name() {
+                "operation_timeout" => config.timeout = option.duration()?,
+                _ => return Err(option.unknown("operation_timeout")),
+            }
         }
-        Ok(Self { address: address.to_owned(), password, timeout: Duration::from_secs(5) })
+        Ok(config)
     }
 
     /// How long one operation may take before it ends with an error.
