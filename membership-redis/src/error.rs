@@ -61,17 +61,14 @@ impl Refusal {
     pub(crate) fn new(server: &ServerError) -> Self {
         let text = server.details().unwrap_or_default().to_owned();
         let code = server.code();
-        if code != "ERR" && CODES.contains(&code) {
-            return Self { code: code.to_owned(), text };
-        }
-        Self { code: inner_code(&text).unwrap_or(code).to_owned(), text }
+        Self { code: real_code(code, &text).to_owned(), text }
     }
 
     /// From what a client library made of it.
     pub(crate) fn of(e: &RedisError) -> Option<Self> {
         let code = e.code()?;
         let text = e.detail().unwrap_or_default();
-        Some(Self { code: if code == "ERR" { inner_code(text).unwrap_or(code) } else { code }.to_owned(), text: text.to_owned() })
+        Some(Self { code: real_code(code, text).to_owned(), text: text.to_owned() })
     }
 
     /// The node that a MOVED or ASK names; an empty host means the one that answered.
@@ -129,13 +126,21 @@ fn other(text: &str) -> (TableErrorKind, &'static str) {
     }
 }
 
-/// The code that stands in the middle of what a script ended with.
-fn inner_code(text: &str) -> Option<&'static str> {
-    if !text.contains("script") {
+/// The code that counts: what a script ended with may have it in the middle. Redis 6 begins with `ERR Error running script`, or, where the
+/// script itself passes on what a command said, with `@user_script: 6: -READONLY`.
+fn real_code<'a>(code: &'a str, text: &str) -> &'a str {
+    if code != "ERR" && CODES.contains(&code) {
+        return code;
+    }
+    inner_code(code, text).unwrap_or(code)
+}
+
+fn inner_code(code: &str, text: &str) -> Option<&'static str> {
+    if !text.contains("script") && !code.contains("script") {
         return None;
     }
-    // Up to Redis 7.0 a permission that a script lacks has no code at all.
-    if text.contains("user executing the script") {
+    // A permission that a script lacks has no code at all: the first is Redis up to 7.0, the second newer ones and Valkey.
+    if text.contains("user executing the script") || text.contains("ACL failure in script") {
         return Some("NOPERM");
     }
     let words = || text.split(|c: char| !c.is_ascii_uppercase()).filter(|w| w.len() > 2);
@@ -183,10 +188,7 @@ mod tests {
     fn refusal(line: &str) -> Refusal {
         let (code, text) = line.split_once(' ').unwrap();
         let text = text.to_owned();
-        if code != "ERR" && CODES.contains(&code) {
-            return Refusal { code: code.to_owned(), text };
-        }
-        Refusal { code: inner_code(&text).unwrap_or(code).to_owned(), text }
+        Refusal { code: real_code(code, &text).to_owned(), text }
     }
 
     #[test]
@@ -218,9 +220,23 @@ mod tests {
                 Unavailable,
             ),
             ("ERR The user executing the script can't run this command or subcommand script: 7acd, on @user_script:9.", PermissionDenied),
+            ("ERR ACL failure in script: User m has no permissions to run the 'hset' command script: on @user_script:1.", PermissionDenied),
         ] {
             let error = refusal(line).into_error(&Secrets::default());
             assert_eq!(error.kind(), kind, "{line}: {error}");
+        }
+    }
+
+    /// Whoever is told so looks for the successor.
+    #[test]
+    fn a_replica_is_known_by_its_words_in_every_version() {
+        for line in [
+            "READONLY You can't write against a read only replica. script: 1f, on @user_script:6.",
+            "@user_script: 6: -READONLY You can't write against a read only replica.",
+            "ERR Error running script (call to f_ab): @user_script:9: -READONLY You can't write against a read only replica.",
+        ] {
+            let refusal = refusal(line);
+            assert!(refusal.code == "READONLY" && refusal.ends_connection(), "{refusal:?}");
         }
     }
 

@@ -18,6 +18,10 @@ end
 local count = tonumber(v[6]) or 1e300
 local fits = ours and v[2] == ARGV[3] and v[3] == ARGV[4] and redis.call('HLEN', KEYS[2]) >= count
 local inserts, updates, removes = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
+if removes > 0 then
+  -- Somebody else's key at that place ends the script here.
+  redis.call('HLEN', KEYS[3])
+end
 local first_update = 18 + 2 * inserts
 local first_remove = first_update + 2 * updates
 local last_remove = first_remove + removes - 1
@@ -41,9 +45,10 @@ local adds = tonumber(ARGV[9])
 if adds > 0 and count + adds > tonumber(ARGV[10]) then
   return 3
 end
--- Here nothing can fail any more but for want of a permission or of memory, and then it fails at the first write.
-for i = first_remove, last_remove do
-  redis.call('HDEL', KEYS[3], ARGV[i])
+-- From here on only a permission can be wanting, or memory. Both kinds of writes are tried where they change nothing or everything: HDEL on a
+-- field that is not there, HSET on the version. (Memory is looked at before a script's first write only, so that none stops half-way.)
+if removes > 0 then
+  redis.call('HDEL', KEYS[1], '')
 end
 local set = {'version', ARGV[5], 'commit', ARGV[6], ARGV[7], ARGV[8]}
 if adds ~= 0 then
@@ -65,6 +70,7 @@ end
 redis.call('HSET', KEYS[1], unpack(set))
 for i = first_remove, last_remove do
   redis.call('HDEL', KEYS[2], ARGV[i])
+  redis.call('HDEL', KEYS[3], ARGV[i])
 end
 for i = 18, first_remove - 1, 2 do
   redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])

@@ -57,7 +57,14 @@ async fn the_user_of_the_readme_can_do_everything() {
 
 #[tokio::test]
 async fn what_is_denied_is_a_permission_error_and_writes_nothing() {
-    let server = own_server().await;
+    // They have different words for it.
+    for kind in [conformance_tests::launch::Kind::Redis, conformance_tests::launch::Kind::Valkey] {
+        denied(kind).await;
+    }
+}
+
+async fn denied(kind: conformance_tests::launch::Kind) {
+    let server = server(kind, &["--loglevel", "notice"]).await;
     let url = as_user(&server).await;
     let good = connect(&url).await.unwrap();
     let mut token = fill(&good, 5).await;
@@ -110,6 +117,30 @@ async fn what_is_denied_is_a_permission_error_and_writes_nothing() {
         ["script|load", "hrandfield", "exists", "unlink", "get", "wait", "info", "publish", "subscribe", "ping", "set", "select"];
     for command in granted() {
         assert!(needed.contains(&command) || elsewhere.contains(&command.as_str()), "{command} is granted and not needed");
+    }
+}
+
+/// A script that is stopped by a permission is stopped before its first change: also the heartbeats of rows that it was to remove are there.
+#[tokio::test]
+async fn a_commit_that_is_stopped_takes_no_heartbeat_along() {
+    for kind in [conformance_tests::launch::Kind::Redis, conformance_tests::launch::Kind::Valkey] {
+        let server = server(kind, &["--loglevel", "notice"]).await;
+        let url = as_user(&server).await;
+        let table = connect(&url).await.unwrap();
+        let token = fill(&table, 3).await;
+        for n in 0..3 {
+            table.update_i_am_alive(&beat(n, 5)).await.unwrap();
+        }
+        let before = read(&table).await;
+        assert_eq!(before.1.silos.len(), 3);
+        for command in ["hset", "hdel", "hlen", "hexists", "hmget"] {
+            shell::<()>(&server, &["ACL", "SETUSER", "membership", &format!("-{command}")]).await;
+            assert_eq!(commit_kind(&table, &remove(&token, 1)).await, TableErrorKind::PermissionDenied, "without {command}");
+            shell::<()>(&server, &["ACL", "SETUSER", "membership", &format!("+{command}")]).await;
+            assert_eq!(read(&table).await, before, "without {command} a part of a commit happened");
+        }
+        commit(&table, &remove(&token, 1)).await;
+        assert_eq!(read(&table).await.1.silos.len(), 2);
     }
 }
 

@@ -113,6 +113,9 @@ async fn a_full_server_writes_nothing_and_reads_on() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 3).await;
+    for n in [1, 2] {
+        table.update_i_am_alive(&beat(n, 0)).await.unwrap();
+    }
     let before = read(&table).await;
     shell::<()>(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
     for request in [insert(&token, [7]), update(&token, 1, "x")] {
@@ -120,6 +123,10 @@ async fn a_full_server_writes_nothing_and_reads_on() {
     }
     assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), TableErrorKind::Unavailable);
     assert_eq!(read(&table).await, before);
+    // What makes room is taken, and taken whole.
+    let token = commit(&table, &remove(&token, 1)).await;
+    let now = read(&table).await;
+    assert_eq!((now.0.version(), now.0.rows.len(), now.1.silos.len()), (token.version(), 2, 1));
     shell::<()>(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
     commit(&table, &insert(&token, [7])).await;
 }
@@ -142,7 +149,7 @@ async fn somebodys_long_script_makes_the_server_busy() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 3).await;
-    shell::<()>(&server, &["CONFIG", "SET", "busy-reply-threshold", "50"]).await;
+    shell::<()>(&server, &["CONFIG", "SET", "lua-time-limit", "50"]).await;
     let mut other = raw(server.url()).await.unwrap();
     let running = tokio::spawn(async move { redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut other).await });
     until("the server is busy", async || {
