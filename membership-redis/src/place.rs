@@ -5,25 +5,29 @@
 //! said that it did not carry it out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use membership_core::{NextStep, TableError, TableErrorKind};
 use redis::Value;
 
+use crate::codec::text;
 use crate::config::{Address, RedisConfig, Servers};
 use crate::dial::{Conn, Dialer};
 use crate::error::{Refusal, error};
 
 /// How often one search follows from node to node.
 const HOPS: usize = 5;
+/// How many nodes are kept where the user may not ask for them, and only redirections tell of new ones.
+const MOST: usize = 64;
 /// After how long all nodes of a cluster are asked once more.
 const SECOND_LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Place {
     kind: Kind,
-    /// Cluster nodes that owned the table lately, the last one first.
-    last: Mutex<Vec<Address>>,
+    /// The nodes of a cluster: those that were named and those it has told of, the last owner first, and last those that were asked and have
+    /// not answered.
+    nodes: Mutex<Vec<Address>>,
     /// Which sentinel is asked first.
     turn: AtomicUsize,
 }
@@ -48,7 +52,11 @@ impl Place {
             Servers::Sentinel { sentinels, master, .. } => Kind::Sentinel { sentinels: sentinels.clone(), master: master.clone() },
             Servers::Cluster(seeds) => Kind::Cluster { seeds: seeds.clone(), key: key.to_owned() },
         };
-        Self { kind, last: Mutex::default(), turn: AtomicUsize::new(0) }
+        let nodes = match &kind {
+            Kind::Cluster { seeds, .. } => seeds.clone(),
+            _ => Vec::new(),
+        };
+        Self { kind, nodes: Mutex::new(nodes), turn: AtomicUsize::new(0) }
     }
 
     /// Whether a server that turned into a replica has a successor that can be found.
@@ -66,17 +74,40 @@ impl Place {
         self.turn.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Look there first next time.
-    pub(crate) fn prefer(&self, address: Address) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.retain(|known| *known != address);
-        last.insert(0, address);
-        // As many as a cluster usually has; the seeds are always asked as well.
-        last.truncate(8);
+    fn nodes(&self) -> MutexGuard<'_, Vec<Address>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn preferred(&self) -> Vec<Address> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Look there first next time.
+    pub(crate) fn prefer(&self, address: Address) {
+        let mut nodes = self.nodes();
+        nodes.retain(|known| *known != address);
+        nodes.insert(0, address);
+        if nodes.len() > MOST
+            && let Kind::Cluster { seeds, .. } = &self.kind
+            && let Some(at) = nodes.iter().rposition(|known| !seeds.contains(known))
+        {
+            nodes.remove(at);
+        }
+    }
+
+    /// Look there last, until it has answered: a search that ends early shall not begin with the same dead nodes again.
+    fn doubt(&self, address: &Address) {
+        let mut nodes = self.nodes();
+        if let Some(at) = nodes.iter().position(|known| known == address) {
+            nodes[at..].rotate_left(1);
+        }
+    }
+
+    /// What the cluster consists of now; the nodes that were named stay.
+    fn learn(&self, told: &[Address], seeds: &[Address]) {
+        let mut nodes = self.nodes();
+        nodes.retain(|known| told.contains(known) || seeds.contains(known));
+        for address in told.iter().chain(seeds) {
+            if !nodes.contains(address) {
+                nodes.push(address.clone());
+            }
+        }
     }
 
     /// A connection to the master of the table.
@@ -105,9 +136,15 @@ impl Place {
     /// The owner, by whichever node knows it.
     async fn any_owner(&self, dialer: &Dialer, seeds: &[Address], key: &str) -> Result<Conn, TableError> {
         let mut worst = None;
-        for candidate in self.nodes(seeds) {
+        let candidates = self.nodes().clone();
+        for candidate in candidates {
+            self.doubt(&candidate);
             match self.owner_by(dialer, candidate, key).await {
                 Ok(conn) => {
+                    // A user who may not ask knows the nodes that were named.
+                    if let Some(told) = members(&conn).await {
+                        self.learn(&told, seeds);
+                    }
                     self.prefer(conn.at.clone());
                     return Ok(conn);
                 }
@@ -119,14 +156,6 @@ impl Place {
         Err(worst.unwrap_or_else(|| error(TableErrorKind::Configuration, "no node of the cluster is named")))
     }
 
-    /// Every node that is known, the last owner first.
-    fn nodes(&self, seeds: &[Address]) -> Vec<Address> {
-        let mut all = self.preferred();
-        let more: Vec<Address> = seeds.iter().filter(|seed| !all.contains(seed)).cloned().collect();
-        all.extend(more);
-        all
-    }
-
     /// Some server of the deployment, for listening to channels: in a cluster every node hears every message.
     ///
     /// # Errors
@@ -135,7 +164,7 @@ impl Place {
         Ok(match &self.kind {
             Kind::Single(address) => vec![address.clone()],
             Kind::Sentinel { sentinels, master } => vec![self.ask_sentinels(dialer, sentinels, master).await?],
-            Kind::Cluster { seeds, .. } => self.nodes(seeds),
+            Kind::Cluster { .. } => self.nodes().clone(),
         })
     }
 
@@ -184,6 +213,36 @@ impl Place {
         }
         Err(error(TableErrorKind::Unavailable, "the nodes of the cluster send each other round in a circle"))
     }
+}
+
+/// Every node that the cluster has slots on, or copies of them; none where the user may not ask.
+async fn members(conn: &Conn) -> Option<Vec<Address>> {
+    let mut question = redis::cmd("CLUSTER");
+    question.arg("SLOTS");
+    let Ok(Value::Array(ranges)) = conn.command(&question).await else { return None };
+    let mut told = Vec::new();
+    for range in ranges {
+        // The first slot, the last one, and then a list for each node: where it is, and more.
+        let Value::Array(range) = range else { continue };
+        for node in range.into_iter().skip(2) {
+            let Value::Array(node) = node else { continue };
+            let mut node = node.into_iter();
+            let (host, port) = (node.next().and_then(text), node.next());
+            let Some(Value::Int(port)) = port else { continue };
+            // No host is that of whoever answers; `?` is one that it does not know.
+            let host = match host {
+                Some(host) if host == "?" => continue,
+                Some(host) if !host.is_empty() => host,
+                _ => conn.at.host.clone(),
+            };
+            let Ok(port) = u16::try_from(port) else { continue };
+            let address = Address { host, port };
+            if !told.contains(&address) {
+                told.push(address);
+            }
+        }
+    }
+    Some(told)
 }
 
 async fn prepared(dialer: &Dialer, conn: Conn) -> Result<Conn, TableError> {

@@ -3,7 +3,8 @@
 use conformance_tests::launch::{Kind, Server};
 use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
 
-use crate::support::nodes::Cluster;
+use crate::support::load::{Load, Phase};
+use crate::support::nodes::{Cluster, caught_up, cut_off, in_step};
 use crate::support::table::*;
 use crate::support::*;
 
@@ -62,6 +63,92 @@ async fn a_cluster_without_the_slots_owner_is_unavailable() {
     assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::Unavailable));
     owner.start_again().await.unwrap();
     until("the owner is back", async || read_kind(&table, Some(&token)).await.is_ok()).await;
+}
+
+/// Writers that each have one handle.
+async fn writers(cluster: &Cluster) -> Load {
+    fill(&connect(&cluster.url()).await.unwrap(), 0).await;
+    let mut tables = Vec::new();
+    for _ in 0..4 {
+        tables.push(connect(&format!("{}?operation_timeout=2s", cluster.url())).await.unwrap());
+    }
+    Load::start(tables)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_successor_of_a_dead_owner_is_followed_under_load() {
+    for kind in [Kind::Redis, Kind::Valkey] {
+        let at = key(&blue(), "version");
+        let cluster = Cluster::with_replicas(kind, &at, 2).await;
+        let load = writers(&cluster).await;
+        load.everybody_commits(20).await;
+        let owner = cluster.owner_now(&at).await;
+        load.enter(Phase::Trouble);
+        owner.kill().await.unwrap();
+        load.enter(Phase::After);
+        load.everybody_commits(20).await;
+        // The dead one comes back, and follows its successor.
+        owner.start_again().await.unwrap();
+        in_step(owner).await;
+        load.enter(Phase::After);
+        load.everybody_commits(20).await;
+        let ended = load.end(&connect(&cluster.url()).await.unwrap()).await;
+        let lost = ended.lost();
+        assert!(lost.is_empty() || ended.told > 0, "versions {lost:?} are lost, and nobody was told");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_takeover_in_order_loses_nothing() {
+    let at = key(&blue(), "version");
+    let cluster = Cluster::with_replicas(Kind::Redis, &at, 1).await;
+    let load = writers(&cluster).await;
+    load.everybody_commits(20).await;
+    load.enter(Phase::Trouble);
+    let heir = &cluster.nodes[3];
+    shell::<()>(heir, &["CLUSTER", "FAILOVER"]).await;
+    until("the replica is the owner", async || shell::<String>(heir, &["INFO", "replication"]).await.contains("role:master")).await;
+    load.enter(Phase::After);
+    load.everybody_commits(20).await;
+    let ended = load.end(&connect(&cluster.url()).await.unwrap()).await;
+    assert_eq!((ended.lost(), ended.told), (Vec::new(), 0));
+}
+
+/// What the successor never heard of is lost although it was acknowledged: who knew it is told, and none of it lands or comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_that_a_takeover_loses_are_told() {
+    for kind in [Kind::Redis, Kind::Valkey] {
+        let at = key(&blue(), "version");
+        let cluster = Cluster::with_replicas(kind, &at, 2).await;
+        let owner = cluster.owner_now(&at).await;
+        // It is told of the owner only; the other nodes it learns from that one.
+        let table = connect(&format!("{}?operation_timeout=3s", cluster.url_of(owner))).await.unwrap();
+        let old = fill(&table, 3).await;
+        for replica in &cluster.nodes[3..] {
+            caught_up(replica, owner).await;
+        }
+        cut_off(owner).await;
+        let mut lost = old.clone();
+        for n in 7..10 {
+            lost = commit(&table, &insert(&lost, [n])).await;
+        }
+        owner.kill().await.unwrap();
+        until("the table is served again", async || read_kind(&table, Some(&lost)).await != Err(TableErrorKind::Unavailable)).await;
+        assert_eq!(read_kind(&table, Some(&lost)).await, Err(TableErrorKind::TableRolledBack));
+        for request in [insert(&lost, [20]), update(&lost, 1, "x"), remove(&lost, 1)] {
+            assert_eq!(commit_kind(&table, &request).await, TableErrorKind::TableRolledBack);
+            assert_eq!(commit_kind(&table, &request.again()).await, TableErrorKind::TableRolledBack);
+        }
+        // Who knew nothing newer goes on, with the same handle too.
+        assert_eq!(read(&table).await.0.token, old);
+        let token = commit(&table, &insert(&old, [30])).await;
+        owner.start_again().await.unwrap();
+        in_step(owner).await;
+        assert_eq!(read_kind(&table, Some(&lost)).await, Err(TableErrorKind::TableRolledBack));
+        let now = read(&connect(&cluster.url_of(owner)).await.unwrap()).await.0;
+        assert_eq!(now.token, token);
+        assert!((7..10).all(|n| now.rows.get(&silo(n)).is_none()) && now.rows.get(&silo(30)).is_some());
+    }
 }
 
 #[tokio::test]

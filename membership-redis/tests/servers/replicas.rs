@@ -71,9 +71,13 @@ async fn too_few_replicas_leave_the_outcome_unknown() {
     table.update_i_am_alive(&beat(1, 1)).await.unwrap();
 
     let replica = replica_of(&master, &[]).await;
-    assert_eq!(commit(&table, &request.again()).await, request.next_token(&[]));
-    table.read(&barrier).await.unwrap();
-    let token = commit(&table, &insert(&request.next_token(&[]), [2])).await;
+    // On a busy machine a replica may be late once more.
+    until("the replica confirms", async || table.commit(&request.again()).await.is_ok()).await;
+    assert_eq!(read(&table).await.0.token, request.next_token(&[]));
+    until("the replica confirms", async || table.read(&barrier).await.is_ok()).await;
+    let next = insert(&request.next_token(&[]), [2]);
+    until("the replica confirms", async || table.commit(&next.again()).await.is_ok()).await;
+    let token = next.next_token(&[]);
     replica.pause().await.unwrap();
     let lost = insert(&token, [3]);
     assert_eq!(commit_kind(&table, &lost).await, TableErrorKind::OutcomeUnknown);

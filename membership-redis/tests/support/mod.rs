@@ -1,6 +1,7 @@
 //! What the tests of this crate share: servers, staging past the contract, entries, commits.
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod load;
 pub mod nodes;
 pub mod table;
 
@@ -201,6 +202,9 @@ impl Backend for Store {
     }
 
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
+        if self.not_applicable().iter().any(|(what, _)| *what == Capability::Unavailable) {
+            return Err(Stop::NotStaged(Capability::Unavailable));
+        }
         for server in self.servers() {
             if available { server.start_again().await? } else { server.kill().await? }
         }

@@ -10,8 +10,8 @@ use super::{server, shell, until};
 
 /// A replica of a server.
 pub async fn replica_of(master: &Server, more: &[&str]) -> Server {
-    let follow = format!("127.0.0.1 {}", master.address().port());
-    let args = [&["--replicaof", &follow, "--repl-diskless-sync-delay", "0"], more].concat();
+    let port = master.address().port().to_string();
+    let args = [&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"], more].concat();
     let replica = server(master.kind(), &args).await;
     in_step(&replica).await;
     replica
@@ -22,18 +22,29 @@ pub async fn in_step(replica: &Server) {
     until("a replica follows", async || shell::<String>(replica, &["INFO", "replication"]).await.contains("master_link_status:up")).await;
 }
 
-/// Three masters, each of which owns a third of the slots.
+/// How long a node of a cluster may be silent before the others take it for dead. Short enough to be waited for, and long enough for a busy
+/// machine.
+const NODE_TIMEOUT: &str = "3000";
+
+/// Three masters, each of which owns a third of the slots, and replicas of one of them.
 pub struct Cluster {
+    /// The masters first.
     pub nodes: Vec<Server>,
     pub proxy: Proxy,
 }
 
 impl Cluster {
     pub async fn start(kind: Kind) -> Self {
+        Self::with_replicas(kind, "", 0).await
+    }
+
+    /// So many replicas follow the master that owns this key.
+    pub async fn with_replicas(kind: Kind, key: &str, replicas: usize) -> Self {
         let any = ([127, 0, 0, 1], 0).into();
         let proxy = Proxy::on(any, None).unwrap();
-        proxy.also(any, None).unwrap();
-        proxy.also(any, None).unwrap();
+        for _ in 1..3 + replicas {
+            proxy.also(any, None).unwrap();
+        }
         let mut nodes = Vec::new();
         let mut buses = Vec::new();
         for door in proxy.addresses() {
@@ -44,7 +55,12 @@ impl Cluster {
                 "--cluster-config-file",
                 "nodes.conf",
                 "--cluster-node-timeout",
-                "5000",
+                NODE_TIMEOUT,
+                // A replica takes over however long it has not heard from its master: what it lacks is lost, and that is what is looked at.
+                "--cluster-replica-validity-factor",
+                "0",
+                "--repl-diskless-sync-delay",
+                "0",
                 "--cluster-port",
                 &bus,
                 "--cluster-announce-ip",
@@ -64,9 +80,11 @@ impl Cluster {
             buses.push(bus);
         }
         for (n, node) in nodes.iter().enumerate() {
-            let (first, last) = (n * 16384 / 3, (n + 1) * 16384 / 3 - 1);
-            shell::<()>(node, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await;
-            shell::<()>(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
+            if n < 3 {
+                let (first, last) = (n * 16384 / 3, (n + 1) * 16384 / 3 - 1);
+                shell::<()>(node, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await;
+                shell::<()>(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
+            }
             if n > 0 {
                 let port = proxy.addresses()[n].port().to_string();
                 shell::<()>(&nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &buses[n]]).await;
@@ -74,15 +92,38 @@ impl Cluster {
         }
         let cluster = Self { nodes, proxy };
         cluster.is_whole().await;
+        if replicas > 0 {
+            let master: String = shell(cluster.owner(key).await, &["CLUSTER", "MYID"]).await;
+            for replica in &cluster.nodes[3..] {
+                until("a node knows the master", async || shell::<String>(replica, &["CLUSTER", "NODES"]).await.contains(&master)).await;
+                shell::<()>(replica, &["CLUSTER", "REPLICATE", &master]).await;
+            }
+            for replica in &cluster.nodes[3..] {
+                in_step(replica).await;
+            }
+            cluster.knows_replicas(replicas).await;
+        }
         cluster
     }
 
-    /// Waits until every node knows that every slot is served.
+    /// Waits until every node that runs knows that every slot is served.
     pub async fn is_whole(&self) {
+        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
         for node in &self.nodes {
             until("the cluster is there", async || {
                 let info: String = shell(node, &["CLUSTER", "INFO"]).await;
-                info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
+                info.contains("cluster_state:ok") && info.contains(&known)
+            })
+            .await;
+        }
+    }
+
+    /// Waits until every node knows so many replicas.
+    async fn knows_replicas(&self, replicas: usize) {
+        for node in &self.nodes {
+            until("everybody knows the replicas", async || {
+                let nodes: String = shell(node, &["CLUSTER", "NODES"]).await;
+                nodes.matches("slave").count() == replicas && !nodes.contains("fail")
             })
             .await;
         }
@@ -93,12 +134,37 @@ impl Cluster {
         format!("redis+cluster://{}", self.proxy.addresses()[0])
     }
 
-    /// The node that owns this key.
+    /// How clients connect that know of this node only.
+    pub fn url_of(&self, node: &Server) -> String {
+        let at = self.nodes.iter().position(|n| n.address() == node.address()).unwrap();
+        format!("redis+cluster://{}", self.proxy.addresses()[at])
+    }
+
+    /// The master that owned this key in the beginning.
     pub async fn owner(&self, key: &str) -> &Server {
         let slot: u64 = shell(&self.nodes[0], &["CLUSTER", "KEYSLOT", key]).await;
         let third = (0..3).find(|n| slot < (n + 1) * 16384 / 3).unwrap();
         &self.nodes[usize::try_from(third).unwrap()]
     }
+}
+
+/// A number from what a server says of its replication.
+pub async fn replication(server: &Server, field: &str) -> u64 {
+    let info: String = shell(server, &["INFO", "replication"]).await;
+    info.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(':')?.parse().ok()).unwrap()
+}
+
+/// Waits until this replica has what this master has now.
+pub async fn caught_up(replica: &Server, master: &Server) {
+    let due = replication(master, "master_repl_offset").await;
+    until("the replica has caught up", async || replication(replica, "slave_repl_offset").await >= due).await;
+}
+
+/// From here on replicas hear nothing of this master any more: it has cut them off, and does not take them back.
+pub async fn cut_off(master: &Server) {
+    shell::<()>(master, &["ACL", "SETUSER", "default", "-psync", "-sync"]).await;
+    shell::<()>(master, &["CLIENT", "KILL", "TYPE", "replica"]).await;
+    until("the replicas are cut off", async || replication(master, "connected_slaves").await == 0).await;
 }
 
 /// A master with a replica, watched by a sentinel.
@@ -124,8 +190,7 @@ impl Watched {
         let master = server(kind, &[&durable[..], &[&announced[0]]].concat()).await;
         proxy.set_target_of(doors[0], master.address());
         let port = announced[0].as_str();
-        let whom = format!("127.0.0.1 {port}");
-        let follow = ["--replicaof", &whom, "--repl-diskless-sync-delay", "0"];
+        let follow = ["--replicaof", "127.0.0.1", port, "--repl-diskless-sync-delay", "0"];
         let replica = server(kind, &[&durable[..], &[&announced[1]], &follow].concat()).await;
         proxy.set_target_of(doors[1], replica.address());
         in_step(&replica).await;
