@@ -21,7 +21,7 @@ pub enum Capability {
     Wipe,
     /// Save a cluster and bring it back as it was.
     SaveAndRestore,
-    /// Restart the store's server while clients run.
+    /// Restart the store's server, or kill the one that leads, while clients run.
     Restart,
     /// Take the store away and bring it back.
     Unavailable,
@@ -188,9 +188,21 @@ pub trait Backend: Send + Sync + 'static {
         documents::restore(&*documents, saved).await
     }
 
-    /// Restarts the server and returns when it answers again.
+    /// Kills the server as a crash would (SIGKILL), starts it again on the data it had, and returns when it answers.
     async fn restart(&self) -> Result<(), Stop> {
         Err(Stop::NotStaged(Capability::Restart))
+    }
+
+    /// The same to the one server that has the say over this cluster, while clients are busy: the leader of several, the primary, the
+    /// owner of the cluster's keys. Of a store that is one server this is [`restart`](Self::restart), and need not be written.
+    ///
+    /// Whatever leads when it is called is killed; others may take over, or not. Returns when the killed one takes part again, so that
+    /// the next kill does not meet a store that is one server short. Clients need not be served by then: the suite waits for that.
+    ///
+    /// Where the table's guarantees say that a failover may lose acknowledged commits, let the killed server lead again: the suite asks
+    /// that nothing is lost.
+    async fn kill_leader(&self, _cluster: &ClusterName) -> Result<(), Stop> {
+        self.restart().await
     }
 
     /// Takes the store away for clients that exist and that come, or brings it back.

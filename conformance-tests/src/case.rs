@@ -1,5 +1,6 @@
 //! What a case is, and what it has at hand: fresh clusters, clients, names that nobody else uses, and short words for what must happen.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +18,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::suite::Effort;
 use crate::{Backend, Capability, Clause, RoundTrips, Stop};
 
+/// Who watches long cases.
+pub(crate) type Progress = Arc<dyn Fn(&str) + Send + Sync>;
 /// One client of a table.
 pub(crate) type Table = Arc<dyn MembershipTable>;
 /// How a case ends.
@@ -64,10 +67,11 @@ struct Inner {
     clusters: Mutex<Vec<ClusterName>>,
     counted: Mutex<Option<RoundTrips>>,
     measured: Mutex<Option<String>>,
+    progress: Progress,
 }
 
 impl Cx {
-    pub fn new(backend: Arc<dyn Backend>, case: &'static str, seed: u64, effort: Effort) -> Self {
+    pub fn new(backend: Arc<dyn Backend>, case: &'static str, seed: u64, effort: Effort, progress: Progress) -> Self {
         Self(Arc::new(Inner {
             backend,
             case,
@@ -77,6 +81,7 @@ impl Cx {
             clusters: Mutex::default(),
             counted: Mutex::default(),
             measured: Mutex::default(),
+            progress,
         }))
     }
 
@@ -103,6 +108,11 @@ impl Cx {
     /// Puts figures on the case's line.
     pub fn measured(&self, figures: impl ToString) {
         *self.0.measured.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures.to_string());
+    }
+
+    /// A line for those who watch a long case.
+    pub fn progress(&self, line: impl fmt::Display) {
+        (self.0.progress)(&format!("{}: {}: {line}", self.backend().name(), self.0.case));
     }
 
     /// The round trips on the case's line.

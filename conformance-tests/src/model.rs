@@ -49,6 +49,10 @@ pub(crate) async fn run(cx: Cx) -> Verdict {
             return Err(Stop::failed(format!("operation {n}, {what}: {why}")));
         }
         verdict?;
+        let done = n + 1;
+        if done % 10_000 == 0 {
+            cx.progress(format!("{done} of {} operations agree with the model", cx.effort().model_operations));
+        }
     }
     Ok(())
 }

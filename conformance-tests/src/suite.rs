@@ -1,9 +1,10 @@
 //! Runs the cases one after the other and says what became of each.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::case::{Case, Cx};
+use crate::case::{Case, Cx, Progress};
 use crate::environment::Environment;
 use crate::{Backend, CaseResult, Clause, Outcome, Report, Stop, cases};
 
@@ -19,6 +20,8 @@ pub struct Effort {
     pub commits: usize,
     /// How often the crashing client is killed. Default 200.
     pub kills: usize,
+    /// How often the server is killed under the clients of one history. Default 1.
+    pub server_kills: usize,
     /// Rows of the large table. Default 5,000.
     pub rows: usize,
     /// Writers that all want to write the version row. Default 8.
@@ -42,6 +45,7 @@ impl Default for Effort {
             clients: 8,
             commits: 2_000,
             kills: 200,
+            server_kills: 1,
             rows: 5_000,
             writers: 8,
             contention: Duration::from_secs(3),
@@ -62,6 +66,7 @@ impl Effort {
             clients: 16,
             commits: 30_000,
             kills: 1_000,
+            server_kills: 20,
             rows: 5_000,
             writers: 32,
             contention: Duration::from_secs(60),
@@ -82,7 +87,8 @@ pub struct Suite {
     effort: Effort,
     clauses: Vec<Clause>,
     names: Vec<String>,
-    listener: Listener,
+    listener: Option<Listener>,
+    progress: Option<Progress>,
     /// What the environment asks for and cannot have.
     wrong: Option<String>,
 }
@@ -116,7 +122,8 @@ impl Suite {
             effort: if asked.soak { Effort::soak() } else { Effort::default() },
             clauses: asked.clauses,
             names: asked.cases,
-            listener: Box::new(print),
+            listener: None,
+            progress: None,
             wrong,
         }
     }
@@ -152,7 +159,15 @@ impl Suite {
     /// Calls this with each result instead of printing it.
     #[must_use]
     pub fn on_result(mut self, listener: impl Fn(&CaseResult) + Send + Sync + 'static) -> Self {
-        self.listener = Box::new(listener);
+        self.listener = Some(Box::new(listener));
+        self
+    }
+
+    /// Calls this with a line now and then from within long cases, one for each kill of a server for instance. Without it they are printed,
+    /// unless somebody else takes the results.
+    #[must_use]
+    pub fn on_progress(mut self, listener: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(listener));
         self
     }
 
@@ -179,17 +194,32 @@ impl Suite {
                 figures: None,
                 replay: None,
             };
-            (self.listener)(&result);
+            self.tell(&result);
             return Report { store: self.backend.name(), seed: self.seed, results: vec![result] };
         }
         for case in cases::ALL.iter().flat_map(|group| group.iter()).filter(|case| self.wants(case)) {
             let result = self.run_case(case).await;
-            (self.listener)(&result);
+            self.tell(&result);
             results.push(result);
         }
         let report = Report { store: self.backend.name(), seed: self.seed, results };
         crate::record::keep(&report);
         report
+    }
+
+    fn tell(&self, result: &CaseResult) {
+        match &self.listener {
+            Some(listener) => listener(result),
+            None => print(result),
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        match (&self.progress, &self.listener) {
+            (Some(progress), _) => progress.clone(),
+            (None, Some(_)) => Arc::new(|_: &str| {}),
+            (None, None) => Arc::new(print),
+        }
     }
 
     fn wants(&self, case: &Case) -> bool {
@@ -199,7 +229,7 @@ impl Suite {
 
     async fn run_case(&self, case: &'static Case) -> CaseResult {
         let began = Instant::now();
-        let cx = Cx::new(self.backend.clone(), case.name, self.seed, self.effort);
+        let cx = Cx::new(self.backend.clone(), case.name, self.seed, self.effort, self.progress());
         // A task of its own: a panic in a provider is a failure of this case, and the next one still runs.
         let mut task = tokio::spawn((case.run)(cx.clone()));
         let ended = tokio::time::timeout(self.effort.case_timeout, &mut task).await;
@@ -226,8 +256,8 @@ impl Suite {
 }
 
 #[allow(clippy::print_stdout, reason = "printing the report is what the suite is run for")]
-fn print(result: &CaseResult) {
-    println!("{result}");
+fn print<T: fmt::Display + ?Sized>(line: &T) {
+    println!("{line}");
 }
 
 fn fresh_seed() -> u64 {

@@ -36,7 +36,7 @@ const IN_MEMORY: [(&str, Reason); 23] = [
     ("hints_survive_a_restart", Reason::NoHints),
     ("losing_hints_costs_only_time", Reason::NoHints),
     ("round_trips", Reason::InMemory),
-    ("a_concurrent_history_with_a_restart_is_explained", Reason::InMemory),
+    ("killed_servers_lose_nothing", Reason::InMemory),
     ("a_killed_client_leaves_a_whole_table", Reason::InMemory),
     ("an_unreachable_server_is_an_error_and_comes_back", Reason::InMemory),
     ("a_frozen_server_is_an_error_and_comes_back", Reason::InMemory),

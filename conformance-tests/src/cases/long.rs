@@ -8,13 +8,13 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read};
-use crate::history::{self, Plan};
+use crate::history::{self, Checked, Plan};
 use crate::{Capability, Stop};
 
 pub(super) const CASES: &[Case] = &[
     case!(random_operations_agree_with_the_model: T1 T2 T3 T5 T6 T7 T8 T16),
     case!(a_concurrent_history_is_explained: T1 T2 T3 T4 T5 T6 T7 T8),
-    case!(a_concurrent_history_with_a_restart_is_explained: T1 T2 T3 T4 T5 T6 T13),
+    case!(killed_servers_lose_nothing: T1 T2 T3 T4 T5 T6 T13),
     case!(a_killed_client_leaves_a_whole_table: T2 T14),
 ];
 
@@ -23,18 +23,20 @@ async fn random_operations_agree_with_the_model(cx: Cx) -> Verdict {
 }
 
 async fn a_concurrent_history_is_explained(cx: Cx) -> Verdict {
-    explained(&cx, false).await
+    explained(&cx, 0).await
 }
 
-async fn a_concurrent_history_with_a_restart_is_explained(cx: Cx) -> Verdict {
+/// Not one acknowledged commit is lost, none is invented, and none is applied twice.
+async fn killed_servers_lose_nothing(cx: Cx) -> Verdict {
     cx.needs(Capability::Restart)?;
-    explained(&cx, true).await
+    let kills = cx.effort().server_kills;
+    explained(&cx, kills).await
 }
 
-async fn explained(cx: &Cx, restart: bool) -> Verdict {
+async fn explained(cx: &Cx, kills: usize) -> Verdict {
     let effort = cx.effort();
-    let plan = Plan { clients: effort.clients.max(2), commits: effort.commits, lost: 5, restart };
-    let history = history::run(cx, &plan).await?;
+    let plan = Plan { clients: effort.clients.max(2), commits: effort.commits, lost: 5, kills };
+    let (history, outages) = history::run(cx, &plan).await?;
     match history::check(&history) {
         Err(violations) => {
             let mut text: Vec<String> = violations.iter().take(10).map(ToString::to_string).collect();
@@ -50,6 +52,10 @@ async fn explained(cx: &Cx, restart: bool) -> Verdict {
                 effort.commits < 500 || (checked.conflicts > 0 && checked.open > 0),
                 "nothing happened that is worth a check: {checked:?}"
             );
+            must!(outages.kills == kills, "the history ended after {} kills of {kills}", outages.kills);
+            let Checked { commits, reads, conflicts, open, ambiguous } = checked;
+            let heard = format!("{commits} commits, {reads} reads, {conflicts} conflicts, {open} never told, {ambiguous} of nobody");
+            cx.measured(if kills == 0 { heard } else { format!("{outages}; {heard}") });
             Ok(())
         }
     }
@@ -82,6 +88,10 @@ async fn a_killed_client_leaves_a_whole_table(cx: Cx) -> Verdict {
         let (now, _) = read_after_kill(&cx, &table).await?;
         must!(now.version() >= told, "kill {kill}: version {told} was committed, and the table is at {}", now.version());
         whole(&now, rows).map_err(|why| Stop::failed(format!("kill {kill}: {why}")))?;
+        let done = kill + 1;
+        if done % 100 == 0 {
+            cx.progress(format!("client {done} of {} is killed: the table is whole at version {}", cx.effort().kills, now.version()));
+        }
     }
     Ok(())
 }

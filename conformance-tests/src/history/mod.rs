@@ -1,6 +1,7 @@
 //! Concurrent histories: what many clients asked and were told, and whether one table can have told it.
 
 mod check;
+mod kills;
 pub(crate) mod load;
 mod record;
 mod run;

@@ -1,16 +1,17 @@
 //! Makes a history: many clients that read, commit, beat, lose answers and send again.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use membership_core::{
     Attempt, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, MembershipEntry, MembershipTable, NextStep, ReadAnswer, ReadRequest,
-    Recency, SiloAddress, Snapshot, TableErrorKind, WallTime,
+    Recency, SiloAddress, Snapshot, TableError, TableErrorKind, WallTime,
 };
 
 use tokio::task::{AbortHandle, JoinSet};
 
+use super::kills::{self, Outages};
 use super::record::{Answer, Asked, Event, History};
 use crate::case::{Cx, Random, commit, must, read};
 use crate::flaky::Flaky;
@@ -25,15 +26,15 @@ pub(crate) struct Plan {
     pub commits: usize,
     /// Commits and heartbeats of which the answer is lost, in percent.
     pub lost: u64,
-    /// Restart the store half-way.
-    pub restart: bool,
+    /// How often the server that leads is killed meanwhile.
+    pub kills: usize,
 }
 
 /// Of so many requests that were to be cut one is cut, or something is wrong with the cutting.
 const MANY: u64 = 10;
 
 /// What all clients share.
-struct Common {
+pub(super) struct Common {
     cx: Cx,
     clock: AtomicU64,
     commits: AtomicU64,
@@ -41,12 +42,19 @@ struct Common {
     /// How many requests were to be cut on their way, and how many were.
     to_cut: AtomicU64,
     cut: AtomicU64,
+    /// The server will be killed again: nobody stops before.
+    kills_to_come: AtomicBool,
+    /// An error came that no client can go on from: the history ends here, and the check says why it is wrong.
+    hopeless: AtomicBool,
+    /// How often the commits of each client were answered with an outcome, and what it was told last instead of one.
+    served: Vec<AtomicU64>,
+    complaints: Mutex<Vec<Option<TableError>>>,
     /// The silos that clients beat for; their rows are never removed.
     silos: Vec<SiloAddress>,
 }
 
 /// Runs the plan on a new table; the history ends with a read by a client that took no part.
-pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
+pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop> {
     let table = cx.table().await?;
     let silos: Vec<MembershipEntry> = (0..plan.clients).map(|_| cx.entry()).collect();
     for silo in &silos {
@@ -60,6 +68,10 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
         target: u64::try_from(plan.commits).unwrap_or(u64::MAX),
         to_cut: AtomicU64::new(0),
         cut: AtomicU64::new(0),
+        kills_to_come: (plan.kills > 0).into(),
+        hopeless: false.into(),
+        served: (0..plan.clients).map(|_| AtomicU64::new(0)).collect(),
+        complaints: Mutex::new(vec![None; plan.clients]),
         silos: silos.iter().map(|e| e.address).collect(),
     });
     let mut workers = Vec::new();
@@ -84,6 +96,7 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
             random: cx.random(stream + 1),
             now: start.clone(),
             old: start.clone(),
+            errors: 0,
             events: Vec::new(),
         };
         workers.push(worker);
@@ -92,12 +105,10 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
     // Ended with this run, however it ends: the proxy is somebody else's next.
     let mut tasks = JoinSet::new();
     let running: Vec<AbortHandle> = workers.into_iter().map(|worker| tasks.spawn(worker.run())).collect();
-    if plan.restart {
-        while common.commits.load(Ordering::SeqCst) < common.target / 2 && !running.iter().all(AbortHandle::is_finished) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        cx.backend().restart().await?;
-    }
+    // A client that ended has something to say, and that is heard below.
+    let ended = || running.iter().any(AbortHandle::is_finished);
+    let outages = kills::in_a_row(cx, &common, table.cluster(), plan.kills, ended).await?;
+    common.kills_to_come.store(false, Ordering::SeqCst);
     let mut history = History { start, events: Vec::new(), linearizable: table.guarantees().reads == Recency::Linearizable };
     while let Some(ended) = tasks.join_next().await {
         history.events.extend(ended??);
@@ -105,10 +116,20 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<History, Stop> {
     let (to_cut, cut) = (common.to_cut.load(Ordering::SeqCst), common.cut.load(Ordering::SeqCst));
     must!(cut > 0 || to_cut < MANY, "{to_cut} requests were to be cut on their way, and none was: do they pass through the proxy?");
     let request = ReadRequest { known: None, heartbeats: true, barrier: true };
-    let began = common.tick();
-    let answer = Answer::Read(table.read(&request).await);
-    history.events.push(Event { client: plan.clients, began, ended: common.tick(), asked: Asked::Read(request), answer });
-    Ok(history)
+    // Its connection may have died unnoticed with a server. Without this read the last commits would be on their word alone.
+    let deadline = Instant::now() + cx.effort().operation_timeout;
+    loop {
+        let began = common.tick();
+        let answer = table.read(&request).await;
+        let away = answer.as_ref().err().filter(|e| e.next_step() != NextStep::GiveUp).map(ToString::to_string);
+        let (asked, answer) = (Asked::Read(request.clone()), Answer::Read(answer));
+        history.events.push(Event { client: plan.clients, began, ended: common.tick(), asked, answer });
+        let Some(away) = away else { return Ok((history, outages)) };
+        if Instant::now() > deadline {
+            return Err(Stop::failed(format!("the table cannot be read in the end: {away}")));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// A client behind a proxy, where the backend stages one.
@@ -129,7 +150,42 @@ impl Common {
     }
 
     fn done(&self) -> bool {
-        self.commits.load(Ordering::SeqCst) >= self.target
+        self.is_hopeless() || (self.commits() >= self.target && !self.kills_to_come.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.hopeless.load(Ordering::SeqCst)
+    }
+
+    /// Acknowledged commits so far.
+    pub(super) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// Acknowledged commits before everybody stops.
+    pub(super) fn target(&self) -> u64 {
+        self.target
+    }
+
+    /// How often each client was served so far.
+    pub(super) fn served(&self) -> Vec<u64> {
+        self.served.iter().map(|count| count.load(Ordering::SeqCst)).collect()
+    }
+
+    /// The last error that a client was told.
+    pub(super) fn complaint(&self, client: usize) -> String {
+        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        complaints.get(client).and_then(Option::as_ref).map_or_else(|| "nothing".to_owned(), ToString::to_string)
+    }
+
+    /// An error that a client was told.
+    fn complain(&self, client: usize, error: &TableError) {
+        if error.next_step() == NextStep::GiveUp {
+            self.hopeless.store(true, Ordering::SeqCst);
+        }
+        if let Some(last) = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).get_mut(client) {
+            *last = Some(error.clone());
+        }
     }
 }
 
@@ -145,8 +201,13 @@ struct Worker {
     random: Random,
     now: Snapshot,
     old: Snapshot,
+    /// Errors in a row that call for patience.
+    errors: u32,
     events: Vec<Event>,
 }
+
+/// How often the outcome of a commit is asked for before its client goes on without knowing.
+const TURNS: u32 = 5;
 
 impl Worker {
     async fn run(mut self) -> Result<Vec<Event>, Stop> {
@@ -211,6 +272,12 @@ impl Worker {
         self.events.push(Event { client: self.client, began, ended, asked, answer });
     }
 
+    /// Waits after an error, longer each time, or a store that is away for long fills the memory with its answers.
+    async fn wait(&mut self) {
+        tokio::time::sleep(Duration::from_millis(1u64 << self.errors.min(6))).await;
+        self.errors += 1;
+    }
+
     async fn read(&mut self) {
         let known = self.random.percent(50).then(|| self.now.token.clone());
         let request = ReadRequest { known, heartbeats: self.random.percent(50), barrier: self.random.percent(20) };
@@ -219,7 +286,10 @@ impl Worker {
         match &answer {
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => self.now = snapshot.clone(),
             Ok(ReadAnswer::Unchanged { .. }) => {}
-            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            Err(e) => {
+                self.common.complain(self.client, e);
+                self.wait().await;
+            }
         }
         self.record(began, Asked::Read(request), Answer::Read(answer)).await;
     }
@@ -231,6 +301,9 @@ impl Worker {
         self.trouble();
         let answer = self.table.update_i_am_alive(&HeartbeatWrite::Silo { silo: self.silo, heartbeat }).await;
         self.no_trouble();
+        if let Err(e) = &answer {
+            self.common.complain(self.client, e);
+        }
         self.record(began, Asked::Beat(self.silo, self.counter), Answer::Beat(answer)).await;
     }
 
@@ -264,8 +337,9 @@ impl Worker {
         CommitRequest::new(base.token.clone(), cx.commit_id(), Some(self.silo), inserts, updates, removes)
     }
 
-    /// Sends, and sends again while the outcome is unknown, most of the time. True when it was committed.
+    /// Sends, and most of the time sends again until the outcome is known, also while the store is away. True when it was committed.
     async fn commit(&mut self, mut request: CommitRequest) -> bool {
+        let mut turns = if self.random.percent(70) { TURNS } else { 0 };
         loop {
             let began = self.began().await;
             self.trouble();
@@ -273,6 +347,12 @@ impl Worker {
             self.no_trouble();
             let asked = Asked::Commit(request.clone());
             self.record(began, asked, Answer::Commit(answer.clone())).await;
+            if answer.is_ok() {
+                self.errors = 0;
+                if let Some(count) = self.common.served.get(self.client) {
+                    count.fetch_add(1, Ordering::SeqCst);
+                }
+            }
             match answer {
                 Ok(CommitOutcome::Committed(token)) => {
                     self.common.commits.fetch_add(1, Ordering::SeqCst);
@@ -289,13 +369,19 @@ impl Worker {
                     }
                     return false;
                 }
-                Err(e) if e.next_step() == NextStep::FindOut && self.random.percent(70) => request.attempt = Attempt::Again,
                 Err(e) => {
+                    self.common.complain(self.client, &e);
+                    let unknown = e.next_step() == NextStep::FindOut;
                     if e.kind() != TableErrorKind::OutcomeUnknown {
-                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        self.wait().await;
                     }
-                    self.read().await;
-                    return false;
+                    let open = unknown || request.attempt == Attempt::Again;
+                    if !open || turns == 0 {
+                        self.read().await;
+                        return false;
+                    }
+                    turns -= u32::from(unknown);
+                    request.attempt = Attempt::Again;
                 }
             }
             if self.common.done() {

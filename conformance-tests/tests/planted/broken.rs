@@ -1,5 +1,6 @@
 //! A backend over the in-memory table that breaks one clause on purpose.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +37,9 @@ bugs! {
     T1 InitializesAnew: "`initialize` resets a table that exists",
     T1 LosesAnAcknowledgedCommit: "some acknowledged commits never happen",
     T2 DropsAChange: "the last of several changes is forgotten",
+    T2 LosesACommitInACrash: "a crash takes the last acknowledged commit back",
+    T2 RepeatsACommitAfterACrash: "after a crash the last commit is carried out once more",
+    T2 LosesACommitInTheThirdCrash: "the third crash takes the last acknowledged commit back",
     T2 HalfAConflict: "a commit that does not fit the rows leaves a part behind",
     T3 IgnoresTheToken: "a stale token is no conflict",
     T3 UpsertsInserts: "an insert of a row that exists replaces it",
@@ -72,11 +76,44 @@ pub struct Planted {
     bug: Bug,
     memory: Memory,
     away: Arc<AtomicBool>,
+    journal: Journal,
+    crashes: AtomicU64,
 }
+
+/// The last acknowledged commit of each cluster, and the table before it.
+type Journal = Arc<tokio::sync::Mutex<BTreeMap<ClusterName, (Checkpoint, CommitRequest)>>>;
 
 impl Planted {
     pub fn new(bug: Bug) -> Self {
-        Self { bug, memory: Memory::default(), away: Arc::default() }
+        Self { bug, memory: Memory::default(), away: Arc::default(), journal: Arc::default(), crashes: AtomicU64::new(0) }
+    }
+
+    /// What a crash does to the data.
+    async fn crash(&self) -> Result<(), Stop> {
+        let crash = self.crashes.fetch_add(1, Ordering::SeqCst) + 1;
+        for (cluster, (before, request)) in &*self.journal.lock().await {
+            match self.bug {
+                Bug::LosesACommitInACrash => self.memory.restore(cluster, before).await?,
+                Bug::LosesACommitInTheThirdCrash if crash == 3 => self.memory.restore(cluster, before).await?,
+                Bug::RepeatsACommitAfterACrash => {
+                    let table = self.memory.client(cluster).await?;
+                    let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::default()).await? else { unreachable!() };
+                    let mut again = Broken::rebased(request, &snapshot);
+                    // Rows that are there are written over, and a version comes of it in any case.
+                    again.changes.retain_mut(|change| {
+                        let there = snapshot.rows.by_key(change.key()).is_some();
+                        if let (RowChange::Insert(row), true) = (&*change, there) {
+                            *change = RowChange::Update(row.clone());
+                        }
+                        there
+                    });
+                    again.core = Some(String::new());
+                    table.commit(&again).await?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn stored_as(&self, cluster: &ClusterName) -> ClusterName {
@@ -96,11 +133,12 @@ impl Backend for Planted {
 
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
         let inner = self.memory.client(&self.stored_as(cluster)).await?;
-        let away = self.away.clone();
+        let (away, journal) = (self.away.clone(), self.journal.clone());
         Ok(Arc::new(Broken {
             bug: self.bug,
             inner,
             away,
+            journal,
             raw: self.memory.clone(),
             cluster: cluster.clone(),
             count: AtomicU64::new(0),
@@ -143,6 +181,7 @@ impl Backend for Planted {
     async fn restart(&self) -> Result<(), Stop> {
         self.away.store(true, Ordering::SeqCst);
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        self.crash().await?;
         self.away.store(false, Ordering::SeqCst);
         Ok(())
     }
@@ -162,6 +201,7 @@ struct Broken {
     inner: Arc<dyn MembershipTable>,
     raw: Memory,
     away: Arc<AtomicBool>,
+    journal: Journal,
     cluster: ClusterName,
     count: AtomicU64,
     last: Mutex<Option<Snapshot>>,
@@ -233,6 +273,17 @@ impl Broken {
             }
         }
         rebased
+    }
+
+    /// A commit that the next crash will remember.
+    async fn noted(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        let mut journal = self.journal.lock().await;
+        let before = self.raw.save(&self.cluster).await.unwrap();
+        let answer = self.inner.commit(request).await;
+        if let Ok(CommitOutcome::Committed(_)) = answer {
+            journal.insert(self.cluster.clone(), (before, request.clone()));
+        }
+        answer
     }
 
     async fn after_commit(&self, request: &CommitRequest, answer: Result<CommitOutcome, TableError>) -> Result<CommitOutcome, TableError> {
@@ -390,7 +441,10 @@ impl MembershipTable for Broken {
                 return Ok(CommitOutcome::Conflict(Conflict { newest: now.version_row.recent.last().cloned(), snapshot: None }));
             }
         }
-        let answer = self.inner.commit(&request).await;
+        let answer = match self.bug {
+            Bug::LosesACommitInACrash | Bug::LosesACommitInTheThirdCrash | Bug::RepeatsACommitAfterACrash => self.noted(&request).await,
+            _ => self.inner.commit(&request).await,
+        };
         self.after_commit(&request, answer).await
     }
 

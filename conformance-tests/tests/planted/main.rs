@@ -11,6 +11,7 @@ use network::{Flaw, Networked};
 async fn run(bug: Bug, clauses: impl IntoIterator<Item = Clause>) -> Report {
     let suite = Suite::new(Planted::new(bug)).clauses(clauses).on_result(|_| {});
     let quick = suite.seed(4711).effort(|effort| {
+        effort.server_kills = 3;
         (effort.commits, effort.model_operations, effort.rows) = (600, 1_500, 1_500);
         effort.contention = std::time::Duration::from_millis(300);
         effort.busy = std::time::Duration::from_millis(300);
@@ -76,6 +77,40 @@ async fn a_large_table_that_is_torn_is_caught() {
     }
 }
 
+/// A store that loses, or repeats, what it has acknowledged when it is killed under its clients; also when it does so only in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_kills_brings_to_light_what_a_crash_does() {
+    let killed = async |bug: Bug, kills: usize| {
+        let suite = Suite::new(Planted::new(bug)).named("killed_servers_lose_nothing").on_result(|_| {});
+        suite.seed(4711).effort(|effort| (effort.commits, effort.server_kills) = (600, kills)).run().await
+    };
+    for (bug, kills, caught) in [
+        (Bug::None, 20, false),
+        (Bug::LosesACommitInACrash, 1, true),
+        (Bug::RepeatsACommitAfterACrash, 1, true),
+        (Bug::LosesACommitInTheThirdCrash, 2, false),
+        (Bug::LosesACommitInTheThirdCrash, 20, true),
+    ] {
+        let report = killed(bug, kills).await;
+        println!("{bug:?}, {kills} kills: {report}");
+        assert_eq!((report.results.len(), report.failures().count()), (1, usize::from(caught)), "{bug:?}, {kills} kills: {report}");
+    }
+}
+
+/// Who watches hears of each kill.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_kill_is_a_line() {
+    let lines = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = lines.clone();
+    let suite = Suite::new(Planted::new(Bug::None)).named("killed_servers_lose_nothing").on_result(|_| {});
+    let suite = suite.on_progress(move |line| heard.lock().unwrap().push(line.to_owned()));
+    let report = suite.effort(|effort| (effort.commits, effort.server_kills) = (200, 3)).run().await;
+    let lines = lines.lock().unwrap().clone();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[2].starts_with("None: killed_servers_lose_nothing: kill 3 of 3 after "), "{lines:?}");
+    assert!(report.to_string().contains("3 kills, at most"), "{report}");
+}
+
 /// What a backend neither stages nor lists is a failure; what it lists is not applicable, with its reason.
 #[tokio::test]
 async fn nothing_is_skipped_quietly() {
@@ -118,6 +153,7 @@ const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::MixesAnswers, "dropped_before_the_question_arrives"),
     (Flaw::NeverReconnects, "read_cut_at_every_stage"),
     (Flaw::NeverReconnects, "an_unreachable_server_is_an_error_and_comes_back"),
+    (Flaw::NeverReconnects, "killed_servers_lose_nothing"),
     (Flaw::WaitsForever, "a_frozen_server_is_an_error_and_comes_back"),
     (Flaw::WaitsForever, "a_lost_answer_is_an_unknown_outcome"),
     (Flaw::EmptyWhenCut, "read_cut_at_every_stage"),

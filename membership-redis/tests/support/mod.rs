@@ -201,6 +201,15 @@ impl Backend for Store {
         self.set_available(true).await
     }
 
+    async fn kill_leader(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        let Place::Cluster(nodes) = &self.place else { return self.restart().await };
+        let owner = nodes.owner(&key(cluster, "version")).await;
+        owner.kill().await?;
+        owner.start_again().await?;
+        nodes.is_whole().await;
+        Ok(())
+    }
+
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
         if self.not_applicable().iter().any(|(what, _)| *what == Capability::Unavailable) {
             return Err(Stop::NotStaged(Capability::Unavailable));
