@@ -317,6 +317,17 @@ impl RedisConfig {
         }
     }
 
+    /// The servers that are named, for errors.
+    pub(crate) fn place(&self) -> String {
+        match &self.servers {
+            Servers::Single(address) => address.to_string(),
+            Servers::Client(info) => info.addr().to_string(),
+            Servers::Sentinel { sentinels: all, .. } | Servers::Cluster(all) => {
+                all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+
     /// The servers as a URL without secrets.
     pub(crate) fn shown(&self) -> String {
         let list = |all: &[Address]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");

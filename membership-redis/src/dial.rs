@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use membership_core::TableError;
+use membership_core::{TableError, TableErrorKind};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
@@ -147,13 +147,13 @@ impl Dialer {
         let answers = tokio::time::timeout(self.timeout, conn.flight(&setup))
             .await
             .map_err(|_| self.silent(&conn.at))?
-            .map_err(|e| not_connected(&conn.at.to_string(), &e, &self.secrets))?;
+            .map_err(|e| self.not_connected(&conn.at, &e))?;
         for (n, answer) in answers.iter().enumerate() {
             if let Value::ServerError(e) = answer {
                 let refusal = Refusal::new(e);
                 // A script that may not be loaded may be there all the same.
                 if refusal.code != "NOPERM" || n >= SCRIPTS.all().len() {
-                    return Err(refusal.into_error(&self.secrets));
+                    return Err(refusal.into_error(&self.secrets).at(conn.at.to_string()));
                 }
             }
         }
@@ -188,7 +188,7 @@ impl Dialer {
     pub(crate) async fn ask_sentinel(&self, at: &Address, command: &redis::Cmd) -> Result<Value, TableError> {
         let config = AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(Some(self.timeout));
         let mut redis = self.multiplexed(at, &self.sentinel, &config).await?;
-        redis.send_packed_command(command).await.map_err(|e| not_connected(&at.to_string(), &e, &self.secrets))
+        redis.send_packed_command(command).await.map_err(|e| self.not_connected(at, &e))
     }
 
     async fn multiplexed(
@@ -198,14 +198,16 @@ impl Dialer {
         config: &AsyncConnectionConfig,
     ) -> Result<MultiplexedConnection, TableError> {
         let made = async { self.client(at, settings)?.get_multiplexed_async_connection_with_config(config).await };
-        tokio::time::timeout(self.timeout, made)
-            .await
-            .map_err(|_| self.silent(at))?
-            .map_err(|e| not_connected(&at.to_string(), &e, &self.secrets))
+        tokio::time::timeout(self.timeout, made).await.map_err(|_| self.silent(at))?.map_err(|e| self.not_connected(at, &e))
     }
 
     fn silent(&self, at: &Address) -> TableError {
-        error(membership_core::TableErrorKind::Unavailable, format!("{at} does not answer within {:?}", self.timeout))
+        let hint = if self.encrypted { " (a server without TLS is redis://)" } else { "" };
+        error(TableErrorKind::Unavailable, format!("no answer within {:?}{hint}", self.timeout)).at(at.to_string())
+    }
+
+    pub(crate) fn not_connected(&self, at: &Address, e: &redis::RedisError) -> TableError {
+        not_connected(e, self.encrypted, &self.secrets).at(at.to_string())
     }
 }
 

@@ -117,7 +117,9 @@ fn other(text: &str) -> (TableErrorKind, &'static str) {
     use TableErrorKind::{Busy, Configuration, Unavailable};
     if text.contains("max number of clients") {
         (Unavailable, "the server has as many clients as it takes")
-    } else if text.contains("unknown command") || text.contains("DB index") || text.contains("SELECT is not allowed") {
+    } else if text.contains("DB index") {
+        (Configuration, "the server has no database of this number: correct the URL")
+    } else if text.contains("unknown command") || text.contains("SELECT is not allowed") {
         (Configuration, "the server does not do this")
     } else if text.contains("killed by user") {
         (Busy, "somebody killed the script before it wrote anything")
@@ -153,22 +155,29 @@ fn shorten(text: &str) -> &str {
 }
 
 /// From making a connection: nothing was sent.
-pub(crate) fn not_connected(at: &str, e: &RedisError, secrets: &Secrets) -> TableError {
-    let said = secrets.hide(&e.to_string());
+pub(crate) fn not_connected(e: &RedisError, encrypted: bool, secrets: &Secrets) -> TableError {
+    use TableErrorKind::{Configuration, PermissionDenied, Unavailable};
     if let Some(refusal) = Refusal::of(e) {
         return refusal.into_error(secrets);
     }
-    match e.kind() {
-        ErrorKind::AuthenticationFailed => {
-            error(TableErrorKind::PermissionDenied, format!("{at} refuses this user or password ({})", shorten(&said)))
+    let said = secrets.hide(&e.to_string());
+    let (kind, what) = match e.kind() {
+        ErrorKind::AuthenticationFailed => (PermissionDenied, "the server refuses this user or password"),
+        ErrorKind::RESP3NotSupported => (Configuration, "the server is too old: Redis 6.2 or newer, or Valkey, is needed"),
+        ErrorKind::InvalidClientConfig => (Configuration, "the configuration cannot be used"),
+        ErrorKind::Server(ServerErrorKind::NoPerm) => (PermissionDenied, "the user may not do this"),
+        // rustls has words for it, and the client library no kind.
+        _ if encrypted && said.contains("certificate") => {
+            (Configuration, "the server's certificate is refused: tls_ca names the file with the authority that signed it")
         }
-        ErrorKind::RESP3NotSupported => {
-            error(TableErrorKind::Configuration, format!("{at} is too old: Redis 6.2 or newer, or Valkey, is needed ({})", shorten(&said)))
+        _ if e.is_timeout() && !encrypted => (Unavailable, "the server does not answer in time"),
+        _ if encrypted => (Unavailable, "cannot be reached with TLS (a server without it is redis://)"),
+        _ if e.is_connection_dropped() && !e.is_connection_refusal() => {
+            (Unavailable, "the server closed the connection (one that takes TLS only is rediss://)")
         }
-        ErrorKind::InvalidClientConfig => error(TableErrorKind::Configuration, format!("{at}: {}", shorten(&said))),
-        ErrorKind::Server(ServerErrorKind::NoPerm) => error(TableErrorKind::PermissionDenied, format!("{at}: {}", shorten(&said))),
-        _ => error(TableErrorKind::Unavailable, format!("{at} cannot be reached ({})", shorten(&said))),
-    }
+        _ => (Unavailable, "the server cannot be reached"),
+    };
+    error(kind, format!("{what} ({})", shorten(&said)))
 }
 
 /// A request that was handed to a connection and not answered.

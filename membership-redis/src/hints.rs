@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::dial::Conn;
-use crate::error::{Refusal, error, not_connected};
+use crate::error::{Refusal, error};
 use crate::link::Link;
 
 /// The first pause before subscribing anew, and the longest.
@@ -115,8 +115,8 @@ async fn one_connection(link: &Link, bell: &watch::Sender<u64>, channel: &str, p
     let mut raw = conn.raw();
     if let Err(e) = raw.subscribe(channel).await {
         return match Refusal::of(&e) {
-            Some(refusal) => refusal.into_error(&link.dialer().secrets),
-            None => not_connected(&conn.at.to_string(), &e, &link.dialer().secrets),
+            Some(refusal) => refusal.into_error(&link.dialer().secrets).at(conn.at.to_string()),
+            None => link.dialer().not_connected(&conn.at, &e),
         };
     }
     *pause = PAUSE;

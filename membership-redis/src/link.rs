@@ -112,13 +112,14 @@ impl Link {
                 }
                 Ok(Err(e)) => {
                     conn.condemn();
-                    return Err(unanswered(request.writes, &self.dialer.secrets.hide(&format!("{} broke off ({e})", conn.at))));
+                    return Err(unanswered(request.writes, &self.dialer.secrets.hide(&format!("the connection broke off ({e})")))
+                        .at(conn.at.to_string()));
                 }
                 Err(_) => {
                     // A server that hangs is not worth waiting for a second time on the same connection.
                     conn.condemn();
                     self.place.distrust();
-                    return Err(unanswered(request.writes, &format!("{} did not answer within {:?}", conn.at, self.timeout)));
+                    return Err(unanswered(request.writes, &format!("no answer within {:?}", self.timeout)).at(conn.at.to_string()));
                 }
             };
             asked = None;
@@ -132,12 +133,12 @@ impl Link {
                 ("MOVED", Some(node)) if self.place.is_cluster() => self.place.prefer(resolve(node, &conn)),
                 ("ASK", Some(node)) if self.place.is_cluster() => asked = Some(resolve(node, &conn)),
                 ("READONLY", _) if self.place.has_successor() => self.place.distrust(),
-                _ => return Err(refusal.into_error(&self.dialer.secrets)),
+                _ => return Err(refusal.into_error(&self.dialer.secrets).at(conn.at.to_string())),
             }
-            last = Some(refusal);
+            last = Some((refusal, conn.at.to_string()));
         }
         Err(match last {
-            Some(refusal) => refusal.into_error(&self.dialer.secrets),
+            Some((refusal, at)) => refusal.into_error(&self.dialer.secrets).at(at),
             None => error(TableErrorKind::Unavailable, "no server takes the request"),
         })
     }

@@ -175,11 +175,11 @@ impl Place {
         let (mut unknown, mut worst) = (0, None);
         for sentinel in sentinels[first..].iter().chain(&sentinels[..first]) {
             match dialer.ask_sentinel(sentinel, &question).await {
-                Ok(Value::ServerError(e)) => worst = Some(Refusal::new(&e).into_error(&dialer.secrets)),
+                Ok(Value::ServerError(e)) => worst = Some(Refusal::new(&e).into_error(&dialer.secrets).at(sentinel.to_string())),
                 Ok(Value::Nil) => unknown += 1,
                 Ok(answer) => match redis::from_redis_value::<(String, u16)>(answer) {
                     Ok((host, port)) => return Ok(Address { host, port }),
-                    Err(_) => worst = Some(error(TableErrorKind::Configuration, format!("{sentinel} is no sentinel"))),
+                    Err(_) => worst = Some(error(TableErrorKind::Configuration, "this is no sentinel").at(sentinel.to_string())),
                 },
                 Err(e) => worst = Some(e),
             }
@@ -201,14 +201,14 @@ impl Place {
             let conn = dialer.open(&at, |_| {}).await?;
             let mut question = redis::cmd("HLEN");
             question.arg(key);
-            let answer = conn.command(&question).await.map_err(|e| crate::error::not_connected(&at.to_string(), &e, &dialer.secrets))?;
+            let answer = conn.command(&question).await.map_err(|e| dialer.not_connected(&at, &e))?;
             let Value::ServerError(e) = answer else { return prepared(dialer, conn).await };
             let refusal = Refusal::new(&e);
             match (refusal.code.as_str(), refusal.target()) {
                 ("MOVED", Some((host, port))) => at = Address { host: if host.is_empty() { at.host } else { host }, port },
                 // The slot is on its way elsewhere, and this node is still its owner; or something that the operation itself will meet.
                 ("ASK" | "TRYAGAIN" | "WRONGTYPE", _) => return prepared(dialer, conn).await,
-                _ => return Err(refusal.into_error(&dialer.secrets)),
+                _ => return Err(refusal.into_error(&dialer.secrets).at(at.to_string())),
             }
         }
         Err(error(TableErrorKind::Unavailable, "the nodes of the cluster send each other round in a circle"))

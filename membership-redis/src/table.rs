@@ -61,11 +61,11 @@ impl RedisTable {
         config.validate()?;
         let keys = config.keys(&cluster);
         let link = Arc::new(Link::new(&config, &keys.version)?);
-        tokio::time::timeout(config.timeout(), link.connection()).await.map_err(|_| {
-            error(TableErrorKind::Unavailable, format!("{} does not answer within {:?}", config.shown(), config.timeout()))
-        })??;
+        tokio::time::timeout(config.timeout(), link.connection())
+            .await
+            .map_err(|_| error(TableErrorKind::Unavailable, format!("no answer within {:?}", config.timeout())).at(config.place()))??;
         if config.promised() == Durability::Kept {
-            check_durability(&link).await?;
+            check_durability(&link).await.map_err(|e| e.at(config.place()))?;
         }
         let hints = Hints::new(Arc::clone(&link), keys.channel.clone(), cluster.to_string());
         Ok(Self(Arc::new(Inner { link, keys, cluster, config, hints, seen: Mutex::default() })))
@@ -294,7 +294,7 @@ impl MembershipTable for RedisTable {
         let confirmed = self.confirmed(&answer);
         match parts::<2>(answer.value) {
             Ok((0, [version, rows])) => {
-                current(&codec::pairs(version), None, number(&rows), None).map_err(|e| e.during(during))?;
+                current(&codec::pairs(version), None, number(&rows), None).map_err(|e| e.during(during).at(self.0.config.place()))?;
             }
             Ok((1, _)) => {
                 confirmed.map_err(|why| error(TableErrorKind::OutcomeUnknown, format!("the table is made, but {why}")).during(during))?;
@@ -329,7 +329,7 @@ impl MembershipTable for RedisTable {
             Ok((0, [version, rows, beats, cell])) => {
                 let rows = codec::pairs(rows);
                 let row = current(&codec::pairs(version), known, rows.len(), rows.first().map(|(key, _)| key.clone()))
-                    .map_err(|e| e.during(during))?;
+                    .map_err(|e| e.during(during).at(self.0.config.place()))?;
                 let rows = codec::rows(rows, &seen.map(|seen| seen.rows).unwrap_or_default());
                 let snapshot = Snapshot { token: row.token(&[]), version_row: row, rows };
                 self.remember(&snapshot);
@@ -352,7 +352,8 @@ impl MembershipTable for RedisTable {
                 (VersionToken::new(known.table_id(), known.version(), known.commit(), &[]), body, beat)
             }
             (Ok((0, [version, rows, orphan, body, beat])), _) => {
-                let row = current(&codec::pairs(version), known, number(&rows), codec::text(orphan)).map_err(|e| e.during(during))?;
+                let row = current(&codec::pairs(version), known, number(&rows), codec::text(orphan))
+                    .map_err(|e| e.during(during).at(self.0.config.place()))?;
                 (row.token(&[]), body, beat)
             }
             (Ok((_, [other, ..])) | Err(other), _) => return Err(nonsense(during, &other)),
@@ -420,7 +421,9 @@ impl MembershipTable for RedisTable {
                 Err(error(TableErrorKind::LimitExceeded, format!("the table would have more than {} rows", LIMITS.rows)).during(during))
             }
             other => match parts::<2>(other) {
-                Ok((0, [version, rows])) => self.refused(request, codec::pairs(version), codec::pairs(rows)).map_err(|e| e.during(during)),
+                Ok((0, [version, rows])) => {
+                    self.refused(request, codec::pairs(version), codec::pairs(rows)).map_err(|e| e.during(during).at(self.0.config.place()))
+                }
                 Ok((_, [other, _])) | Err(other) => Err(nonsense(during, &other)),
             },
         }
@@ -452,7 +455,7 @@ impl MembershipTable for RedisTable {
             other => match parts::<2>(other) {
                 Ok((0, [version, rows])) => {
                     let version = codec::pairs(version);
-                    current(&version, None, number(&rows), None).map_err(|e| e.during(during))?;
+                    current(&version, None, number(&rows), None).map_err(|e| e.during(during).at(self.0.config.place()))?;
                     let e = error(TableErrorKind::NoSuchRow, "the silo has no row").during(during);
                     Err(match key {
                         Some(key) => e.with_key(key),

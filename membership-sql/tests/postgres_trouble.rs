@@ -149,6 +149,14 @@ async fn who_may_not_make_tables_is_told_how_to_get_them() {
     let refused = connect(wrong).await.unwrap_err();
     assert_eq!(refused.kind(), TableErrorKind::PermissionDenied, "{refused}");
     assert!(!format!("{refused} {refused:?}").contains("wrong-password"));
+    assert!(refused.to_string().contains("user or password"), "{refused}");
+    assert_eq!(refused.place(), Some(server.address().to_string().as_str()));
+    let without = PostgresConfig::from_url(&url.replace(":another-secret", "")).unwrap();
+    assert!(connect(without).await.unwrap_err().to_string().contains("PGPASSWORD"));
+    // Nobody there.
+    let nobody = PostgresConfig::from_url("postgres://silo@127.0.0.1:1/d").unwrap();
+    let refused = connect(nobody).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.place()), (TableErrorKind::Unavailable, Some("127.0.0.1:1")), "{refused}");
     let nowhere = PostgresConfig::from_url(&url.replace("/postgres", "/nowhere").replacen("postgres:", "postgresql:", 1));
     assert_eq!(connect(nowhere.unwrap()).await.unwrap_err().kind(), TableErrorKind::Configuration);
 }
@@ -475,6 +483,7 @@ async fn connections_are_encrypted_as_asked() {
     for mode in [PostgresSslMode::VerifyCa, PostgresSslMode::VerifyFull, PostgresSslMode::Require] {
         let refused = connect(config(&server).ssl_mode(mode).ssl_root_cert(&other_ca)).await.unwrap_err();
         assert_eq!(refused.kind(), TableErrorKind::Configuration, "{mode:?}: {refused}");
+        assert!(refused.to_string().contains("sslrootcert"), "{refused}");
     }
     let misnamed = |mode: &str| {
         let url = format!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use membership::Connectors;
 use membership_core::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry,
-    MembershipTable, Preset, SiloAddress, SiloStatus, Snapshot, TableExt, TableId, Yardstick,
+    MembershipTable, NextStep, Preset, SiloAddress, SiloStatus, Snapshot, TableExt, TableId, Yardstick,
 };
 
 use crate::clock;
@@ -41,7 +41,13 @@ impl Grounds {
         // Whatever happens from here on, it is removed.
         self.made.push(cluster);
         let settings = Config::preset(Preset::Lan).shared();
-        table.initialize(&InitializeRequest { table_id: TableId::new(clock::random()), settings }).await?;
+        if let Err(error) = table.initialize(&InitializeRequest { table_id: TableId::new(clock::random()), settings }).await {
+            // What was certainly not made needs no removing, which would fail for the same reason.
+            if error.next_step() != NextStep::FindOut {
+                self.made.pop();
+            }
+            return Err(error.into());
+        }
         fill(table.as_ref(), rows).await?;
         Ok(table)
     }

@@ -144,7 +144,7 @@ impl TableErrorKind {
             Self::Busy => "nothing was written; try again",
             Self::OutcomeUnknown => "it may have been written; read the table before doing anything else",
             Self::NoSuchRow => "the silo has no row: it was removed or never joined",
-            Self::PermissionDenied => "grant this user the permissions that the provider's README lists",
+            Self::PermissionDenied => "correct user and password, or grant what the provider's README lists",
             Self::Configuration => "correct the configuration",
             Self::LimitExceeded => "nothing was sent; change less at once or make the row smaller",
             Self::InvalidRequest => "nothing was sent; correct the request",
@@ -167,6 +167,7 @@ pub struct TableError {
     kind: TableErrorKind,
     operation: Operation,
     store: &'static str,
+    place: Option<String>,
     key: Option<String>,
     message: String,
     source: Option<std::sync::Arc<dyn Error + Send + Sync + 'static>>,
@@ -176,13 +177,20 @@ impl TableError {
     /// An error of this kind. `message` says what happened, without secrets.
     #[must_use]
     pub fn new(kind: TableErrorKind, operation: Operation, store: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, operation, store, key: None, message: message.into(), source: None }
+        Self { kind, operation, store, place: None, key: None, message: message.into(), source: None }
     }
 
     /// Names the row or key it is about.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
+        self
+    }
+
+    /// Names the server that it is about, for example `db.example:5432`. A name that is there already stays: whoever was closer gave it.
+    #[must_use]
+    pub fn at(mut self, place: impl Into<String>) -> Self {
+        self.place.get_or_insert_with(|| place.into());
         self
     }
 
@@ -227,6 +235,18 @@ impl TableError {
         self.store
     }
 
+    /// At which server, where there is one.
+    #[must_use]
+    pub fn place(&self) -> Option<&str> {
+        self.place.as_deref()
+    }
+
+    /// What happened, without the rest: for an error that says more of it.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// The row or key it is about, if it is about one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
@@ -242,7 +262,11 @@ impl TableError {
 
 impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.store, self.operation.as_str(), self.message)?;
+        write!(f, "{} {}", self.store, self.operation.as_str())?;
+        if let Some(place) = &self.place {
+            write!(f, " at {place}")?;
+        }
+        write!(f, ": {}", self.message)?;
         if let Some(key) = &self.key {
             write!(f, " (key {key:?})")?;
         }
@@ -266,6 +290,8 @@ mod tests {
             let e = TableError::new(kind, Operation::Commit, "memory", "it went wrong").with_key("k");
             assert!(e.to_string().contains("it went wrong") && e.to_string().contains(kind.as_str()), "{e}");
         }
+        let e = TableError::new(TableErrorKind::Busy, Operation::Read, "memory", "it went wrong").at("near:1").at("far:2");
+        assert!(e.to_string().starts_with("memory read at near:1: it went wrong ["), "{e}");
         assert_eq!(TableErrorKind::OutcomeUnknown.next_step(), NextStep::FindOut);
         assert_eq!(TableErrorKind::Busy.next_step(), NextStep::Retry);
         assert_eq!(TableErrorKind::Damaged.next_step(), NextStep::GiveUp);

@@ -27,8 +27,11 @@ async fn an_own_authority_is_trusted_when_it_is_named() {
         assert!(matches!(error.kind(), TableErrorKind::Unavailable | TableErrorKind::Configuration), "{error}");
         assert!(!error.to_string().contains(SECRET), "{error}");
     }
+    let error = connect(server.url()).await.unwrap_err();
+    assert!(error.kind() == TableErrorKind::Configuration && error.to_string().contains("tls_ca"), "{error}");
     let plain = server.url().replace("rediss://", "redis://");
-    assert_eq!(connect(&format!("{plain}?connect_timeout=1s")).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    let error = connect(&format!("{plain}?connect_timeout=1s")).await.unwrap_err();
+    assert!(error.kind() == TableErrorKind::Unavailable && error.to_string().contains("rediss://"), "{error}");
 }
 
 #[tokio::test]

@@ -208,7 +208,7 @@ async fn connections_that_cannot_work_say_why() {
         (format!("redis://:wrong-{SECRET}@{at}"), TableErrorKind::PermissionDenied, "password"),
         (format!("redis://bo:{SECRET}@{at}"), TableErrorKind::PermissionDenied, "password"),
         (format!("redis://:{SECRET}@{at}/99"), TableErrorKind::Configuration, "db index"),
-        (format!("rediss://:{SECRET}@{at}/?connect_timeout=2s"), TableErrorKind::Unavailable, "cannot be reached"),
+        (format!("rediss://:{SECRET}@{at}/?connect_timeout=2s"), TableErrorKind::Unavailable, "redis://"),
         (format!("redis://:{SECRET}@127.0.0.1:1"), TableErrorKind::Unavailable, "cannot be reached"),
         (format!("redis://:{SECRET}@{at}?durability=kept"), TableErrorKind::Configuration, "appendonly yes"),
         (format!("redis+sentinel://:{SECRET}@{at}/main?sentinel_password={SECRET}"), TableErrorKind::Configuration, "sentinel"),
@@ -217,6 +217,7 @@ async fn connections_that_cannot_work_say_why() {
         assert_eq!(error.kind(), kind, "{error}");
         let shown = format!("{error} {error:?}");
         assert!(shown.to_lowercase().contains(words) && !shown.contains(SECRET), "{error}");
+        assert!(error.place().is_some_and(|place| url.contains(place)), "{error}");
     }
 }
 

@@ -15,7 +15,7 @@ const GRANTS: &str = "the user needs SELECT, INSERT, UPDATE and DELETE on the ta
                       and EXECUTE on membership_commit_1 where it is used";
 /// How to have the tables made by somebody else.
 pub(super) const PRINT: &str =
-    "have somebody who may create tables run what `MysqlConfig::schema_sql()` prints (it is in the README of membership-sql too)";
+    "have somebody who may create tables run what `membership schema --table mysql://…` prints (`MysqlConfig::schema_sql`)";
 
 /// The table, or the column in it, is not there.
 pub(super) const NO_SUCH_TABLE: u16 = 1146;
@@ -53,9 +53,10 @@ pub(super) fn from_mysql(e: Error) -> TableError {
     let (kind, what) = match &e {
         Error::Server(server) => judge(server),
         Error::Io(_) => (TableErrorKind::Unavailable, "the server cannot be reached, or the connection broke"),
-        Error::Driver(DriverError::NoClientSslFlagFromServer) => {
-            (TableErrorKind::Configuration, "the server offers no TLS, and ssl-mode asks for it")
-        }
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => (
+            TableErrorKind::Configuration,
+            "the server offers no TLS, and `ssl-mode` asks for it: leave that out, or set up TLS on the server",
+        ),
         Error::Driver(
             DriverError::UnknownAuthPlugin { .. } | DriverError::MysqlOldPasswordDisabled | DriverError::CleartextPluginDisabled,
         ) => (
@@ -87,7 +88,7 @@ pub(super) fn from_commit(e: Error) -> TableError {
         Some(1213 | 1205 | 1020 | 1290 | 1836 | 1792 | 1047 | 3101) => from_mysql(e),
         _ => {
             let e = from_mysql(e);
-            error(TableErrorKind::OutcomeUnknown, format!("the answer to the commit was lost: {e}")).with_source(e)
+            error(TableErrorKind::OutcomeUnknown, format!("the answer to the commit was lost: {}", e.message())).with_source(e)
         }
     }
 }
@@ -108,7 +109,11 @@ fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
         }
         3101 | 3100 => (K::Unavailable, "the server's replication rolled the transaction back"),
         1021 | 1037 | 1038 | 1041 | 1114 | 1135 | 1206 => (K::Unavailable, "the server is out of room"),
-        1044 | 1045 | 1095 | 1130 | 1142 | 1143 | 1227 | 1370 | 1410 | 1698 | 3118 | 3159 => (K::PermissionDenied, GRANTS),
+        1045 | 1698 => (K::PermissionDenied, "the server refuses this user or password"),
+        1130 => (K::PermissionDenied, "the server lets nobody in from this machine: make the user for this host, or for '%'"),
+        3118 | 4151 => (K::PermissionDenied, "the account is locked: ALTER USER … ACCOUNT UNLOCK"),
+        3159 => (K::PermissionDenied, "the server takes encrypted connections only: add ssl-mode=required or more to the URL"),
+        1044 | 1095 | 1142 | 1143 | 1227 | 1370 | 1410 => (K::PermissionDenied, GRANTS),
         1820 | 1862 => (K::PermissionDenied, "the password has expired"),
         1049 => (K::Configuration, "there is no such database: CREATE DATABASE first, or correct the URL"),
         1046 => (K::Configuration, "no database is selected"),

@@ -69,13 +69,12 @@ impl Lane {
         let answer = match timeout_at(deadline, self.carry_out(place, &work, &doubt, &has_lane)).await {
             Ok(answer) => answer,
             Err(_) if doubt.is() => Err(error(TableErrorKind::OutcomeUnknown, format!("no answer within {:?}", place.config.timeout()))),
-            Err(_) if has_lane.load(Ordering::Relaxed) => Err(error(
-                TableErrorKind::Unavailable,
-                format!("no answer from {} within {:?}", place.config.place(), place.config.timeout()),
-            )),
+            Err(_) if has_lane.load(Ordering::Relaxed) => {
+                Err(error(TableErrorKind::Unavailable, format!("no answer within {:?}", place.config.timeout())))
+            }
             Err(_) => Err(error(TableErrorKind::Busy, "other operations of this client took all the time")),
         };
-        answer.map_err(|e| e.during(W::OPERATION))
+        answer.map_err(|e| e.during(W::OPERATION).at(place.config.place()))
     }
 
     async fn carry_out<W: Work>(&self, place: &Place, work: &W, doubt: &Doubt, has_lane: &AtomicBool) -> Result<W::Answer, TableError> {

@@ -134,7 +134,10 @@ async fn create_now(session: &mut Session) -> Result<(), TableError> {
 pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
     let marks = match session.begin("SELECT name, value FROM membership_meta").await {
         Ok(sets) => sets,
-        Err(t) if code(&t.error) == Some(NO_SUCH_TABLE) => return Ok(false),
+        Err(t) if code(&t.error) == Some(NO_SUCH_TABLE) => {
+            refuse_foreign(session).await?;
+            return Ok(false);
+        }
         // A column that is not there.
         Err(t) if code(&t.error) == Some(1054) => return Err(foreign("membership_meta has other columns")),
         Err(t) => return Err(from_mysql(t.error)),

@@ -87,12 +87,7 @@ impl Session {
             }
             done => done,
         };
-        let conn = conn.map_err(|e| {
-            let e = from_mysql(e);
-            // A certificate that is not trusted does not become so by trying again.
-            let tls = tls && e.to_string().to_ascii_lowercase().contains("certificate");
-            if tls { error(TableErrorKind::Configuration, format!("the server's certificate is refused: {e}")) } else { e }
-        })?;
+        let conn = conn.map_err(|e| refused(e, tls))?;
         let mut session = Self {
             conn: Some(conn),
             broken: false,
@@ -109,7 +104,7 @@ impl Session {
         let variables = Variables(sets.last().map(|s| s.rows.as_slice()).unwrap_or_default());
         let galera = variables.is_on("wsrep_on");
         let mariadb = variables.check_version()?;
-        variables.check(config)?;
+        variables.check()?;
         session.facts = variables.facts(config)?;
         let seconds = config.timeout().as_secs().max(1) + 1;
         let mut more = Vec::new();
@@ -226,6 +221,25 @@ async fn flight(conn: &mut Conn, sql: &str) -> Result<Vec<Set>, Trouble> {
     Ok(sets)
 }
 
+/// Why there is no connection, where how it was encrypted may have to do with it.
+fn refused(e: Error, tls: bool) -> TableError {
+    match &e {
+        // A certificate that is not trusted does not become so by trying again.
+        Error::Io(io) if tls && io.to_string().contains("certificate") => {
+            let message = format!(
+                "the server's certificate is refused ({io}): `ssl-ca` names the file with the authority that signed it, `ssl-mode` what is checked"
+            );
+            error(TableErrorKind::Configuration, message)
+        }
+        // What MariaDB answers, too, where it takes encrypted connections only.
+        _ if !tls && code(&e) == Some(1045) => {
+            let message = format!("{}; or it takes encrypted connections only, and `ssl-mode` forbids them", from_mysql(e).message());
+            error(TableErrorKind::PermissionDenied, message)
+        }
+        _ => from_mysql(e),
+    }
+}
+
 /// How long a connection of ours may rest.
 const IDLE_SECONDS: u32 = 28_800;
 
@@ -279,9 +293,9 @@ impl Variables<'_> {
         Ok(mariadb)
     }
 
-    fn check(&self, config: &MysqlConfig) -> Result<(), TableError> {
+    fn check(&self) -> Result<(), TableError> {
         if ["read_only", "super_read_only", "innodb_read_only"].iter().any(|name| self.get(name).is_some_and(|v| is_read_only(&v))) {
-            let message = format!("{} is read-only: it is a replica, or was made one; the URL must lead to the primary", config.place());
+            let message = "the server is read-only: it is a replica, or was made one; the URL must lead to the primary";
             return Err(error(TableErrorKind::Unavailable, message));
         }
         let isolation = self.get("transaction_isolation").or_else(|| self.get("tx_isolation")).unwrap_or_default();

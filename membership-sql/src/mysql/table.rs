@@ -121,12 +121,13 @@ impl MysqlTable {
     /// `Unavailable` (also a read-only server), `ForeignTable`, `NewerLayout`, `Damaged`.
     pub async fn open(config: MysqlConfig, cluster: ClusterName) -> Result<Self, TableError> {
         config.validate()?;
-        let during = |e: TableError| e.during(Operation::Connect);
+        let place = config.place();
+        let during = |e: TableError| e.during(Operation::Connect).at(place.as_str());
         let session = match timeout(config.timeout(), Session::connect(&config, 0)).await {
             Ok(session) => session.map_err(during)?,
             Err(_) => {
-                let message = format!("no answer from {} within {:?}", config.place(), config.timeout());
-                return Err(TableError::new(TableErrorKind::Unavailable, Operation::Connect, STORE, message));
+                let message = format!("no answer within {:?}", config.timeout());
+                return Err(during(TableError::new(TableErrorKind::Unavailable, Operation::Connect, STORE, message)));
             }
         };
         let facts = session.facts.clone();

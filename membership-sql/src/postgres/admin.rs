@@ -83,7 +83,7 @@ async fn make_tables(line: &Line, deadline: Instant) -> Result<(), TableError> {
             error(TableErrorKind::PermissionDenied, format!("this user may not create the tables: {advice}")).with_source(e)
         }
         // Whatever became of it, doing it again is harmless.
-        TableErrorKind::OutcomeUnknown => error(TableErrorKind::Unavailable, e.to_string()),
+        TableErrorKind::OutcomeUnknown => error(TableErrorKind::Unavailable, e.message()).with_source(e),
         _ => e,
     };
     let schema = format!("SELECT 1 FROM pg_namespace WHERE nspname = {}", literal(&names.schema));

@@ -317,6 +317,20 @@ impl PostgresConfig {
         super::schema::Names::new(self).printable()
     }
 
+    /// The servers that are named, for errors.
+    pub(super) fn place(&self) -> String {
+        let (addresses, ports) = (self.client.get_hostaddrs(), self.client.get_ports());
+        let hosts: Vec<String> = match self.client.get_hosts() {
+            [] => addresses.iter().map(ToString::to_string).collect(),
+            hosts => hosts.iter().map(shown).collect(),
+        };
+        // One port is that of all.
+        let port = |n: usize| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
+        let place =
+            |(n, host): (usize, String)| if host.contains(':') { format!("[{host}]:{}", port(n)) } else { format!("{host}:{}", port(n)) };
+        hosts.into_iter().enumerate().map(place).collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether commits are announced.
     pub(super) const fn announces(&self) -> bool {
         self.hints
@@ -376,6 +390,14 @@ impl fmt::Debug for PostgresConfig {
     }
 }
 
+fn shown(host: &tokio_postgres::config::Host) -> String {
+    match host {
+        tokio_postgres::config::Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        tokio_postgres::config::Host::Unix(folder) => folder.display().to_string(),
+    }
+}
+
 fn wrong(message: impl Into<String>) -> TableError {
     TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
 }
@@ -408,6 +430,14 @@ mod tests {
         assert_eq!(c.client.get_hosts().len(), 1);
         let c = parse("postgres://[::1]:5433/").unwrap();
         assert_eq!(c.client.get_hosts(), [tokio_postgres::config::Host::Tcp("::1".to_owned())]);
+        for (url, place) in [
+            ("postgres://u:p@a,b:7000/d", "a:6000, b:7000"),
+            ("postgres://[::1]:5433/", "[::1]:5433"),
+            ("postgres:///d?hostaddr=10.0.0.1", "10.0.0.1:6000"),
+            ("postgres://%2Frun%2Fpg/d", "/run/pg:6000"),
+        ] {
+            assert_eq!(parse(url).unwrap().place(), place);
+        }
     }
 
     #[test]

@@ -54,12 +54,28 @@ pub(super) fn from_connect(e: tokio_postgres::Error) -> TableError {
     // A handshake that TLS itself refuses is a matter of certificates; any other failure is one of the network.
     let tls = io.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>());
     let (kind, what) = match io {
-        Some(io) if tls => (TableErrorKind::Configuration, format!("TLS failed ({io})")),
+        Some(io) if tls => (
+            TableErrorKind::Configuration,
+            format!(
+                "TLS failed ({io}): `sslrootcert` names the file with the authority of the server's certificate, `sslmode` what is checked"
+            ),
+        ),
         Some(io) => (TableErrorKind::Unavailable, format!("cannot connect ({io})")),
         None if e.is_closed() => (TableErrorKind::Unavailable, "the server closed the connection".to_owned()),
         None => {
             let why = e.source().map_or_else(String::new, |s| format!(": {s}"));
-            (TableErrorKind::Configuration, format!("cannot connect ({e}{why})"))
+            let said = format!("{e}{why}");
+            // The client library tells these apart by their words only.
+            let advice = if said.contains("does not support TLS") {
+                ": leave `sslmode` out, or set up TLS on the server"
+            } else if said.contains("password missing") {
+                ": the server wants a password; put it into the URL or PGPASSWORD"
+            } else if said.contains("unexpected message") || said.contains("parsing response") {
+                ": is this PostgreSQL?"
+            } else {
+                ""
+            };
+            (TableErrorKind::Configuration, format!("cannot connect ({said}){advice}"))
         }
     };
     error(kind, what).with_source(e)
@@ -90,9 +106,10 @@ fn judge(code: &str) -> (TableErrorKind, &'static str) {
         "55P03" => (Busy, "another transaction holds the lock"),
         "57014" => (Busy, "the server ended the statement: its time was over, or somebody cancelled it"),
         "23505" | "22012" => (Busy, "somebody changed the rows past the table at the same moment"),
+        "28P01" => (PermissionDenied, "the server refuses this user or password"),
         "42501" => (PermissionDenied, "this user may not do that"),
         "42P01" | "3F000" => (NotInitialized, "there are no such tables"),
-        "3D000" => (Configuration, "there is no such database"),
+        "3D000" => (Configuration, "there is no such database: make it, or correct the URL"),
         "25006" => (Unavailable, "the server takes no writes now: it is a standby, or was set to read-only"),
         "22021" => (InvalidRequest, "PostgreSQL takes no NUL characters"),
         "54000" => (LimitExceeded, "the server takes less at once"),
@@ -105,7 +122,7 @@ fn judge(code: &str) -> (TableErrorKind, &'static str) {
             "the session is shared with others: behind a transaction pooler use `pooler=true` (prepared statements got lost)",
         ),
         _ => match code.get(..2).unwrap_or_default() {
-            "28" => (PermissionDenied, "the server refuses this login"),
+            "28" => (PermissionDenied, "the server does not let this user in from here: look at the user, at `sslmode` and at pg_hba.conf"),
             "40" => (Busy, "the transaction was rolled back"),
             "53" => (Unavailable, "the server has run out of something"),
             "08" | "57" => (Unavailable, "the server ends connections"),

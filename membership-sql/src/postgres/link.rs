@@ -170,7 +170,9 @@ impl Line {
             *self.slot() = Some(Arc::clone(&link));
             Ok(link)
         };
-        timeout_at(deadline, making).await.unwrap_or_else(|_| Err(lost(Phase::Before, "no connection could be made in time")))
+        timeout_at(deadline, making)
+            .await
+            .unwrap_or_else(|_| Err(lost(Phase::Before, &format!("no connection within {:?}", self.config.operation_timeout))))
     }
 
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Link>>> {
@@ -268,7 +270,7 @@ impl Line {
     /// What is wrong with the server now, after it has been right once, may pass: a failover, for example.
     fn pass(&self, e: TableError) -> TableError {
         if e.kind() == TableErrorKind::Configuration && self.worked.load(Ordering::Relaxed) {
-            return error(TableErrorKind::Unavailable, e.to_string());
+            return error(TableErrorKind::Unavailable, e.message()).with_source(e);
         }
         e
     }

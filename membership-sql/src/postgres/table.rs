@@ -120,7 +120,7 @@ impl Inner {
         work: impl FnOnce(Arc<Self>) -> F,
     ) -> Result<T, TableError> {
         match self.runtime.spawn(work(Arc::clone(self))).await {
-            Ok(answer) => answer.map_err(|e| e.during(operation)),
+            Ok(answer) => answer.map_err(|e| e.during(operation).at(self.line.config.place())),
             Err(e) => {
                 let message = "the runtime that the table was opened in is ending";
                 Err(TableError::new(TableErrorKind::OutcomeUnknown, operation, STORE, message).with_source(e))
