@@ -47,6 +47,17 @@ fn cases_can_be_chosen() {
     place.run(&["conformance", "--clause", "T99"]).expect(2);
 }
 
+/// A name that begins like those of the suite itself is one cluster for all clients all the same.
+#[test]
+fn clusters_may_be_called_as_the_suite_calls_them() {
+    for name in ["conformance-7", "conformance-7abc", "conformance", "x/conformance-7"] {
+        let place = Place::new();
+        let cases = ["--case", "initialize_never_resets", "--case", "nasty_names", "--case", "a_killed_client"];
+        place.run(&[&["conformance", "--effort", "quick", "--seed", "7", "--cluster", name], cases.as_slice()].concat()).expect(0);
+        nothing_left(&place);
+    }
+}
+
 #[test]
 fn a_cluster_that_exists_is_left_alone() {
     let place = Place::new();
@@ -99,6 +110,97 @@ fn a_store_that_breaks_the_contract() {
     assert!(out.contains("FAILED") && out.contains("T3: a conflict is"), "{out}");
     assert!(out.contains("--seed 5 --case "), "how to see it again: {out}");
     assert!(err.contains("does not keep the contract"), "{err}");
+}
+
+/// One server, with a password, as people have it: what the program can put between itself and the server is tried as well.
+#[cfg(feature = "redis")]
+mod server {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use conformance_tests::launch::{Kind, LaunchError, Options, Server};
+
+    use super::*;
+
+    const SECRET: &str = "correct-horse-battery-staple";
+
+    /// None where the environment names a server that may not be ours to look into.
+    fn start() -> Option<(tokio::runtime::Runtime, Server)> {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let options = Options { password: Some(SECRET.to_owned()), ..Options::default() };
+        match runtime.block_on(Server::start(Kind::Redis, options)) {
+            Err(LaunchError::Yours { .. }) => {
+                eprintln!("not applicable: the server is somebody else's");
+                None
+            }
+            server => Some((runtime, server.unwrap())),
+        }
+    }
+
+    /// Every key that there is, as the server lists them.
+    fn keys(server: &Server) -> String {
+        let mut connection = TcpStream::connect(server.address()).unwrap();
+        connection.write_all(format!("AUTH {SECRET}\r\nKEYS *\r\nQUIT\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer.strip_prefix("+OK\r\n").unwrap().strip_suffix("+OK\r\n").unwrap().to_owned()
+    }
+
+    const NONE: &str = "*0\r\n";
+
+    #[test]
+    fn is_proved_through_a_proxy_and_left_empty() {
+        let Some((_runtime, server)) = start() else { return };
+        let place = Place::at(server.url(), "default");
+        let proxied = ["commit_cut_at_every_stage", "a_lost_answer_is_an_unknown_outcome", "an_unreachable_server", "round_trips"];
+        let others = ["secrets_do_not_show", "random_operations", "a_killed_client", "a_restart_loses_nothing"];
+        let mut line = vec!["conformance", "--effort", "quick", "--seed", "7", "--json", "--cluster", "try"];
+        line.extend(proxied.iter().chain(&others).flat_map(|case| ["--case", case]));
+        let ran = place.run(&line).expect(0);
+        assert!(!format!("{ran:?}").contains(SECRET));
+        let lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let outcome = |part: &str| {
+            let found = lines.iter().find(|line| line["name"].as_str().is_some_and(|name| name.starts_with(part)));
+            found.unwrap_or_else(|| panic!("no case {part}"))["outcome"].as_str().unwrap().to_owned()
+        };
+        for case in proxied.iter().chain(&others[..3]) {
+            assert_eq!(outcome(case), "passed", "{case}");
+        }
+        assert_eq!(outcome("a_restart_loses_nothing"), "not_applicable", "nobody stops a server through its address");
+        assert_eq!(keys(&server), NONE);
+    }
+
+    #[test]
+    fn an_interrupted_run_leaves_nothing() {
+        let Some((_runtime, server)) = start() else { return };
+        let place = Place::at(server.url(), "default");
+        let mut child = place.command(&["conformance", "--effort", "soak", "--case", "history_is_explained"]).spawn().unwrap();
+        let until = std::time::Instant::now() + support::secs(30);
+        while keys(&server) == NONE {
+            assert!(std::time::Instant::now() < until, "it did not begin");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        assert_eq!(keys(&server), NONE);
+    }
+
+    #[test]
+    fn a_cluster_that_exists_is_left_alone() {
+        let Some((_runtime, server)) = start() else { return };
+        let place = Place::at(server.url(), "default");
+        // The connection is refused in no other way than that of a table that is there.
+        let began = place.command(&["silo", "--listen", "127.0.0.1:0", "--preset", "local", "--json"]).spawn();
+        let mut silo = began.unwrap();
+        let active = BufReader::new(silo.stdout.take().unwrap()).lines().map_while(Result::ok).any(|line| line.contains("active"));
+        let _ = kill_process(Pid::from_child(&silo), Signal::KILL);
+        silo.wait().unwrap();
+        let before = keys(&server);
+        assert!(active && before != NONE);
+        let ran = place.run(&["conformance", "--cluster", "default"]).expect(2);
+        assert!(ran.err.contains("exists") && ran.out.is_empty(), "{ran:?}");
+        assert_eq!(keys(&server), before);
+    }
 }
 
 #[test]

@@ -68,6 +68,19 @@ impl Address {
         self.with(self.user.as_deref(), &place.to_string())
     }
 
+    /// The same with an operation's time of a few seconds, where the address names none: for who waits until it is over, again and again.
+    pub fn impatient(mut self) -> Self {
+        const OPTION: &str = "operation_timeout";
+        let (before, query) = self.rest.split_once('?').unwrap_or((self.rest.as_str(), ""));
+        if !query.split('&').any(|option| option.split('=').next() == Some(OPTION)) {
+            let joint = if query.is_empty() { "" } else { "&" };
+            // A slash ends the host where nothing else does.
+            let before = if before.is_empty() { "/" } else { before };
+            self.rest = format!("{before}?{query}{joint}{OPTION}=2s");
+        }
+        self
+    }
+
     /// The same server for another user, with the same password.
     pub fn as_user(&self, user: &str) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
@@ -121,6 +134,20 @@ mod tests {
             assert_eq!(Address::parse(url).unwrap().at(place), there, "{url}");
         }
         assert_eq!(Address::parse("mysql://root:p@[::1]:3307/m").unwrap().as_user("x"), "mysql://x:p@[::1]:3307/m");
+    }
+
+    #[test]
+    fn impatience_is_no_reason_to_forget_what_was_asked_for() {
+        for (url, same) in [
+            ("redis://h", "redis://h:6379/?operation_timeout=2s"),
+            ("redis://h/2?durability=kept", "redis://h:6379/2?durability=kept&operation_timeout=2s"),
+            ("postgres://u:p@h/d", "postgres://u:p@h:5432/d?operation_timeout=2s"),
+            ("mysql://u@h/d?operation_timeout=1s&create=false", "mysql://u@h:3306/d?operation_timeout=1s&create=false"),
+        ] {
+            let address = Address::parse(url).unwrap().impatient();
+            let place = format!("{}:{}", address.host, address.port);
+            assert_eq!(address.with(address.user.as_deref(), &place), same, "{url}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Clients for the suite, of clusters that did not exist before; and at the end the proof that none of them exists any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use conformance_tests::proxy::Proxy;
@@ -21,6 +21,8 @@ pub(crate) struct Store {
     /// What the services of all clusters of this run begin with, instead of what the suite begins them with.
     service: String,
     suites: String,
+    /// The names that this run has given. They come back, from the tables that have them, and may begin like the suite's own.
+    given: std::sync::Mutex<BTreeSet<ClusterName>>,
     name: &'static str,
     address: Option<Address>,
     not_applicable: &'static [(Capability, Reason)],
@@ -48,19 +50,24 @@ impl Store {
         let default = cluster.service() == membership_core::DEFAULT_SERVICE;
         let service = if default { cluster.cluster().to_owned() } else { format!("{}-{}", cluster.service(), cluster.cluster()) };
         ClusterName::new(service.clone(), "x")?;
-        let seen = Mutex::default();
+        let (seen, given) = (Mutex::default(), std::sync::Mutex::default());
         let suites = format!("conformance-{seed:x}");
-        Ok(Self { connectors, url: url.to_owned(), service, suites, name: table.store(), address, not_applicable, seen })
+        Ok(Self { connectors, url: url.to_owned(), service, suites, given, name: table.store(), address, not_applicable, seen })
     }
 
     /// The cluster that the suite means, under this run's name. Different ones stay different, and what has it already keeps it.
     fn renamed(&self, cluster: &ClusterName) -> Result<ClusterName, membership_core::ParseClusterError> {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        if given.contains(cluster) {
+            return Ok(cluster.clone());
+        }
         let service = match cluster.service().strip_prefix(&self.suites) {
             Some(rest) => format!("{}{rest}", self.service),
-            None if cluster.service().starts_with(&self.service) => cluster.service().to_owned(),
             None => format!("{}.{}", self.service, cluster.service()),
         };
-        ClusterName::new(service, cluster.cluster())
+        let own = ClusterName::new(service, cluster.cluster())?;
+        given.insert(own.clone());
+        Ok(own)
     }
 
     async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
@@ -198,7 +205,7 @@ impl Backend for Store {
         let address = self.address.as_ref().ok_or(Stop::NotStaged(Capability::Proxy))?;
         let proxy = Proxy::to(address.server().await?)?;
         let own = self.own(cluster).await?;
-        let table = self.connect(&address.at(proxy.address()), &own).await?;
+        let table = self.connect(&address.clone().impatient().at(proxy.address()), &own).await?;
         Ok(Proxied { table, proxy })
     }
 }

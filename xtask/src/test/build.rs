@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::providers::{PROVIDERS, SILOS};
+use super::providers::{PROVIDERS, SILOS, SUITE};
 use crate::{Failure, cargo, output};
 
 /// A test program.
@@ -45,7 +45,7 @@ impl Plan {
             for target in found["targets"].as_array().into_iter().flatten() {
                 let name = target["name"].as_str().unwrap_or_default();
                 let is_test = target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "test"));
-                if is_test && (package != silos || name == stores) {
+                if is_test && (package != silos || name == stores || name == SUITE) {
                     plan.targets.insert(name.to_owned());
                 }
             }

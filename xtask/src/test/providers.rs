@@ -47,10 +47,16 @@ pub const PROVIDERS: &[Provider] = &[
     plain("toy", "membership-toy", &[], false),
     plain("toy-store", "toy-store", &[], false),
     plain("xtask", "xtask", &[], false),
+    // Its command that runs the suite, over a file and over one server.
+    Provider { server: Some(Kind::Redis), ..plain("program", SILOS.0, &["conformance", "redis"], false) },
 ];
 
 /// Where real silos run over every store, and the feature that has all of them: the module of a test there is the name of the store.
+/// Of the other tests of that package, `cargo test` has run all but those of its command `conformance`.
 pub const SILOS: (&str, &str, &str) = ("membership-cli", "full", "stores");
+
+/// The test of the command that runs the suite.
+pub const SUITE: &str = "conformance";
 
 /// The line that people mean by a name.
 pub fn named(name: &str) -> Result<&'static Provider, String> {
@@ -65,7 +71,14 @@ pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Provide
     let (silos, _, stores) = SILOS;
     if package == silos {
         let module = test.split("::").next().unwrap_or_default();
-        return (target == stores).then(|| named(module).ok()).flatten();
+        let name = if target == stores {
+            module
+        } else if target == SUITE {
+            "program"
+        } else {
+            ""
+        };
+        return named(name).ok();
     }
     let mut lines = PROVIDERS.iter().filter(|line| line.package == package).peekable();
     let first = lines.peek().copied();
@@ -91,6 +104,7 @@ mod tests {
         assert_eq!(of("membership-sql", "membership_sql", "postgres::schema::tests::it"), Some("postgres"));
         assert_eq!(of("conformance-tests", "launch", "redis_lives"), Some("launcher"));
         assert_eq!(of("membership-cli", "stores", "mariadb::silos_come_and_go"), Some("mariadb"));
+        assert_eq!(of("membership-cli", "conformance", "cases_can_be_chosen"), Some("program"));
         assert_eq!(of("membership-cli", "demo", "it"), None);
     }
 
