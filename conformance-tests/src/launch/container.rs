@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use testcontainers::bollard::models::PortBinding;
 use testcontainers::bollard::query_parameters::{InspectContainerOptions, KillContainerOptionsBuilder};
+use testcontainers::core::ContainerPort;
 use testcontainers::core::client::docker_client_instance;
 use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
@@ -153,7 +154,9 @@ fn run(kind: Kind, options: &Options, port: u16, image: &str) -> Result<Containe
     let arguments = options.args.iter().map(|argument| argument.replace("{port}", &inside.to_string()));
     let command = software.container_command(options).into_iter().chain(arguments);
     // On the same port of the same address whenever it is started, for the machine alone.
-    let mut request = GenericImage::new(name, tag).with_cmd(command).with_startup_timeout(PULLED).with_host_config_modifier(move |host| {
+    // Older engines bind no port that is not exposed as well.
+    let container = GenericImage::new(name, tag).with_exposed_port(ContainerPort::Tcp(inside));
+    let mut request = container.with_cmd(command).with_startup_timeout(PULLED).with_host_config_modifier(move |host| {
         let binding = PortBinding { host_ip: Some("127.0.0.1".to_owned()), host_port: Some(port.to_string()) };
         host.publish_all_ports = Some(false);
         host.port_bindings = Some(HashMap::from([(format!("{inside}/tcp"), Some(vec![binding]))]));

@@ -60,7 +60,8 @@ pub fn the_server_comes_back_empty(store: &Store) -> Result<(), Uncontrolled> {
     for silo in &cluster.silos {
         silo.sees_table("table_replaced", secs(1));
     }
-    assert_eq!(store.contents(), "", "something was written into the empty store");
+    assert_eq!(store.contents().unwrap_or_default(), "", "something was written into the empty store");
+    // Rows without a version row would be damage, and a version row a cluster.
     let status = cluster.place.run(&["status"]).expect(5);
     assert!(status.err.contains("not_initialized"), "{}", status.err);
     Ok(())

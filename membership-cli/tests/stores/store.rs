@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use conformance_tests::launch::{Kind, LaunchError, Options, Server};
+use conformance_tests::launch::{How, Kind, LaunchError, Options, Server};
 
 use crate::support::Place;
 
@@ -71,13 +71,15 @@ impl Store {
         Ok(self.runtime.block_on(self.server.wipe())?)
     }
 
-    /// What is in it, past the contract: keys or tables, one per line.
+    /// What is in it, past the contract: keys or tables, one per line. None where it can be asked only through its provider: the clients of the
+    /// SQL servers are installed beside processes of this machine, and nowhere else.
     #[track_caller]
-    pub fn contents(&self) -> String {
+    pub fn contents(&self) -> Option<String> {
         let (host, port) = ("127.0.0.1", self.server.address().port().to_string());
         let (program, args) = match self.server.kind() {
             // Its command-line program is not installed everywhere; its protocol can be typed.
-            Kind::Redis | Kind::Valkey => return self.says("KEYS *\r\nQUIT\r\n").replace("*0\r\n", "").replace("+OK\r\n", ""),
+            Kind::Redis | Kind::Valkey => return Some(self.says("KEYS *\r\nQUIT\r\n").replace("*0\r\n", "").replace("+OK\r\n", "")),
+            _ if self.server.how() != How::Local => return None,
             Kind::Postgres => {
                 let tables = "SELECT schemaname || '.' || relname FROM pg_stat_user_tables";
                 ("psql", vec!["-d", self.server.url(), "-X", "-A", "-t", "-c", tables])
@@ -92,7 +94,7 @@ impl Store {
         let mut command = self.server.command(program).unwrap_or_else(|error| panic!("{error}"));
         let output = command.args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
     /// Everything that it answers until it hangs up.
