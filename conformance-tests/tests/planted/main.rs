@@ -127,7 +127,7 @@ fn quick(suite: Suite) -> Suite {
     suite.seed(4711).on_result(|_| {}).effort(|effort| {
         (effort.commits, effort.model_operations, effort.rows) = (600, 1_500, 1_500);
         effort.contention = std::time::Duration::from_millis(500);
-        effort.operation_timeout = std::time::Duration::from_secs(2);
+        effort.operation_timeout = std::time::Duration::from_secs(5);
         effort.case_timeout = std::time::Duration::from_secs(60);
     })
 }

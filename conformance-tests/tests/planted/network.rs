@@ -204,9 +204,10 @@ impl Networked {
         Self { flaw, server: Server::start() }
     }
 
-    fn connect(&self, cluster: &ClusterName, address: SocketAddr, flaw: Flaw) -> Arc<dyn MembershipTable> {
+    fn connect(&self, cluster: &ClusterName, address: SocketAddr, flaw: Flaw, patience: Duration) -> Arc<dyn MembershipTable> {
         Arc::new(Wired {
             flaw,
+            patience,
             server: self.server.clone(),
             address,
             cluster: cluster.clone(),
@@ -226,13 +227,13 @@ impl Backend for Networked {
 
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
         let hints = matches!(self.flaw, Flaw::HintsLate | Flaw::HintsEnd | Flaw::HintsStop);
-        Ok(self.connect(cluster, self.server.address, if hints { self.flaw } else { Flaw::None }))
+        Ok(self.connect(cluster, self.server.address, if hints { self.flaw } else { Flaw::None }, PATIENT))
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
         let proxy = Proxy::to(self.server.address)?;
         let address = if self.flaw == Flaw::GoesPastTheProxy { self.server.address } else { proxy.address() };
-        Ok(Proxied { table: self.connect(cluster, address, self.flaw), proxy })
+        Ok(Proxied { table: self.connect(cluster, address, self.flaw, IMPATIENT), proxy })
     }
 
     fn round_trips(&self) -> RoundTrips {
@@ -291,6 +292,7 @@ struct Connection {
 /// The client: one connection, one question at a time.
 struct Wired {
     flaw: Flaw,
+    patience: Duration,
     server: Arc<Server>,
     address: SocketAddr,
     cluster: ClusterName,
@@ -318,7 +320,10 @@ enum Broke {
     AfterItWasSent,
 }
 
-const PATIENCE: Duration = Duration::from_millis(150);
+/// For how long a client behind a proxy waits for an answer: several cases wait as long.
+const IMPATIENT: Duration = Duration::from_millis(500);
+/// And one beside it, to which nothing happens: it need not hurry on a busy machine.
+const PATIENT: Duration = Duration::from_secs(4);
 
 impl Wired {
     async fn open(&self) -> Result<Connection, Broke> {
@@ -371,7 +376,7 @@ impl Wired {
         let exchange = self.exchange(question);
         let outcome = match self.flaw {
             Flaw::WaitsForever => exchange.await,
-            _ => tokio::time::timeout(PATIENCE, exchange).await.unwrap_or(Err(Broke::AfterItWasSent)),
+            _ => tokio::time::timeout(self.patience, exchange).await.unwrap_or(Err(Broke::AfterItWasSent)),
         };
         if self.flaw == Flaw::LosesPermits {
             self.permits.add_permits(1);
