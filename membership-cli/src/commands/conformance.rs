@@ -1,7 +1,6 @@
 //! `membership conformance`: does this store keep the contract?
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use clap::ValueEnum;
 use conformance_tests::{Clause, Effort, Suite, child};
@@ -66,12 +65,7 @@ impl Much {
                 effort.rows = 500;
             }
             Self::Default => {}
-            Self::Soak => {
-                effort.model_operations *= 50;
-                effort.commits *= 50;
-                effort.kills *= 10;
-                effort.case_timeout = Duration::from_secs(3600);
-            }
+            Self::Soak => *effort = Effort::soak(),
         }
     }
 }

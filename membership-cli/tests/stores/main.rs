@@ -35,6 +35,12 @@ macro_rules! tests_over {
                 }
 
                 #[test]
+                #[ignore = "several minutes: cargo xtask soak runs it"]
+                fn the_server_is_killed_twenty_times_in_a_row() {
+                    Store::start(Kind::$kind).under(outages::the_server_is_killed_twenty_times_in_a_row);
+                }
+
+                #[test]
                 fn the_server_stands_still_for_half_a_minute() {
                     Store::start(Kind::$kind).under(outages::the_server_stands_still_for_half_a_minute);
                 }

@@ -33,6 +33,41 @@ pub fn the_server_is_killed_and_started_again(store: &Store) -> Result<(), Uncon
     Ok(())
 }
 
+/// Kills in a row, before something is called finished.
+const KILLS: usize = 20;
+/// For how many seconds the server is gone, in turn: started again at once, before and after anybody must have noticed, and for longer than
+/// heartbeats may stand still, twice over.
+const AWAY: [u64; 4] = [0, 2, 6, 15];
+/// After so many seconds every silo has noticed; see [`SOON`] for the time it may take to say so.
+const NOTICED: u64 = 6;
+
+/// Nobody is declared dead, and each silo finds its way back each time.
+pub fn the_server_is_killed_twenty_times_in_a_row(store: &Store) -> Result<(), Uncontrolled> {
+    let mut cluster = join(store.place("server-killed-often"));
+    for kill in 1..=KILLS {
+        let away = AWAY[kill % AWAY.len()];
+        store.kill()?;
+        let since = Instant::now();
+        if away >= NOTICED {
+            for silo in &cluster.silos {
+                silo.sees_table("unavailable", SOON);
+            }
+        }
+        thread::sleep(secs(away).saturating_sub(since.elapsed()));
+        store.start_again()?;
+        let (gone, back) = (since.elapsed(), Instant::now());
+        cluster.beats_on(SOON);
+        for silo in &cluster.silos {
+            silo.has_table(SOON);
+        }
+        cluster.is_whole();
+        let (kind, gone, back) = (store.kind(), gone.as_secs_f64(), back.elapsed().as_secs_f64());
+        eprintln!("{kind}: kill {kill} of {KILLS} under {} silos: away for {gone:.1} s, whole {back:.1} s later", cluster.silos.len());
+    }
+    works_afterwards(&mut cluster);
+    Ok(())
+}
+
 /// It takes connections, and answers nothing.
 pub fn the_server_stands_still_for_half_a_minute(store: &Store) -> Result<(), Uncontrolled> {
     let mut cluster = join(store.place("server-stopped"));

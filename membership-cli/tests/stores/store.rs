@@ -39,6 +39,10 @@ impl Store {
         Self { runtime, server, run: format!("stores-{:x}-{:x}", std::process::id(), now.as_nanos()) }
     }
 
+    pub fn kind(&self) -> Kind {
+        self.server.kind()
+    }
+
     /// A cluster in it.
     pub fn place(&self, cluster: &str) -> Place {
         Place::at(self.server.url(), format!("{}/{cluster}", self.run))

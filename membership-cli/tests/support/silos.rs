@@ -1,6 +1,6 @@
 //! Real silos as processes: started, heard, signalled, and gone when the test ends, however it ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -128,6 +128,15 @@ impl Process {
         });
     }
 
+    /// Waits until the last thing it said of its table, if it ever said anything, is that it is there.
+    #[track_caller]
+    pub fn has_table(&self, most: Duration) {
+        self.wait("the table available", most, |lines| {
+            let last = lines.iter().rfind(|l| l.event["event"] == "table");
+            last.is_none_or(|l| l.event["state"] == "available").then_some(())
+        });
+    }
+
     /// Waits for a view in which exactly `active` silos are Active; when it came.
     #[track_caller]
     pub fn sees_active(&self, active: usize, most: Duration) -> Instant {
@@ -245,6 +254,26 @@ impl Cluster {
             assert!(silo.is_running(), "127.0.0.1:{}: {:#?}", silo.port, silo.lines().last());
             silo.sees_active(silos, Duration::from_secs(30));
             silo.sees_nobody_dead();
+        }
+    }
+
+    /// Waits until every silo has written a heartbeat into the table since this was called.
+    #[track_caller]
+    pub fn beats_on(&self, most: Duration) {
+        let beats = || -> BTreeMap<String, u64> {
+            let status = self.place.run(&["status", "--json"]).expect(0).json();
+            let silos = status["members"].as_array().unwrap().iter();
+            silos.map(|silo| (silo["silo"].as_str().unwrap().to_owned(), silo["heartbeat"]["counter"].as_u64().unwrap_or(0))).collect()
+        };
+        let (until, before) = (Instant::now() + most, beats());
+        assert_eq!(before.len(), self.silos.len(), "{before:?}");
+        loop {
+            let now = beats();
+            if before.iter().all(|(silo, counter)| now[silo] > *counter) {
+                return;
+            }
+            assert!(Instant::now() < until, "heartbeats stand still: {before:?}, and then {now:?}");
+            std::thread::sleep(Duration::from_millis(100));
         }
     }
 

@@ -41,7 +41,7 @@ pub struct Soak {
 impl Test {
     /// Runs them; an error if any share went wrong.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
-        let manner = Manner { limit: Some(LIMIT), ignored_too: false, environment: environment(root, self.containers) };
+        let manner = Manner { limit: Some(LIMIT), ignored_too: false, watched: false, environment: environment(root, self.containers) };
         let mut outcomes = Vec::new();
         if self.only.is_empty() {
             let mut command = Command::new(cargo());
@@ -61,7 +61,7 @@ impl Soak {
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let mut environment = environment(root, self.containers);
         environment.push(("MEMBERSHIP_CONFORMANCE_EFFORT", "soak".to_owned()));
-        let manner = Manner { limit: None, ignored_too: true, environment };
+        let manner = Manner { limit: None, ignored_too: true, watched: true, environment };
         let mut outcomes = Vec::new();
         if self.only.is_empty() {
             heading(&format!("simulated clusters, seeds {}", self.seeds));

@@ -29,6 +29,9 @@ pub struct Manner {
     pub limit: Option<Duration>,
     /// Tests too that are left out usually because they take long.
     pub ignored_too: bool,
+    /// Somebody watches for hours: what tests say is shown as they say it, and they run one after the other, so that no test is slow because
+    /// another one is busy.
+    pub watched: bool,
     /// Environment of the tests.
     pub environment: Vec<(&'static str, String)>,
 }
@@ -68,17 +71,21 @@ impl Manner {
         let mut outcome = Outcome { name: line.name.to_owned(), tests: 0, took: Duration::ZERO, wrong: Vec::new() };
         let began = Instant::now();
         for program in programs {
-            let (mine, all) = self.tests(line, program)?;
+            let (mine, all) = self.tests(line, program, &[])?;
+            let (ignored, _) = self.tests(line, program, &["--ignored"])?;
             if mine.is_empty() {
                 continue;
             }
-            outcome.tests += mine.len();
+            outcome.tests += mine.iter().filter(|test| self.ignored_too || !ignored.contains(test)).count();
             let mut command = program.command();
             if mine.len() < all {
                 command.arg("--exact").args(&mine);
             }
             if self.ignored_too {
                 command.arg("--include-ignored");
+            }
+            if self.watched {
+                command.args(["--nocapture", "--test-threads", "1"]);
             }
             crate::say(&format!("\n--- {}: {} tests of {}, {}", line.name, mine.len(), program.package, program.target));
             match self.run(command)? {
@@ -99,10 +106,10 @@ impl Manner {
         Ok(outcome)
     }
 
-    /// The store's tests in a program, and how many there are of all stores.
-    fn tests(&self, line: &Provider, program: &Program) -> Result<(Vec<String>, usize), Failure> {
+    /// The store's tests in a program, or some of them, and how many there are of all stores.
+    fn tests(&self, line: &Provider, program: &Program, some: &[&str]) -> Result<(Vec<String>, usize), Failure> {
         let mut command = program.command();
-        let output = command.args(["--list", "--format", "terse"]).output()?;
+        let output = command.args(["--list", "--format", "terse"]).args(some).output()?;
         if !output.status.success() {
             return Err(Failure::new(format!("{} does not list its tests", program.path.display())));
         }
