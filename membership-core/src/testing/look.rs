@@ -7,6 +7,7 @@ use super::circumstances::{Circumstances, ProcessId, VirtualTime};
 use super::cluster::Cluster;
 use super::stats::Stats;
 use super::trace::Trace;
+use super::traffic::TableTraffic;
 use super::violation::Violation;
 use crate::protocol::{Notice, Termination};
 use crate::{ClusterView, MembershipEntry, SiloAddress, SiloStatus, Snapshot};
@@ -143,6 +144,12 @@ impl Cluster {
     #[must_use]
     pub fn peak_load(&self) -> f64 {
         self.load.as_ref().map_or(0.0, Load::peak)
+    }
+
+    /// What was asked of the table so far.
+    #[must_use]
+    pub const fn table_traffic(&self) -> TableTraffic {
+        self.store.traffic
     }
 
     /// Ends all faults, lets the time pass that invariant P7 allows, and asks whether everything is well again.

@@ -41,6 +41,7 @@ mod process;
 mod stats;
 mod store;
 mod trace;
+mod traffic;
 pub mod transcript;
 mod violation;
 
@@ -52,4 +53,5 @@ pub use machine::{Machine, MachineFactory};
 pub use network::Latency;
 pub use stats::Stats;
 pub use trace::{Detail, Line, Trace};
+pub use traffic::TableTraffic;
 pub use violation::Violation;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::circumstances::{ProcessId, VirtualTime};
 use super::dice::Dice;
+use super::traffic::TableTraffic;
 use crate::protocol::{CallId, Input};
 use crate::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, MemoryState, MemoryTable, Operation,
@@ -66,6 +67,7 @@ pub(super) struct Store {
     pub unknown: f64,
     pub cut: BTreeSet<ProcessId>,
     pub truth: Option<Snapshot>,
+    pub traffic: TableTraffic,
 }
 
 /// How long a call takes in either direction when nothing is wrong.
@@ -81,6 +83,7 @@ impl Store {
             unknown: 0.0,
             cut: BTreeSet::new(),
             truth: None,
+            traffic: TableTraffic::default(),
         }
     }
 
@@ -98,6 +101,12 @@ impl Store {
 
     /// Carries a call out, at this very moment.
     pub(super) fn perform(&mut self, call: CallId, what: &Call, dice: &mut Dice, happened: &mut Happened) -> Input {
+        let answer = self.answer(call, what, dice, happened);
+        self.traffic.count(what, &answer);
+        answer
+    }
+
+    fn answer(&mut self, call: CallId, what: &Call, dice: &mut Dice, happened: &mut Happened) -> Input {
         match what {
             Call::Initialize(request) => {
                 let result = self.table.initialize_sync(request);
