@@ -203,7 +203,7 @@ async fn somebody_elses_and_newer_tables_are_refused_unwritten() {
 
 #[tokio::test]
 async fn a_standby_is_refused_and_the_primary_behind_it_is_found() {
-    let primary = server(Options::default()).await;
+    let primary = server(Options { local: true, ..Options::default() }).await;
     let table = ready(&primary).await;
     assert_eq!(table.guarantees().durability, Durability::Kept);
     let folder = primary.folder().unwrap().join("run").join("standby");

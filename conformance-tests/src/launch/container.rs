@@ -51,7 +51,7 @@ impl std::fmt::Debug for Container {
 pub(super) fn wanted(kind: Kind, options: &Options) -> Result<bool, LaunchError> {
     let asked = std::env::var(ASKED).unwrap_or_default();
     // Certificates would have to be handed in, and belong to the server's user there: the process of this machine does it.
-    if asked == "never" || options.tls {
+    if asked == "never" || options.tls || options.local {
         return Ok(false);
     }
     static ANSWERS: OnceLock<Mutex<Option<Result<(), String>>>> = OnceLock::new();

@@ -68,12 +68,15 @@ pub struct Options {
     pub tls: bool,
     /// Listens on this port of 127.0.0.1; without it on a free one.
     pub port: Option<u16>,
+    /// Runs as a process of this machine, whatever else there is: other servers reach it at 127.0.0.1, or the test looks into its
+    /// [folder](Server::folder).
+    pub local: bool,
 }
 
 impl Options {
     /// Whether any server will do.
     fn is_plain(&self) -> bool {
-        self.args.is_empty() && self.password.is_none() && !self.tls && self.port.is_none()
+        self.args.is_empty() && self.password.is_none() && !self.tls && self.port.is_none() && !self.local
     }
 }
 

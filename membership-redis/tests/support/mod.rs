@@ -285,7 +285,7 @@ fn fields(text: &str) -> Result<Vec<(String, String)>, Stop> {
 /// A server that forgets everything, with these arguments.
 pub async fn server(kind: Kind, args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    Server::start(kind, Options { args, ..Options::default() }).await.unwrap()
+    Server::start(kind, Options { args, local: true, ..Options::default() }).await.unwrap()
 }
 
 /// One that wants the password.
