@@ -33,12 +33,28 @@ pub(super) struct Container {
     kind: Kind,
     options: Options,
     port: u16,
-    engine: ContainerAsync<GenericImage>,
+    engine: Engine,
     watch: Watch,
     /// `None` once it is removed.
     id: Option<String>,
     image: String,
     frozen: bool,
+}
+
+/// What the engine's client knows of a container. It asks the engine once more when it is dropped, and needs its runtime for that.
+struct Engine(Option<ContainerAsync<GenericImage>>);
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let Some(engine) = self.0.take() else { return };
+        // On a thread of its own: where this is dropped there may be another runtime, or none.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _inside = runtime().map(Runtime::enter);
+                drop(engine);
+            });
+        });
+    }
 }
 
 impl std::fmt::Debug for Container {
@@ -82,8 +98,7 @@ impl Container {
             None => free_port().map_err(LaunchError::io("cannot listen on", "127.0.0.1"))?,
         };
         let image = image(kind);
-        let engine = run(kind, &options, port, &image)?;
-        let id = engine.id().to_owned();
+        let (engine, id) = run(kind, &options, port, &image)?;
         let watch = Watch::over_container(&id).map_err(LaunchError::io("cannot run", "/bin/sh"))?;
         let container = Self { kind, options, port, engine, watch, id: Some(id), image, frozen: false };
         container.ready()?;
@@ -133,8 +148,9 @@ impl Container {
         &self,
         what: impl AsyncFnOnce(&ContainerAsync<GenericImage>) -> Result<T, E> + Send,
     ) -> Result<T, LaunchError> {
+        let Some(engine) = &self.engine.0 else { return Err(broken("the container is removed")) };
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| runtime().map(|runtime| runtime.block_on(what(&self.engine)).map_err(|error| error.to_string())));
+            let thread = scope.spawn(|| runtime().map(|runtime| runtime.block_on(what(engine)).map_err(|error| error.to_string())));
             thread.join().map_err(|_| broken("the thread ended"))?
         })?
         .map_err(|why| LaunchError::Start {
@@ -146,7 +162,7 @@ impl Container {
 }
 
 /// Pulls and starts.
-fn run(kind: Kind, options: &Options, port: u16, image: &str) -> Result<ContainerAsync<GenericImage>, LaunchError> {
+fn run(kind: Kind, options: &Options, port: u16, image: &str) -> Result<(Engine, String), LaunchError> {
     let software = software::of(kind);
     let inside = software.usual_port();
     // A registry may have a port: what follows the last colon is a tag only if no slash does.
@@ -164,11 +180,13 @@ fn run(kind: Kind, options: &Options, port: u16, image: &str) -> Result<Containe
     for (name, value) in software.container_environment(options) {
         request = request.with_env_var(name, value);
     }
-    wait(request.start())?.map_err(|error| LaunchError::Start {
+    let started = wait(request.start())?.map_err(|error| LaunchError::Start {
         kind,
         why: format!("no container of the image {image}: {error}. MEMBERSHIP_TEST_{}_IMAGE names another", kind.name().to_uppercase()),
         log: String::new(),
-    })
+    })?;
+    let id = started.id().to_owned();
+    Ok((Engine(Some(started)), id))
 }
 
 impl Control for Container {
@@ -178,7 +196,7 @@ impl Control for Container {
         if !self.runs()? {
             return Ok(());
         }
-        let id = self.engine.id().to_owned();
+        let Some(id) = self.id.clone() else { return Ok(()) };
         self.call(async move |_: &ContainerAsync<GenericImage>| {
             let engine = docker_client_instance().await.map_err(|error| error.to_string())?;
             let how = KillContainerOptionsBuilder::default().signal("SIGKILL").build();
@@ -221,8 +239,8 @@ impl Control for Container {
     fn wipe(&mut self) -> Result<(), LaunchError> {
         self.remove();
         self.frozen = false;
-        self.engine = run(self.kind, &self.options, self.port, &self.image)?;
-        let id = self.engine.id().to_owned();
+        let (engine, id) = run(self.kind, &self.options, self.port, &self.image)?;
+        self.engine = engine;
         self.watch = Watch::over_container(&id).map_err(LaunchError::io("cannot run", "/bin/sh"))?;
         self.id = Some(id);
         self.ready()
