@@ -19,7 +19,8 @@ const CONFLICT_CAP: Duration = Duration::from_secs(4);
 /// After this long in conflicts a writer waits no longer than it must. Without it, who has just won, and starts over with short waits,
 /// wins again and again, and one of 32 writers can wait for a minute.
 const CONFLICT_PATIENCE: Duration = Duration::from_secs(5);
-/// For so many silos the shortest wait is enough to keep their attempts apart: 40 ms at about a millisecond each.
+/// So many silos need not keep apart at all once their patience is over. Whoever commits without a pause leaves the version row alone for
+/// a round trip at a time; who waits before each attempt, however shortly, seldom hits that, and can lose for ever.
 const CONFLICT_CROWD: u32 = 32;
 const ERROR_BACKOFF: Duration = Duration::from_secs(1);
 const ERROR_CAP: Duration = Duration::from_secs(60);
@@ -27,15 +28,15 @@ const ERROR_CAP: Duration = Duration::from_secs(60);
 /// How long a writer waits at most after so many conflicts in a row, the last one included; the wait itself is chosen evenly below it.
 ///
 /// It doubles with each conflict, and shrinks with the time since the first of them, so that everybody has a turn: `waited` is that
-/// time. `silos` is how many rows the table has, which is how many may want to write; the more, the less it shrinks. `urgent` is what
-/// ends somebody's life: deaths, votes, leaving. For benchmarks and tests that write as silos do.
+/// time. `silos` is how many rows the table has, which is how many may want to write; up to 32 it shrinks to nothing, and the more, the
+/// less. `urgent` is what ends somebody's life: deaths, votes, leaving. For benchmarks and tests that write as silos do.
 #[must_use]
 pub fn conflict_backoff(conflicts: u32, waited: Duration, silos: usize, urgent: bool) -> Duration {
     let cap = if urgent { CONFLICT_CAP_URGENT } else { CONFLICT_CAP };
     // Ten doublings are beyond both caps.
     let doubled = (CONFLICT_BACKOFF * 2u32.pow(conflicts.clamp(1, 11) - 1)).min(cap);
     let crowd = u32::try_from(silos).unwrap_or(u32::MAX).div_ceil(CONFLICT_CROWD).max(1);
-    let least = CONFLICT_BACKOFF.saturating_mul(crowd);
+    let least = CONFLICT_BACKOFF.saturating_mul(crowd - 1);
     doubled.min((CONFLICT_PATIENCE.saturating_sub(waited) / 4).max(least))
 }
 

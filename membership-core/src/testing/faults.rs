@@ -251,7 +251,12 @@ impl Cluster {
 
     fn rough_spell(&mut self) {
         let slow = self.network.latency.slow.max(self.network.latency.high) > self.config.min_probe_timeout / 4;
-        self.truth.rough_network.set(self.network.loss > 0.0 || slow, self.now);
+        let rough = self.network.loss > 0.0 || slow;
+        self.truth.rough_network.set(rough, self.now);
+        if rough {
+            // Whoever is voted out from now on may be so for what was lost, not for the split.
+            self.taint_split();
+        }
     }
 
     fn rough_table_spell(&mut self) {
