@@ -18,8 +18,13 @@ const LIBRARY: &str = "silo-membership";
 const NO_STORES: &[&str] = &["default", "memory", "metrics", "testing"];
 
 /// The crate that speaks with each store: one line per store.
-const CLIENTS: &[(&str, &[&str])] =
-    &[("sqlite", &["rusqlite", "libsqlite3-sys"]), ("redis", &["redis"]), ("postgres", &["tokio-postgres"]), ("mysql", &["mysql_async"])];
+const CLIENTS: &[(&str, &[&str])] = &[
+    ("sqlite", &["rusqlite", "libsqlite3-sys"]),
+    ("redis", &["redis"]),
+    ("postgres", &["tokio-postgres"]),
+    ("mysql", &["mysql_async"]),
+    ("dynamodb", &["aws-sdk-dynamodb"]),
+];
 
 impl Clients {
     /// Runs `cargo tree` for each feature.

@@ -3,7 +3,7 @@
 use super::registry::Connectors;
 
 #[cfg_attr(
-    not(any(feature = "memory", feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")),
+    not(any(feature = "dynamodb", feature = "memory", feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")),
     allow(unused_variables)
 )]
 pub(super) fn register(connectors: &mut Connectors) {
@@ -26,6 +26,11 @@ pub(super) fn register(connectors: &mut Connectors) {
     {
         let _ = connectors.register("mysql", mysql::open);
         let _ = connectors.register_schema("mysql", mysql::schema);
+    }
+    #[cfg(feature = "dynamodb")]
+    {
+        let _ = connectors.register("dynamodb", dynamodb::open);
+        let _ = connectors.register_schema("dynamodb", dynamodb::schema);
     }
     #[cfg(feature = "redis")]
     {
@@ -112,6 +117,28 @@ mod postgres {
 
     pub(super) fn schema(url: &str) -> Result<String, TableError> {
         Ok(PostgresConfig::from_url(url)?.schema_sql())
+    }
+}
+
+#[cfg(feature = "dynamodb")]
+mod dynamodb {
+    use std::sync::Arc;
+
+    use membership_core::{ClusterName, MembershipTable, TableError};
+    use membership_dynamo::{DynamoConfig, DynamoTable};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = DynamoTable::connect(DynamoConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
+    }
+
+    /// What `aws dynamodb create-table --cli-input-json` takes.
+    pub(super) fn schema(url: &str) -> Result<String, TableError> {
+        Ok(DynamoConfig::from_url(url)?.definition())
     }
 }
 

@@ -30,13 +30,13 @@ pub(super) const KNOWN: &[Known] = &[
     provided_by("rediss", "redis"),
     provided_by("redis+sentinel", "redis"),
     provided_by("redis+cluster", "redis"),
+    provided("dynamodb"),
     planned("zk", "zk"),
     planned("mongodb", "mongodb"),
     planned("cassandra", "cassandra"),
     planned("consul", "consul"),
     planned("consul+https", "consul"),
     planned("etcd", "etcd"),
-    planned("dynamodb", "dynamodb"),
     planned("azure-table", "azure-table"),
 ];
 
