@@ -2,7 +2,9 @@
 //!
 //! Whoever knows nothing reads the partition, page by page, and the version row after each page, so that no commit is missed. Whoever knows a
 //! version reads the version row, with the heartbeats if they are wanted, and then only what its commits have changed. Either is held
-//! against the version rows that were read ([`fence`](crate::fence)), and what does not agree is read again with the version row.
+//! against the version rows that were read ([`fence`](crate::fence)), and what does not agree is read again with the version row. While somebody
+//! commits at full speed, rows that are asked for one by one are behind again and again; a page is read in one go. So where everything fits into
+//! one page, and what had changed could not be had at the first attempt, the page is read.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -26,6 +28,8 @@ const AT_ONCE: usize = 99;
 const ALONG: usize = 32;
 /// How often doubtful rows are read again before everything is.
 const TURNS: usize = 16;
+/// Tables of no more bytes than this are read in one page, which takes 1 MB; the rest is for the version row.
+const ONE_PAGE: usize = 900_000;
 /// How often everything is.
 const BEGINNINGS: usize = 4;
 /// How often items that a batch left out are asked for again.
@@ -99,6 +103,12 @@ impl Link {
         let request = || self.client.get_item().table_name(&self.table).consistent_read(true).set_key(Some(key.clone())).send();
         let answer = self.ask(false, request).await.map_err(|failed| failed.error)?;
         Ok(answer.item.as_ref().map(codec::Stored::new))
+    }
+
+    /// Whether these rows, with the version row, are one page of a query.
+    fn is_one_page(&self, rows: &Rows) -> bool {
+        let names = codec::CLUSTER.len() + self.cluster.len() + codec::ITEM.len() + codec::ROW.len() + codec::BODY.len();
+        rows.iter().map(|row| row.size() + names).sum::<usize>() <= ONE_PAGE
     }
 
     /// The key of any row, where there is one.
@@ -222,7 +232,8 @@ impl Inner {
         let snapshot = match base.filter(|base| check_token(&base.token, &version.row).is_ok()) {
             Some(base) => {
                 let draft = Draft::new(base.rows.clone(), base.version());
-                match self.settle(draft, vec![version], Some(known)).await? {
+                let turns = if self.link.is_one_page(&base.rows) { 1 } else { TURNS };
+                match self.settle(draft, vec![version], Some(known), turns).await? {
                     Settled::Whole(snapshot) => Some(snapshot),
                     Settled::Anew(_) => None,
                 }
@@ -253,7 +264,7 @@ impl Inner {
             for later in std::mem::take(&mut found.later).into_iter().flatten() {
                 versions.push(codec::usable(Some(&later), None, known, Operation::Read)?);
             }
-            match self.settle(draft, versions, known).await? {
+            match self.settle(draft, versions, known, TURNS).await? {
                 Settled::Whole(snapshot) => {
                     self.remember_all(&snapshot);
                     return Ok((snapshot, found));
@@ -268,15 +279,22 @@ impl Inner {
         Err(error(TableErrorKind::Busy, "the table changes faster than it can be read"))
     }
 
-    /// Reads again what does not agree, until everything does: with the newest of these versions, or with an earlier one, all of which were
-    /// read since this read began.
-    async fn settle(&self, mut draft: Draft, mut versions: Vec<Version>, known: Option<&VersionToken>) -> Result<Settled, TableError> {
+    /// Reads again what does not agree, so many times at most, until everything does: with the newest of these versions, or with an earlier
+    /// one, all of which were read since this read began.
+    async fn settle(
+        &self,
+        mut draft: Draft,
+        mut versions: Vec<Version>,
+        known: Option<&VersionToken>,
+        turns: usize,
+    ) -> Result<Settled, TableError> {
         for version in &versions {
             draft.hear(version);
         }
         // Whether a version row was read after all of these rows were.
         let mut heard = false;
-        for turn in 0..TURNS {
+        let mut turn = 0;
+        loop {
             let apart = |pair: &[Version]| check_token(&pair[0].row.token(&[]), &pair[1].row).is_err();
             if versions.windows(2).any(apart) {
                 return Ok(Settled::Anew(None));
@@ -303,10 +321,11 @@ impl Inner {
                 heard = true;
                 continue;
             }
-            let Some(Verdict::Doubtful(mut keys)) = newest else { return Ok(Settled::Anew(None)) };
+            let Some(Verdict::Doubtful(mut keys)) = newest.filter(|_| turn < turns) else { return Ok(Settled::Anew(None)) };
             keys.extend(versions.last().map(|version| likely(version, keys.len())).unwrap_or_default());
             // Together is atomic, and refused while somebody commits; it is needed for rows that do not say who wrote them.
             let again = self.link.get_rows(keys, turn > 1 && turn % 2 == 0).await?;
+            turn += 1;
             // Gone meanwhile: what there is now, the next beginning says.
             let Some(stored) = again.version else { return Ok(Settled::Anew(None)) };
             let version = codec::usable(Some(&stored), None, known, Operation::Read)?;
@@ -319,7 +338,6 @@ impl Inner {
             versions.push(version);
             heard = false;
         }
-        Ok(Settled::Anew(None))
     }
 
     /// # Errors
