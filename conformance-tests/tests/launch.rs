@@ -47,6 +47,11 @@ async fn dynamodb_lives_dies_and_lives_again() {
     life(Kind::DynamoDb).await;
 }
 
+#[tokio::test]
+async fn consul_lives_dies_and_lives_again() {
+    life(Kind::Consul).await;
+}
+
 async fn life(kind: Kind) {
     let server = match Server::start(kind, Options { durable: true, ..Options::default() }).await {
         Ok(server) if server.how() == How::Yours => return is_left_alone(&server).await,
@@ -113,7 +118,7 @@ async fn is_left_alone(server: &Server) {
 
 #[tokio::test]
 async fn a_password_is_asked_for() {
-    for kind in [Kind::Redis, Kind::Postgres, Kind::MariaDb] {
+    for kind in [Kind::Redis, Kind::Postgres, Kind::MariaDb, Kind::Consul] {
         let options = Options { password: Some("pass'w ö/@".to_owned()), ..Options::default() };
         let server = match Server::start(kind, options).await {
             Err(LaunchError::Yours { .. }) => continue,
@@ -244,11 +249,11 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
     }
 }
 
-/// Redis, Valkey and DynamoDB are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite and MongoDB
+/// Redis, Valkey, DynamoDB and Consul are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite and MongoDB
 /// have none, and what Azurite was told since it last wrote its data is lost with a kill.
 fn has_client(server: &Server) -> bool {
     match server.kind() {
-        Kind::Redis | Kind::Valkey | Kind::DynamoDb => true,
+        Kind::Redis | Kind::Valkey | Kind::DynamoDb | Kind::Consul => true,
         Kind::Azurite | Kind::MongoDb => false,
         _ => server.how() == How::Local,
     }
@@ -309,6 +314,7 @@ fn client(server: &Server, password: Option<&str>, sql: &str, redis: &[&str]) ->
             command.env("MYSQL_PWD", password.unwrap_or_default());
             command
         }
+        Kind::Consul => return consul_call(server, password, redis),
         _ => return redis_call(server, password, redis),
     };
     let output = command.output().expect("runs");
@@ -325,6 +331,21 @@ fn dynamodb_call(server: &Server, operation: &str, body: &str) -> String {
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("answers");
     said
+}
+
+/// `SET key value` or `GET key`.
+fn consul_call(server: &Server, token: Option<&str>, words: &[&str]) -> (bool, String) {
+    let mut stream = TcpStream::connect(server.address()).expect("connects");
+    stream.set_read_timeout(Some(DEADLINE)).expect("set");
+    let token = token.map_or_else(String::new, |token| format!("X-Consul-Token: {token}\r\n"));
+    let value = words.get(2).copied().unwrap_or_default();
+    let (method, query) = if words[0] == "SET" { ("PUT", "") } else { ("GET", "?raw&consistent") };
+    let head = format!("Host: localhost\r\nConnection: close\r\n{token}Content-Length: {}", value.len());
+    stream.write_all(format!("{method} /v1/kv/{}{query} HTTP/1.1\r\n{head}\r\n\r\n{value}", words[1]).as_bytes()).expect("sent");
+    let mut said = String::new();
+    stream.read_to_string(&mut said).expect("answers");
+    let body = said.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (said.starts_with("HTTP/1.1 200"), body.to_owned())
 }
 
 fn redis_call(server: &Server, password: Option<&str>, words: &[&str]) -> (bool, String) {

@@ -281,6 +281,7 @@ fn image(kind: Kind) -> String {
             Kind::Azurite => "mcr.microsoft.com/azure-storage/azurite:3.35.0",
             Kind::MongoDb => "mongo:6.0",
             Kind::DynamoDb => "amazon/dynamodb-local:3.3.1",
+            Kind::Consul => "hashicorp/consul:1.20",
         }
         .to_owned()
     })

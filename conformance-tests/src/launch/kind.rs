@@ -22,12 +22,14 @@ pub enum Kind {
     MongoDb,
     /// DynamoDB Local, which speaks the protocol of Amazon DynamoDB.
     DynamoDb,
+    /// Consul: one server agent.
+    Consul,
 }
 
 impl Kind {
     /// Each of them.
     pub const ALL: &'static [Self] =
-        &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb, Self::Azurite, Self::MongoDb, Self::DynamoDb];
+        &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb, Self::Azurite, Self::MongoDb, Self::DynamoDb, Self::Consul];
 
     /// Its name on command lines, in folders and in reports: lower case, without blanks.
     #[must_use]
@@ -40,6 +42,7 @@ impl Kind {
             Self::Azurite => "azurite",
             Self::MongoDb => "mongodb",
             Self::DynamoDb => "dynamodb",
+            Self::Consul => "consul",
         }
     }
 
@@ -54,6 +57,7 @@ impl Kind {
             Self::Azurite => &["MEMBERSHIP_TEST_AZURITE_URL", "MEMBERSHIP_TEST_AZURE_TABLE_URL"],
             Self::MongoDb => &["MEMBERSHIP_TEST_MONGODB_URL"],
             Self::DynamoDb => &["MEMBERSHIP_TEST_DYNAMODB_URL"],
+            Self::Consul => &["MEMBERSHIP_TEST_CONSUL_URL"],
         }
     }
 }

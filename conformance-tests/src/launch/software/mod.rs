@@ -1,6 +1,7 @@
 //! What is special about each server: how its files are made, how it is started, and the smallest real call that it answers.
 
 mod azurite;
+mod consul;
 mod dynamodb;
 mod mariadb;
 mod mongodb;
@@ -135,6 +136,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::Azurite => &azurite::Azurite,
         Kind::MongoDb => &mongodb::MongoDb,
         Kind::DynamoDb => &dynamodb::DynamoDb,
+        Kind::Consul => &consul::Consul,
     }
 }
 

@@ -148,6 +148,21 @@ pub(super) fn dynamodb(mut stream: impl Read + Write, operation: &str, body: &st
     if head.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(wrong(body)) }
 }
 
+/// Consul: writes a key. A server that follows, or that has no leader yet, does so only when there is one.
+pub(super) fn consul(mut stream: impl Read + Write, token: Option<&str>) -> io::Result<()> {
+    let token = token.map_or_else(String::new, |token| format!("X-Consul-Token: {token}\r\n"));
+    let head = format!("Host: localhost\r\nConnection: close\r\n{token}Content-Length: 1");
+    stream.write_all(format!("PUT /v1/kv/launcher/ready HTTP/1.1\r\n{head}\r\n\r\n1").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(1 << 16).read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    match answer.lines().next() {
+        Some(line) if line.contains(" 200 ") => Ok(()),
+        Some(line) => Err(wrong(format!("{line}: {}", answer.lines().last().unwrap_or_default()))),
+        None => Err(wrong("it hung up")),
+    }
+}
+
 fn packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
