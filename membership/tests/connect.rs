@@ -45,7 +45,7 @@ async fn sqlite_opens_a_file() {
 
 #[tokio::test]
 async fn a_reserved_scheme_is_not_promised() {
-    for scheme in ["zk", "mongodb"].into_iter().chain(["cassandra", "consul", "consul+https", "etcd", "azure-table"]) {
+    for scheme in ["zk"].into_iter().chain(["cassandra", "consul", "consul+https", "etcd", "azure-table"]) {
         let error = error(&format!("{scheme}://u:hunter2@host/db")).await;
         assert!(error.contains(&format!("no provider for `{scheme}:` in this version")), "{error}");
         assert!(!error.contains("hunter2") && !error.contains("host"), "{error}");
@@ -68,6 +68,14 @@ async fn a_scheme_whose_feature_is_off_names_the_feature() {
     // Without its factory a scheme looks exactly as with its feature off.
     let error = Connectors::empty().connect("sqlite:hunter2", blue()).await.unwrap_err().to_string();
     assert!(error.contains("cargo add silo-membership --features sqlite") && !error.contains("hunter2"), "{error}");
+}
+
+#[tokio::test]
+async fn the_schemes_of_mongodb_belong_to_its_features() {
+    for (scheme, feature) in [("mongodb", "mongodb"), ("mongodb+srv", "mongodb-srv")] {
+        let error = Connectors::empty().connect(&format!("{scheme}://u:hunter2@h"), blue()).await.unwrap_err().to_string();
+        assert!(error.contains(&format!("cargo add silo-membership --features {feature}")) && !error.contains("hunter2"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -14,8 +14,8 @@ pub struct Clients {}
 
 const LIBRARY: &str = "silo-membership";
 
-/// Features that are no store in a crate of its own.
-const NO_STORES: &[&str] = &["default", "memory", "metrics", "testing"];
+/// Features that are no store in a crate of its own, or another way to one.
+const NO_STORES: &[&str] = &["default", "memory", "metrics", "mongodb-srv", "testing"];
 
 /// The crate that speaks with each store: one line per store.
 const CLIENTS: &[(&str, &[&str])] = &[
@@ -24,6 +24,7 @@ const CLIENTS: &[(&str, &[&str])] = &[
     ("postgres", &["tokio-postgres"]),
     ("mysql", &["mysql_async"]),
     ("dynamodb", &["aws-sdk-dynamodb"]),
+    ("mongodb", &["mongodb"]),
 ];
 
 impl Clients {

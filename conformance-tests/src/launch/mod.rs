@@ -31,6 +31,7 @@ mod kind;
 mod local;
 mod port;
 mod process;
+mod replica_set;
 mod software;
 mod tls;
 mod yours;
@@ -45,6 +46,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use error::LaunchError;
 pub use kind::Kind;
 pub use port::free_port;
+pub use replica_set::ReplicaSet;
 pub use tls::Tls;
 
 use local::Local;

@@ -147,6 +147,13 @@ impl Flights {
         self.armed.as_ref().is_some_and(|a| a.fired)
     }
 
+    /// This line is the client's own monitoring.
+    pub fn ignore(&mut self, name: u64) {
+        if let Some(line) = self.lines.get_mut(&name) {
+            line.ignored = true;
+        }
+    }
+
     pub fn begin_idle(&mut self) {
         self.lines.values_mut().for_each(|l| l.spoke = false);
     }
@@ -342,6 +349,22 @@ mod tests {
         assert_eq!((f.counted(counter), f.fired()), (0, false));
         assert_eq!(f.asks(a, 10), Verdict::Cut { keep: 0, reset: true });
         assert!(f.fired());
+    }
+
+    #[test]
+    fn a_line_that_is_known_for_monitoring_is_never_part_of_a_flight() {
+        let mut f = Flights::default();
+        let (monitor, a) = (f.connect(false), f.connect(false));
+        f.ignore(monitor);
+        let counter = f.count();
+        f.arm(0, Fault::LoseAnswer);
+        ask(&mut f, monitor);
+        assert!(!f.under_way());
+        ask(&mut f, a);
+        answer(&mut f, monitor);
+        assert_eq!(f.answers(a, 10), Verdict::Swallow);
+        assert!(f.fired());
+        assert_eq!(f.counted(counter), 0);
     }
 
     #[test]

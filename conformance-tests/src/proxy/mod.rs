@@ -8,7 +8,7 @@
 //! that is never answered is no round trip, and what a server says unasked is none either.
 //!
 //! Left out are setting up (warm the client up first) and the client's own monitoring: connections that speak in a time in which nothing
-//! is asked of the client; see [`Proxy::learn_monitoring`].
+//! is asked of the client, or whose first words tell; see [`Proxy::learn_monitoring`] and [`Proxy::set_monitoring`].
 //!
 //! # Clients and servers
 //!
@@ -184,6 +184,12 @@ impl Proxy {
         self.0.shared.change(|state| state.flights.begin_idle());
         tokio::time::sleep(window).await;
         self.0.shared.change(|state| state.flights.end_idle())
+    }
+
+    /// From now on the client's own monitoring is also told by the first words that come on a connection: for clients that make such
+    /// connections anew whenever something goes wrong. It must be told from what asks the store for something.
+    pub fn set_monitoring(&self, is_monitoring: fn(first: &[u8]) -> bool) {
+        self.0.shared.change(|state| state.monitoring = Some(is_monitoring));
     }
 
     /// Waits until no request is without an answer, but not longer than this. Gives whether there is none. Requests of clients that are gone

@@ -92,6 +92,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
 async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> End {
     let mut buffer = vec![0; 1 << 16];
     let mut doomed = false;
+    let mut first = way == Way::Requests && !line.link;
     loop {
         let read = from.read(&mut buffer);
         let read = if doomed { tokio::time::timeout(QUIET, read).await } else { Ok(read.await) };
@@ -109,6 +110,9 @@ async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut t
             // A cut takes effect at once, not when this task hears of it.
             if state.epoch(line.link) != line.epoch {
                 return End::Reset;
+            }
+            if std::mem::take(&mut first) && state.monitoring.is_some_and(|is_monitoring| is_monitoring(bytes)) {
+                state.flights.ignore(line.name);
             }
             let verdict = state.flights.passes(line.name, way, bytes.len());
             (verdict, state.flights.fired())

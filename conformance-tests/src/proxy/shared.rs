@@ -16,6 +16,8 @@ pub(super) struct State {
     pub frozen: bool,
     /// Added to whatever passes between clients and servers: requests, answers.
     pub delays: (Duration, Duration),
+    /// Tells the client's own monitoring by the first words on a connection.
+    pub monitoring: Option<fn(&[u8]) -> bool>,
     /// How many pieces of flights are held now.
     pub held: usize,
     /// How often the connections of clients were cut, and how often all there were.

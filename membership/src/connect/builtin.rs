@@ -3,7 +3,15 @@
 use super::registry::Connectors;
 
 #[cfg_attr(
-    not(any(feature = "dynamodb", feature = "memory", feature = "mysql", feature = "postgres", feature = "redis", feature = "sqlite")),
+    not(any(
+        feature = "dynamodb",
+        feature = "memory",
+        feature = "mongodb",
+        feature = "mysql",
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqlite"
+    )),
     allow(unused_variables)
 )]
 pub(super) fn register(connectors: &mut Connectors) {
@@ -37,6 +45,12 @@ pub(super) fn register(connectors: &mut Connectors) {
         for scheme in ["redis", "rediss", "redis+sentinel", "redis+cluster"] {
             let _ = connectors.register(scheme, redis::open);
         }
+    }
+    #[cfg(feature = "mongodb")]
+    {
+        let _ = connectors.register("mongodb", mongodb::open);
+        #[cfg(feature = "mongodb-srv")]
+        let _ = connectors.register("mongodb+srv", mongodb::open);
     }
 }
 
@@ -154,6 +168,23 @@ mod redis {
     pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
         Box::pin(async move {
             let table = RedisTable::connect(RedisConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
+    }
+}
+
+#[cfg(feature = "mongodb")]
+mod mongodb {
+    use std::sync::Arc;
+
+    use membership_core::{ClusterName, MembershipTable};
+    use membership_mongo::{MongoConfig, MongoTable};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = MongoTable::connect(MongoConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
     }

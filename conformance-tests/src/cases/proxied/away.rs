@@ -42,6 +42,7 @@ async fn unreachable(route: &Route, operation: Operation, away: Away) -> Verdict
     route.proxy.heal();
     let answer = answer?;
     failed(&answer)?;
+    route.judge_is_back().await?;
     route.judge(&prepared, Some(answer), Decide::ByAnother).await
 }
 

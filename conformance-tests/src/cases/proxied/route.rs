@@ -82,6 +82,18 @@ impl Route {
         table.commit(&request.again()).await.map(|_: CommitOutcome| ())
     }
 
+    /// Where both clients take the same way, the other one too has to find back before it can tell the truth. What it finds, or that there is
+    /// no table, is not looked at here.
+    pub async fn judge_is_back(&self) -> Verdict {
+        let finds = || async {
+            match self.judge.read(&ReadRequest::all()).await {
+                Err(e) if e.next_step() == NextStep::Retry => Err(e),
+                _ => Ok(()),
+            }
+        };
+        self.patient("the other client, the server being back", finds).await
+    }
+
     /// How many requests an operation makes when nothing goes wrong, at the least. Each of them must be hit where something is to go wrong.
     pub async fn requests(&self, operation: Operation) -> Result<u64, Stop> {
         let mut fewest = u64::MAX;

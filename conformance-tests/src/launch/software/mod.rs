@@ -4,7 +4,7 @@ mod azurite;
 mod consul;
 mod dynamodb;
 mod mariadb;
-mod mongodb;
+pub(super) mod mongodb;
 mod postgres;
 mod redis;
 mod wire;
@@ -160,7 +160,7 @@ pub(super) fn last_lines(text: &str) -> String {
 }
 
 /// Percent-encodes what may not stand in the password of a URL.
-fn in_url(text: &str) -> String {
+pub(super) fn in_url(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

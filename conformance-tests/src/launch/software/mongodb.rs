@@ -154,8 +154,32 @@ fn serves(address: SocketAddr, itself: &str) -> io::Result<()> {
     Err(wire::wrong("it is not the primary yet"))
 }
 
+/// Whether this server says that it is the primary of its set.
+pub(in super::super) fn is_primary(address: SocketAddr) -> io::Result<bool> {
+    Ok(hello(address)?.flag("isWritablePrimary") == Some(true))
+}
+
+/// Whether this server says that it follows a primary.
+pub(in super::super) fn is_secondary(address: SocketAddr) -> io::Result<bool> {
+    Ok(hello(address)?.flag("secondary") == Some(true))
+}
+
+/// Makes a set of members that are known to each other as these. They miss a primary within seconds.
+pub(in super::super) fn make_set(first: SocketAddr, name: &str, members: &[SocketAddr]) -> io::Result<()> {
+    const ALREADY: i64 = 23;
+    let member = |(id, address): (i32, &SocketAddr)| Document::new().number("_id", id).text("host", &address.to_string());
+    let settings = Document::new().number("electionTimeoutMillis", 2000).number("heartbeatIntervalMillis", 500);
+    let config = Document::new().text("_id", name).list("members", (0..).zip(members).map(member)).document("settings", settings);
+    let answer = call(wire::tcp(first)?, "admin", Document::new().document("replSetInitiate", config))?;
+    match answer.whole("code") {
+        _ if answer.is_ok() => Ok(()),
+        Some(ALREADY) => Ok(()),
+        code => Err(wire::wrong(format!("it makes no set (code {code:?})"))),
+    }
+}
+
 /// The first user may be made by whoever is on the same machine. Later on that is refused, and the user is there.
-fn user(address: SocketAddr, password: &str) -> io::Result<()> {
+pub(in super::super) fn user(address: SocketAddr, password: &str) -> io::Result<()> {
     const UNAUTHORIZED: i64 = 13;
     let role = Document::new().text("role", "root").text("db", "admin");
     let command = Document::new().text("createUser", "root").text("pwd", password).list("roles", [role]);
