@@ -27,6 +27,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("postgres", &["postgres"]),
     ("mysql", &["mariadb", "mysql"]),
     ("redis", &["redis", "valkey"]),
+    ("dynamodb", &["dynamodb"]),
 ];
 
 /// The operations of the table of round trips, as the suite calls them.

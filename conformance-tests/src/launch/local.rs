@@ -21,6 +21,8 @@ const READY: Duration = Duration::from_secs(90);
 const STOPPED: Duration = Duration::from_secs(30);
 /// Starts that are tried: a port may be taken in the moment between choosing and using it.
 const STARTS: usize = 4;
+/// Where Linux keeps files in memory. They are there until they are removed, and so outlive the server that wrote them.
+const IN_MEMORY: &str = "/dev/shm";
 /// Who runs a server that must not run as root: the user that every system has for things that own nothing.
 const NOBODY: u32 = 65_534;
 
@@ -35,6 +37,19 @@ pub(super) struct Local {
     watch: Watch,
 }
 
+/// A folder of temporary files: on a disk, or in memory for a server that flushes more than it has to.
+fn folder(kind: Kind) -> Result<TempDir, LaunchError> {
+    let mut builder = tempfile::Builder::new();
+    let prefix = format!("membership-{kind}-");
+    builder.prefix(&prefix);
+    if software::of(kind).flushes_too_much()
+        && let Ok(folder) = builder.tempdir_in(IN_MEMORY)
+    {
+        return Ok(folder);
+    }
+    builder.tempdir().map_err(LaunchError::io("cannot make a folder in", std::env::temp_dir()))
+}
+
 impl Local {
     /// Installs what is missing, makes an empty server, starts it, and returns when it answers.
     pub(super) fn start(kind: Kind, options: Options) -> Result<Self, LaunchError> {
@@ -42,10 +57,7 @@ impl Local {
             return Err(LaunchError::Unsupported { kind, how: super::How::Local, what: "TLS" });
         }
         let tree = install::install(&install::home(), kind, &super::say).map_err(|error| LaunchError::Install(error.to_string()))?;
-        let folder = tempfile::Builder::new()
-            .prefix(&format!("membership-{kind}-"))
-            .tempdir()
-            .map_err(LaunchError::io("cannot make a folder in", std::env::temp_dir()))?;
+        let folder = folder(kind)?;
         let watch = Watch::over(folder.path()).map_err(LaunchError::io("cannot run", "/bin/sh"))?;
         let root = folder.path().to_path_buf();
         // Others than the owner pass through; what they may read there is decided below.

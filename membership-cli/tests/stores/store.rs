@@ -83,6 +83,15 @@ impl Store {
         let (program, args) = match self.server.kind() {
             // Its command-line program is not installed everywhere; its protocol can be typed.
             Kind::Redis | Kind::Valkey => return Some(self.says("KEYS *\r\nQUIT\r\n").replace("*0\r\n", "").replace("+OK\r\n", "")),
+            // Its answer is the body's last line; without tables it is an empty list.
+            Kind::DynamoDb => {
+                let who = "AWS4-HMAC-SHA256 Credential=local/20200101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
+                let head = "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.0";
+                let what = "X-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 2";
+                let answer = self.says(&format!("{head}\r\n{what}\r\nAuthorization: {who}\r\n\r\n{{}}"));
+                let (_, tables) = answer.split_once("\r\n\r\n").unwrap_or_default();
+                return Some(tables.replace("{\"TableNames\":[]}", ""));
+            }
             _ if self.server.how() != How::Local => return None,
             Kind::Postgres => {
                 let tables = "SELECT schemaname || '.' || relname FROM pg_stat_user_tables";

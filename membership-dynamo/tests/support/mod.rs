@@ -23,7 +23,7 @@ pub const URL: &str = "MEMBERSHIP_DYNAMODB_TEST_URL";
 /// What clients of the suite's own server sign with.
 pub const SECRET: &str = "correct-horse-battery-staple";
 /// How long clients wait where something goes wrong on purpose: a Java program that is asked for the first time takes its time.
-pub const IMPATIENT: Duration = Duration::from_secs(3);
+pub const IMPATIENT: Duration = Duration::from_secs(2);
 
 pub type Item = HashMap<String, AttributeValue>;
 

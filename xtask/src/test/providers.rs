@@ -42,6 +42,7 @@ pub const PROVIDERS: &[Provider] = &[
     store("valkey", &[], "membership-redis", &[], Kind::Valkey),
     store("postgres", &[], "membership-sql", &["postgres"], Kind::Postgres),
     store("mariadb", &["mysql"], "membership-sql", &["mysql"], Kind::MariaDb),
+    store("dynamodb", &["dynamo"], "membership-dynamo", &[], Kind::DynamoDb),
     // What is no store: the launcher of the servers, the example of a provider, and this program.
     Provider { also: &["launch"], ..plain("launcher", "conformance-tests", &["launch-tests"], false) },
     plain("toy", "membership-toy", &[], false),

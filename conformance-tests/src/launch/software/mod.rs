@@ -113,6 +113,11 @@ pub(super) trait Software: Send + Sync {
     fn refuses_root(&self) -> bool {
         false
     }
+    /// Whether its files are kept in memory, where that is possible, because it waits for the disk far more often than once for what it
+    /// acknowledges. Tests end processes, not machines.
+    fn flushes_too_much(&self) -> bool {
+        false
+    }
     /// Whether the installed server was built with TLS.
     fn offers_tls(&self) -> bool {
         true
