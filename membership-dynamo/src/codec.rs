@@ -204,7 +204,7 @@ fn version(row: VersionRow, stored: Option<&Stored>) -> Result<Version, TableErr
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) version: Option<Stored>,
-    /// The version row as it was found later, between the pages.
+    /// The version row as it was found later, along with further pages.
     pub(crate) later: Vec<Option<Stored>>,
     /// Key and text.
     pub(crate) rows: Vec<(String, String)>,

@@ -1,6 +1,6 @@
 //! `read` and `read_row`: few requests, and never a torn answer. Clauses T6, T12, T16.
 //!
-//! Whoever knows nothing reads the partition, page by page, and the version row after each page, so that no commit is missed. Whoever knows a
+//! Whoever knows nothing reads the partition, page by page, and the version row along with each further page: no commit is missed. Whoever knows a
 //! version reads the version row, with the heartbeats if they are wanted, and then only what its commits have changed. Either is held
 //! against the version rows that were read ([`fence`](crate::fence)), and what does not agree is read again with the version row. While somebody
 //! commits at full speed, rows that are asked for one by one are behind again and again; a page is read in one go. So where everything fits into
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
 use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, TransactGetItem};
+use futures_util::future::try_join;
 use membership_core::{
     ChangedKeys, Operation, ReadAnswer, ReadRequest, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind, VersionToken,
     check_token,
@@ -81,15 +82,15 @@ impl Link {
                 }
                 query.set_exclusive_start_key(after.clone()).send()
             };
-            let page = self.ask(false, request).await.map_err(|failed| failed.error)?;
+            let page = async { self.ask(false, request).await.map_err(|failed| failed.error) };
+            // It lists sixteen commits, and a page takes its time. At once, because a question more is a round trip in which others commit.
+            let later = async { if all.version.is_some() { self.version().await.map(Some) } else { Ok(None) } };
+            let (page, later) = try_join(page, later).await?;
+            all.later.extend(later);
             page.items.unwrap_or_default().into_iter().for_each(|item| all.take(item));
             after = page.last_evaluated_key.filter(|key| !key.is_empty());
             if after.is_none() {
                 return Ok(all);
-            }
-            // It lists sixteen commits, and a page takes its time.
-            if all.version.is_some() {
-                all.later.push(self.version().await?);
             }
         }
     }
