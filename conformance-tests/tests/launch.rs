@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::{How, Kind, LaunchError, Options, Server};
+use conformance_tests::launch::{How, Kind, LaunchError, Options, ReplicaSet, Server};
 
 /// Long enough for a busy machine; only a failing test waits for it.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -50,6 +50,21 @@ async fn dynamodb_lives_dies_and_lives_again() {
 #[tokio::test]
 async fn consul_lives_dies_and_lives_again() {
     life(Kind::Consul).await;
+}
+
+#[tokio::test]
+async fn a_replica_set_has_another_primary_when_the_first_is_killed() {
+    let set = match ReplicaSet::start(3, None, |_, address| address).await {
+        Err(LaunchError::Yours { .. }) => return,
+        other => other.expect("starts"),
+    };
+    let killed = set.kill_primary().await.expect("there is a primary");
+    assert_eq!(set.members()[killed].process_id().expect("local"), None, "it still runs");
+    let next = set.primary_but(Some(killed)).await.expect("somebody takes over");
+    assert_ne!(next, killed);
+    set.start_again(killed).await.expect("it takes part again");
+    let hosts: Vec<String> = set.members().iter().map(|member| member.address().to_string()).collect();
+    assert_eq!(set.url(), format!("mongodb://{}/membership?replicaSet=rs0", hosts.join(",")));
 }
 
 async fn life(kind: Kind) {

@@ -132,6 +132,9 @@ pub(crate) fn from_client(e: &Error, at: &str, secrets: &Secrets) -> TableError 
     }
 }
 
+/// A member says so too for a moment after its start.
+pub(crate) const SET_IS_MISSING: &str = "has no replica set: if it was never made, rs.initiate() makes it";
+
 /// No primary, or none that can be spoken to. Nothing was sent.
 fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
     // What each server was last asked with stands in the middle of a long line.
@@ -146,7 +149,16 @@ fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
     if message.contains("Set Name") && message.contains("Type: ReplicaSetNoPrimary, Set Name") && !message.contains("Error: ") {
         return error(TableErrorKind::Unavailable, format!("{at} has no primary now, or is another replica set than replicaSet says"));
     }
-    let hint = if message.contains("unexpected end of file") { "; does it want TLS (tls=true)?" } else { "" };
+    if message.contains("Type: RsGhost") && !message.contains("Error: ") {
+        return error(TableErrorKind::Unavailable, format!("{at} {SET_IS_MISSING}"));
+    }
+    let hint = if message.contains("unexpected end of file") {
+        "; does it want TLS (tls=true)?"
+    } else if message.contains("tls handshake eof") {
+        "; does it speak TLS?"
+    } else {
+        ""
+    };
     error(TableErrorKind::Unavailable, format!("no primary can be reached at {at} ({why}){hint}"))
 }
 
@@ -205,6 +217,13 @@ mod tests {
         assert!(e.kind() == Unavailable && e.to_string().contains("127.0.0.1:1 (I/O error: Connection refused (os error 111))"), "{e}");
         let tls = "No available servers. Topology: { Servers: [ { Error: Kind: I/O error: invalid peer certificate: UnknownIssuer, labels: {} } ] }";
         assert_eq!(not_found(tls, "a", &Secrets::default()).kind(), Configuration);
+        let ghost = "Server selection timeout: None of the available servers suitable for criteria ReadPreference(Primary). Topology: { Type: \
+                     Unknown, Servers: [ { Address: a:1, Type: RsGhost, Average RTT: 1ms, Last Update Time: 2026-01-01 } ] }";
+        let e = not_found(ghost, "a:1", &Secrets::default());
+        assert!(
+            e.kind() == Unavailable && e.to_string().contains("a:1 has no replica set") && e.to_string().contains("rs.initiate()"),
+            "{e}"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use mongodb::Client;
 use mongodb::bson::{Bson, Document, Timestamp, doc};
 
 use crate::config::MongoConfig;
-use crate::error::{Refusal, Secrets, error, from_client, unconfirmed};
+use crate::error::{Refusal, SET_IS_MISSING, Secrets, error, from_client, unconfirmed};
 
 /// What the servers are together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +90,7 @@ impl Link {
                 TableErrorKind::Unavailable,
                 format!("{} is not the primary of {set}; without directConnection=true the primary is found", self.at),
             )),
-            _ if flag("isreplicaset") => {
-                Err(error(TableErrorKind::Configuration, format!("{} waits for its replica set to be made: rs.initiate()", self.at)))
-            }
+            _ if flag("isreplicaset") => Err(error(TableErrorKind::Unavailable, format!("{} {SET_IS_MISSING}", self.at))),
             _ => Ok(Deployment::Standalone),
         }
     }

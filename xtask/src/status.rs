@@ -28,6 +28,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("mysql", &["mariadb", "mysql"]),
     ("redis", &["redis", "valkey"]),
     ("dynamodb", &["dynamodb"]),
+    ("mongodb", &["mongodb"]),
 ];
 
 /// The operations of the table of round trips, as the suite calls them.

@@ -13,6 +13,11 @@ fn works_afterwards(cluster: &mut Cluster) {
     for silo in &cluster.silos {
         silo.sees_table("available", SOON);
     }
+    goes_on(cluster);
+}
+
+/// The same, where not everybody need have noticed anything.
+pub fn goes_on(cluster: &mut Cluster) {
     cluster.is_whole();
     cluster.join(SOON);
     cluster.is_whole();

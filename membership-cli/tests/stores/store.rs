@@ -28,6 +28,13 @@ impl From<LaunchError> for Uncontrolled {
     }
 }
 
+/// Says so where a test does not apply.
+pub fn unless_yours(outcome: Result<(), Uncontrolled>) {
+    if let Err(Uncontrolled(why)) = outcome {
+        eprintln!("not applicable: {why}");
+    }
+}
+
 impl Store {
     #[track_caller]
     pub fn start(kind: Kind) -> Self {
@@ -50,9 +57,7 @@ impl Store {
 
     /// Runs a scenario that needs to stop the server; says so where it must not be stopped.
     pub fn under(&self, scenario: impl FnOnce(&Self) -> Result<(), Uncontrolled>) {
-        if let Err(Uncontrolled(why)) = scenario(self) {
-            eprintln!("not applicable: {why}");
-        }
+        unless_yours(scenario(self));
     }
 
     pub fn kill(&self) -> Result<(), Uncontrolled> {
@@ -92,6 +97,7 @@ impl Store {
                 let (_, tables) = answer.split_once("\r\n\r\n").unwrap_or_default();
                 return Some(tables.replace("{\"TableNames\":[]}", ""));
             }
+            Kind::MongoDb => return Some(self.collections()),
             _ if self.server.how() != How::Local => return None,
             Kind::Postgres => {
                 let tables = "SELECT schemaname || '.' || relname FROM pg_stat_user_tables";
@@ -108,6 +114,26 @@ impl Store {
         let output = command.args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// What MongoDB keeps in the database of its address. It brings no program to ask; one question and one answer are typed.
+    fn collections(&self) -> String {
+        let mut question = b"\x10listCollections\0\x01\0\0\0\x08nameOnly\0\x01\x02$db\0\x0b\0\0\0membership\0\0".to_vec();
+        let length = |bytes: usize| u32::try_from(bytes).unwrap().to_le_bytes();
+        question.splice(0..0, length(question.len() + 4));
+        // A message (2013) without flags, of one document.
+        let head = [u32::from_le_bytes(length(question.len() + 21)), 1, 0, 2013, 0].map(u32::to_le_bytes).concat();
+        let mut connection = TcpStream::connect(self.server.address()).unwrap();
+        connection.write_all(&[&head[..], &[0], &question].concat()).unwrap();
+        let mut size = [0; 4];
+        connection.read_exact(&mut size).unwrap();
+        let mut answer = vec![0; usize::try_from(u32::from_le_bytes(size)).unwrap() - 4];
+        connection.read_exact(&mut answer).unwrap();
+        let mark = b"firstBatch\0";
+        let at = answer.windows(mark.len()).position(|part| part == mark).expect("a list of collections") + mark.len();
+        let batch = u32::from_le_bytes(answer[at..at + 4].try_into().unwrap());
+        // An empty list is its length and a zero.
+        if batch == 5 { String::new() } else { String::from_utf8_lossy(&answer[at..at + usize::try_from(batch).unwrap()]).into_owned() }
     }
 
     /// Everything that it answers until it hangs up.

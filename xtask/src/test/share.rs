@@ -86,6 +86,9 @@ impl Manner {
             }
             if self.watched {
                 command.args(["--nocapture", "--test-threads", "1"]);
+            } else if let Some(least) = line.at_once {
+                let cores = std::thread::available_parallelism().map_or(1, usize::from);
+                command.arg("--test-threads").arg(least.max(cores).to_string());
             }
             crate::say(&format!("\n--- {}: {} tests of {}, {}", line.name, mine.len(), program.package, program.target));
             match self.run(command)? {
