@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every test, against real servers; `cargo xtask soak`: the same for long.
 
 mod build;
+mod lanes;
 mod providers;
 mod share;
 
@@ -17,12 +18,21 @@ use share::{LIMIT, Manner, Outcome};
 #[derive(clap::Args)]
 pub struct Test {
     /// Only the tests of these stores: memory, sqlite, redis, valkey, postgres, mariadb (or mysql), dynamodb (or
-    /// dynamo), mongodb. Several, or separated by commas.
+    /// dynamo), mongodb, azure-table (or azurite). Several, or separated by commas.
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = providers::named)]
     only: Vec<&'static Provider>,
     /// Servers as containers, by a Docker engine, and not as processes of this machine.
     #[arg(long)]
     containers: bool,
+    /// How many shares run side by side: most of their time they wait for servers that a test has killed or frozen. With more than one, what a
+    /// share prints is shown when it has ended.
+    #[arg(long, value_name = "NUMBER", default_value_t = side_by_side(), value_parser = clap::value_parser!(u8).range(1..=16))]
+    jobs: u8,
+}
+
+/// One for each core, but not more than a few: each starts servers of its own.
+fn side_by_side() -> u8 {
+    std::thread::available_parallelism().map_or(1, |cores| u8::try_from(cores.get()).unwrap_or(u8::MAX).min(4))
 }
 
 /// Runs the long tests: hours. For before something is called finished.
@@ -52,7 +62,7 @@ impl Test {
             let unlimited = Manner { limit: None, ..manner.clone() };
             outcomes.push(unlimited.whole("cargo test", command)?);
         }
-        shares(root, &self.only, self.containers, &manner, &mut outcomes)?;
+        shares(root, &self.only, self.containers, self.jobs, &manner, &mut outcomes)?;
         summary(&outcomes)
     }
 }
@@ -73,7 +83,7 @@ impl Soak {
         }
         let everything: Vec<&Provider> = PROVIDERS.iter().collect();
         let asked = if self.only.is_empty() { &everything } else { &self.only };
-        shares(root, asked, self.containers, &manner, &mut outcomes)?;
+        shares(root, asked, self.containers, 1, &manner, &mut outcomes)?;
         summary(&outcomes)
     }
 }
@@ -89,7 +99,14 @@ fn environment(root: &Path, containers: bool) -> Vec<(&'static str, String)> {
 }
 
 /// Installs the servers, builds once, and runs each share; what fails does not keep the others.
-fn shares(root: &Path, only: &[&'static Provider], containers: bool, manner: &Manner, outcomes: &mut Vec<Outcome>) -> Result<(), Failure> {
+fn shares(
+    root: &Path,
+    only: &[&'static Provider],
+    containers: bool,
+    jobs: u8,
+    manner: &Manner,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<(), Failure> {
     let chosen: Vec<&Provider> = match only {
         [] => PROVIDERS.iter().filter(|line| !line.by_default).collect(),
         only => PROVIDERS.iter().filter(|line| only.iter().any(|one| one.name == line.name)).collect(),
@@ -110,10 +127,7 @@ fn shares(root: &Path, only: &[&'static Provider], containers: bool, manner: &Ma
     let plan = Plan::new(root, containers)?;
     let programs = plan.build(root)?;
     say(&format!("built in {} s", began.elapsed().as_secs()));
-    for line in chosen {
-        heading(line.name);
-        outcomes.push(manner.share(line, &programs)?);
-    }
+    outcomes.extend(lanes::run(&chosen, jobs.into(), manner, &programs)?);
     if only.is_empty() {
         heading("the examples in the documentation");
         let mut command = plan.command(root);

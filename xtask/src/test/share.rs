@@ -4,7 +4,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use super::build::Program;
-use super::providers::{Provider, owner};
+use super::lanes::Voice;
+use super::providers::{Provider, SILOS, owner};
 use crate::Failure;
 
 /// How long a share may take before somebody must look into it; see docs/conformance.md.
@@ -38,7 +39,7 @@ pub struct Manner {
 
 impl Manner {
     /// Runs a command to its end, or ends it when it hangs.
-    pub fn run(&self, mut command: Command) -> Result<Result<ExitStatus, String>, Failure> {
+    fn run(&self, mut command: Command) -> Result<Result<ExitStatus, String>, Failure> {
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         let mut child = command.spawn()?;
         let deadline = self.limit.map(|limit| Instant::now() + limit * HANGS);
@@ -67,7 +68,7 @@ impl Manner {
     }
 
     /// Runs the tests of a store.
-    pub fn share(&self, line: &Provider, programs: &[Program]) -> Result<Outcome, Failure> {
+    pub fn share(&self, line: &Provider, programs: &[Program], voice: &mut Voice) -> Result<Outcome, Failure> {
         let mut outcome = Outcome { name: line.name.to_owned(), tests: 0, took: Duration::ZERO, wrong: Vec::new() };
         let began = Instant::now();
         for program in programs {
@@ -86,11 +87,13 @@ impl Manner {
             }
             if self.watched {
                 command.args(["--nocapture", "--test-threads", "1"]);
-            } else if let Some(least) = line.at_once {
-                let cores = std::thread::available_parallelism().map_or(1, usize::from);
-                command.arg("--test-threads").arg(least.max(cores).to_string());
+            } else if program.package != SILOS.0 && std::env::var_os("RUST_TEST_THREADS").is_none() {
+                // Most of their time tests wait for a server that they have killed or frozen. (Silos are asked whether they live: they do not wait.)
+                let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+                command.args(["--test-threads", &(2 * cores).max(4).to_string()]);
             }
-            crate::say(&format!("\n--- {}: {} tests of {}, {}", line.name, mine.len(), program.package, program.target));
+            voice.say(&format!("\n--- {}: {} tests of {}, {}", line.name, mine.len(), program.package, program.target))?;
+            voice.lend(&mut command)?;
             match self.run(command)? {
                 Ok(status) if status.success() => {}
                 Ok(_) => outcome.wrong.push(format!("failed: {}", again(line, program))),
