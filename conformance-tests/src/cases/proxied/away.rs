@@ -40,6 +40,7 @@ async fn unreachable(route: &Route, operation: Operation, away: Away) -> Verdict
     route.proxy.set_away(away);
     let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await;
     route.proxy.heal();
+    route.open_again().await?;
     let answer = answer?;
     failed(&answer)?;
     route.judge_is_back().await?;

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError, WallTime,
+    CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind,
+    WallTime,
 };
 
 use super::judge::Decide;
@@ -132,6 +133,15 @@ impl Route {
         let mut entry = now.rows.get(&self.silos[0].address).cloned().unwrap_or_else(|| self.silos[0].clone());
         entry.role = format!("mark {}", self.cx.number());
         entry
+    }
+
+    /// Waits until the other client gets through, whatever it is answered: where there is one way for all, it takes a moment to open again.
+    pub async fn open_again(&self) -> Verdict {
+        let answered = async || match self.judge.read(&ReadRequest::all()).await {
+            Err(e) if e.kind() == TableErrorKind::Unavailable => Err(e),
+            _ => Ok(()),
+        };
+        self.patient("another client, when the server is back", answered).await
     }
 
     /// Asks until there is an answer. Errors that say that trying again is useless are failures, as is no answer in time.
