@@ -9,7 +9,7 @@ use crate::SiloStatus;
 use crate::intent::{Action, Answer, Refusal};
 
 /// Hints lead to a read no more often than this.
-const HINT_PERIOD: Duration = Duration::from_millis(500);
+const HINT_PERIOD: Duration = Duration::from_millis(200);
 
 impl Protocol {
     /// Whatever the store hints, and however often: one read at once, and then not more than one in a while.

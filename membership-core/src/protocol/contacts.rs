@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::context::Ctx;
 use super::io::Unreached;
 use super::message::Message;
-use crate::{MonoTime, SiloAddress, SiloStatus, WallTime};
+use crate::{Heartbeats, MonoTime, SiloAddress, SiloStatus};
 
 /// A row whose heartbeat is so far behind my clock, and that does not answer, need not be reached.
 const ABANDONED: Duration = Duration::from_secs(15 * 60);
@@ -25,11 +25,23 @@ struct Contact {
 #[derive(Debug, Default)]
 pub(crate) struct Contacts {
     all: BTreeMap<SiloAddress, Contact>,
+    /// The one that was found missing last: while it is, nobody else is looked at.
+    missing: Option<SiloAddress>,
+}
+
+/// Why an Active silo need not be reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PassedOver<'a> {
+    /// My own judgement of heartbeats.
+    pub(crate) stale: &'a BTreeSet<SiloAddress>,
+    /// The heartbeats read last.
+    pub(crate) beats: &'a Heartbeats,
 }
 
 impl Contacts {
     pub(crate) fn clear(&mut self) {
         self.all.clear();
+        self.missing = None;
     }
 
     /// A probe of a contact was answered. True when it was one of mine.
@@ -57,27 +69,34 @@ impl Contacts {
 
     /// Active rows whose last heartbeat is so old by my clock that they need not be reached. My clock alone proves nothing: they must also
     /// have kept silent for a failure window while I tried.
-    pub(crate) fn abandoned(&self, ctx: &Ctx, last_beats: &BTreeMap<SiloAddress, WallTime>) -> BTreeSet<SiloAddress> {
-        let (now, window) = (ctx.mono(), ctx.failure_window());
-        let silent = |s: &SiloAddress| self.all.get(s).is_some_and(|c| !c.answers && now.since(c.since) >= window);
-        let old = |s: &SiloAddress| last_beats.get(s).is_some_and(|at| ctx.now.wall.since(*at) > ABANDONED);
-        ctx.members.active.iter().filter(|s| old(s) && silent(s)).copied().collect()
+    pub(crate) fn abandoned(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> BTreeSet<SiloAddress> {
+        ctx.members.active.iter().filter(|s| self.is_abandoned(ctx, passed, s)).copied().collect()
     }
 
-    /// Everybody whom I must reach: the Active silos that are not stale. `stale` is my own judgement of heartbeats.
-    pub(crate) fn required(
-        &self,
-        ctx: &Ctx,
-        stale: &BTreeSet<SiloAddress>,
-        last_beats: &BTreeMap<SiloAddress, WallTime>,
-    ) -> BTreeSet<SiloAddress> {
-        let abandoned = self.abandoned(ctx, last_beats);
-        ctx.members
-            .active
-            .iter()
-            .filter(|s| **s != ctx.me && !s.same_endpoint(&ctx.me) && !stale.contains(s) && !abandoned.contains(s))
-            .copied()
-            .collect()
+    fn is_abandoned(&self, ctx: &Ctx, passed: &PassedOver<'_>, silo: &SiloAddress) -> bool {
+        let old = passed.beats.silos.get(silo).is_some_and(|beat| ctx.now.wall.since(beat.at) > ABANDONED);
+        old && self.all.get(silo).is_some_and(|c| !c.answers && ctx.mono().since(c.since) >= ctx.failure_window())
+    }
+
+    /// Whether I must reach an Active silo.
+    fn is_required(&self, ctx: &Ctx, passed: &PassedOver<'_>, silo: &SiloAddress) -> bool {
+        !silo.same_endpoint(&ctx.me) && !passed.stale.contains(silo) && !self.is_abandoned(ctx, passed, silo)
+    }
+
+    /// Everybody whom I must reach: the Active silos that are not stale.
+    pub(crate) fn required(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> BTreeSet<SiloAddress> {
+        ctx.members.active.iter().filter(|s| self.is_required(ctx, passed, s)).copied().collect()
+    }
+
+    /// Whether anybody whom I must reach is not reached both ways. Asked after every input: it goes on where it found somebody missing the
+    /// last time, so that all questions of a join together cost about one pass over the Active silos.
+    pub(crate) fn lacks_any(&mut self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {
+        let active = &ctx.members.active;
+        let lacks = |s: &SiloAddress| self.all.get(s).is_none_or(|c| !(c.answers && c.dials)) && self.is_required(ctx, passed, s);
+        let from = self.missing.map_or(0, |last| active.partition_point(|s| *s < last));
+        let found = active[from..].iter().chain(&active[..from]).find(|s| lacks(s)).copied();
+        self.missing = found;
+        found.is_some()
     }
 
     /// Tries everybody who is not reached yet: other joiners too, though those hold nobody up, and whoever is passed over for now, because

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::contacts::Contacts;
+use super::contacts::{Contacts, PassedOver};
 use super::context::Ctx;
 use super::io::{CallId, Effect, JoinError, JoinProgress, Notice, TableErrorText, Unreached};
 use super::message::Message;
@@ -393,7 +393,7 @@ impl Joiner {
     }
 
     /// What there is to do before anything is written: becomes Active when nobody is missing, and takes back what must not be written now.
-    pub(crate) fn poll(&mut self, ctx: &mut Ctx, writer: &mut Writer, required: &BTreeSet<SiloAddress>) -> Step {
+    pub(crate) fn poll(&mut self, ctx: &mut Ctx, writer: &mut Writer, passed: &PassedOver<'_>) -> Step {
         match self.stage {
             Stage::Failing => return self.end_row(ctx, writer),
             Stage::Insert => {
@@ -406,7 +406,7 @@ impl Joiner {
             Stage::Contact
                 if ctx.mono() >= self.again_at
                     && !writer.has(|a| matches!(a, Action::BecomeActive { .. }))
-                    && self.contacts.unreached(required).is_empty() =>
+                    && !self.contacts.lacks_any(ctx, passed) =>
             {
                 writer.submit(ctx, Action::BecomeActive { silo: ctx.me, contacted: self.contacts.both_ways() });
             }
@@ -437,7 +437,7 @@ impl Joiner {
     }
 
     /// Whether staleness decides about my join, so that heartbeats should be read often.
-    pub(crate) fn waits(&self, required: &BTreeSet<SiloAddress>) -> bool {
-        self.stage == Stage::Contact && !self.contacts.unreached(required).is_empty()
+    pub(crate) fn waits(&mut self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {
+        self.stage == Stage::Contact && self.contacts.lacks_any(ctx, passed)
     }
 }

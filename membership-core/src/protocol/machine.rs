@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::beater::Beater;
 use super::cleaner::Cleaner;
+use super::contacts::PassedOver;
 use super::context::Ctx;
 use super::disseminator::Disseminator;
 use super::intermediary::Intermediary;
@@ -21,7 +22,7 @@ use super::voter::{Sight, Voter};
 use super::writer::Writer;
 use super::{Health, Setup, rings};
 use crate::intent::Observed;
-use crate::{ClusterView, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Suspicion, TableErrorKind, WallTime};
+use crate::{ClusterView, Heartbeats, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Suspicion, TableErrorKind};
 
 /// Besides its ring successors a silo probes at most so many that others accuse.
 const MAX_ACCUSED_TARGETS: usize = 10;
@@ -47,8 +48,8 @@ pub struct Protocol {
     pub(super) pause: Pause,
     /// Silos whose heartbeat stands still and that do not answer, as of the last look.
     pub(super) stale: BTreeSet<SiloAddress>,
-    /// The wall times of the last heartbeats read: for people, and for rows abandoned long ago.
-    pub(super) last_beats: BTreeMap<SiloAddress, WallTime>,
+    /// The heartbeats that were read last: for rows abandoned long ago.
+    pub(super) last_beats: Heartbeats,
     pub(super) evictions: BTreeMap<IntentId, RequestId>,
     /// Requests for a refresh whose read has ended.
     pub(super) refreshing: BTreeSet<RequestId>,
@@ -83,7 +84,7 @@ impl Protocol {
             cleaner: Cleaner::default(),
             pause: Pause::default(),
             stale: BTreeSet::new(),
-            last_beats: BTreeMap::new(),
+            last_beats: Heartbeats::default(),
             evictions: BTreeMap::new(),
             refreshing: BTreeSet::new(),
             dirty: false,
@@ -322,26 +323,24 @@ impl Protocol {
     pub(super) fn judge_staleness(&mut self) {
         let settings = self.ctx.settings();
         let now = self.ctx.mono();
-        let stale: BTreeSet<SiloAddress> = self
-            .ctx
-            .members
-            .alive
-            .iter()
-            .filter(|s| {
-                **s != self.ctx.me
-                    && self.staleness.stands_still(s, now, &settings)
-                    && !self.prober.answered_within(s, now, settings.failure_window)
-            })
-            .copied()
-            .collect();
+        let alive = &self.ctx.members.alive;
+        let counts = |s: &SiloAddress| {
+            *s != self.ctx.me && alive.binary_search(s).is_ok() && !self.prober.answered_within(s, now, settings.failure_window)
+        };
+        let stale: BTreeSet<SiloAddress> = self.staleness.standing_still(now, &settings).filter(counts).collect();
         if stale != self.stale {
             self.stale = stale;
             self.dirty = true;
         }
     }
 
-    pub(super) fn required(&self) -> BTreeSet<SiloAddress> {
-        self.joiner.contacts.required(&self.ctx, &self.stale, &self.last_beats)
+    fn required(&self) -> BTreeSet<SiloAddress> {
+        self.joiner.contacts.required(&self.ctx, &self.passed_over())
+    }
+
+    /// Who need not be reached when I join.
+    fn passed_over(&self) -> PassedOver<'_> {
+        PassedOver { stale: &self.stale, beats: &self.last_beats }
     }
 
     /// What there is to do after every input.
@@ -388,8 +387,8 @@ impl Protocol {
         let sight = Sight { stale: &stale, deaf, score, local, stretch };
         self.voter.poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
         if self.joiner.is_joining() {
-            let required = self.required();
-            let step = self.joiner.poll(&mut self.ctx, &mut self.writer, &required);
+            let passed = PassedOver { stale: &self.stale, beats: &self.last_beats };
+            let step = self.joiner.poll(&mut self.ctx, &mut self.writer, &passed);
             if let Step::Failed(_) = step {
                 self.step(step);
                 return false;
@@ -405,7 +404,7 @@ impl Protocol {
             let mut stale = stale;
             if self.joiner.is_joining() {
                 // Who need not be reached does not hold up the commit either.
-                stale.append(&mut self.joiner.contacts.abandoned(&self.ctx, &self.last_beats));
+                stale.append(&mut self.joiner.contacts.abandoned(&self.ctx, &self.passed_over()));
             }
             Observed { stale, answered, first_seen }
         } else {
@@ -441,7 +440,8 @@ impl Protocol {
         if self.ctx.timers.is_set(Timer::FastRead) || self.ctx.table_changed() {
             return;
         }
-        let waits = self.joiner.is_joining() && self.joiner.waits(&self.required());
+        let passed = PassedOver { stale: &self.stale, beats: &self.last_beats };
+        let waits = self.joiner.is_joining() && self.joiner.waits(&self.ctx, &passed);
         if waits || self.voter.waits_for_staleness(&self.ctx, &self.prober, &self.sight()) {
             let period = self.ctx.heartbeat_period() / 2;
             let at = self.last_fast_read.map_or(self.ctx.mono(), |t| t + period).max(self.ctx.mono());

@@ -67,12 +67,16 @@ pub(crate) struct Prober {
 impl Prober {
     /// Probes exactly these from now on. What is known of a silo that is probed again later is kept while it is alive.
     pub(crate) fn set_targets(&mut self, ctx: &mut Ctx, targets: &BTreeSet<SiloAddress>) {
-        let alive: BTreeSet<SiloAddress> = ctx.members.alive.iter().copied().collect();
-        for silo in self.peers.keys().filter(|s| !alive.contains(s)) {
-            ctx.timers.clear(Timer::Probe(*silo));
-        }
-        self.peers.retain(|s, _| alive.contains(s));
-        self.excluded.retain(|s, _| alive.contains(s));
+        let is_alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
+        self.excluded.retain(|s, _| is_alive(s));
+        let timers = &mut ctx.timers;
+        self.peers.retain(|s, _| {
+            let keep = is_alive(s);
+            if !keep {
+                timers.clear(Timer::Probe(*s));
+            }
+            keep
+        });
         for (silo, peer) in &mut self.peers {
             if peer.wanted && !targets.contains(silo) {
                 peer.wanted = false;

@@ -63,20 +63,22 @@ impl Protocol {
             self.ctx.tell(Notice::Suspended(false));
             self.end_silence();
         }
-        if let Some(heartbeats) = &heartbeats {
+        let beaten = heartbeats.is_some();
+        if let Some(heartbeats) = heartbeats {
             self.on_heartbeats(sent, heartbeats);
         }
         if !self.ctx.timers.is_set(Timer::Refresh) {
             self.arm_refresh();
         }
-        let step = self.joiner.on_read(&mut self.ctx, &mut self.writer, sent, heartbeats.as_ref());
+        let heartbeats = beaten.then_some(&self.last_beats);
+        let step = self.joiner.on_read(&mut self.ctx, &mut self.writer, sent, heartbeats);
         self.step(step);
     }
 
-    fn on_heartbeats(&mut self, sent: MonoTime, heartbeats: &Heartbeats) {
+    fn on_heartbeats(&mut self, sent: MonoTime, heartbeats: Heartbeats) {
         let period = self.ctx.heartbeat_period();
-        self.staleness.on_read(sent, self.ctx.now.mono, heartbeats, &self.ctx.members.alive, period);
-        self.last_beats = heartbeats.silos.iter().map(|(s, h)| (*s, h.at)).collect();
+        self.staleness.on_read(sent, self.ctx.now.mono, &heartbeats, &self.ctx.members.alive, period);
+        self.last_beats = heartbeats;
         self.judge_staleness();
     }
 

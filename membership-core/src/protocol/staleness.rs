@@ -1,7 +1,7 @@
 //! Whose heartbeat stands still. No clocks are compared: only counters, and only by my own monotonic time, and only in reads that were made
 //! after my last pause and after the table's last outage for me.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Heartbeats, MonoTime, SharedSettings, SiloAddress};
@@ -26,21 +26,24 @@ struct Watch {
 pub(crate) struct Staleness {
     watches: BTreeMap<SiloAddress, Watch>,
     counters: BTreeMap<SiloAddress, u64>,
+    /// Those that stood still in enough reads: usually none, so that looking every second costs nothing.
+    still: Vec<SiloAddress>,
 }
 
 impl Staleness {
     /// Everything seen so far no longer counts: I was paused, or the table was away.
     pub(crate) fn reset(&mut self) {
         self.watches.clear();
+        self.still.clear();
     }
 
     /// Heartbeats were read, by a call sent at `sent` whose answer came at `now`; they are from some moment between. So standing still
-    /// counts from the answer of the first read to the question of the last. Only silos in `alive` are watched.
+    /// counts from the answer of the first read to the question of the last. Only silos in `alive`, which is sorted, are watched.
     pub(crate) fn on_read(&mut self, sent: MonoTime, now: MonoTime, heartbeats: &Heartbeats, alive: &[SiloAddress], period: Duration) {
-        let alive: BTreeSet<SiloAddress> = alive.iter().copied().collect();
-        self.watches.retain(|s, _| alive.contains(s));
-        self.counters.retain(|s, _| alive.contains(s));
-        for silo in alive {
+        self.watches.retain(|s, _| alive.binary_search(s).is_ok());
+        self.counters.retain(|s, _| alive.binary_search(s).is_ok());
+        self.still.clear();
+        for silo in alive.iter().copied() {
             let known = self.counters.entry(silo).or_insert(0);
             *known = (*known).max(heartbeats.counter(&silo));
             let counter = *known;
@@ -51,6 +54,9 @@ impl Staleness {
                         w.reads += 1;
                         w.counted = sent;
                     }
+                    if w.reads >= MIN_READS {
+                        self.still.push(silo);
+                    }
                 }
                 _ => {
                     self.watches.insert(silo, Watch { counter, since: now, reads: 1, counted: now, last: sent });
@@ -59,8 +65,12 @@ impl Staleness {
         }
     }
 
-    /// Whether the heartbeat of a silo has stood still for long enough. (That it has not answered me either is for the caller to add.)
-    pub(crate) fn stands_still(&self, silo: &SiloAddress, now: MonoTime, settings: &SharedSettings) -> bool {
+    /// Everybody whose heartbeat has stood still for long enough. (That it has not answered me either is for the caller to add.)
+    pub(crate) fn standing_still(&self, now: MonoTime, settings: &SharedSettings) -> impl Iterator<Item = SiloAddress> {
+        self.still.iter().copied().filter(move |silo| self.stands_still(silo, now, settings))
+    }
+
+    fn stands_still(&self, silo: &SiloAddress, now: MonoTime, settings: &SharedSettings) -> bool {
         self.watches.get(silo).is_some_and(|w| {
             w.reads >= MIN_READS && w.last.since(w.since) >= settings.staleness() && now.since(w.last) <= settings.i_am_alive_period
         })
@@ -88,13 +98,13 @@ mod tests {
         let mut s = Staleness::default();
         for ms in [0, 5_000, 10_000, 29_999] {
             s.on_read(at(ms), at(ms), &beats(silo, 4), &[silo], p);
-            assert!(!s.stands_still(&silo, at(ms), &settings), "{ms}");
+            assert!(s.standing_still(at(ms), &settings).next().is_none(), "{ms}");
         }
         s.on_read(at(30_000), at(30_000), &beats(silo, 4), &[silo], p);
-        assert!(s.stands_still(&silo, at(30_000), &settings));
-        assert!(!s.stands_still(&silo, at(40_001), &settings), "the last read is too old");
+        assert_eq!(s.standing_still(at(30_000), &settings).collect::<Vec<_>>(), [silo]);
+        assert!(s.standing_still(at(40_001), &settings).next().is_none(), "the last read is too old");
         s.on_read(at(41_000), at(41_000), &beats(silo, 5), &[silo], p);
-        assert!(!s.stands_still(&silo, at(41_000), &settings), "it moved");
+        assert!(s.standing_still(at(41_000), &settings).next().is_none(), "it moved");
     }
 
     #[test]
@@ -105,9 +115,9 @@ mod tests {
         let mut s = Staleness::default();
         s.on_read(at(0), at(0), &beats(silo, 4), &[silo], p);
         s.on_read(at(60_000), at(60_000), &beats(silo, 4), &[silo], p);
-        assert!(!s.stands_still(&silo, at(60_000), &settings));
+        assert!(s.standing_still(at(60_000), &settings).next().is_none());
         s.reset();
         s.on_read(at(65_000), at(65_000), &beats(silo, 4), &[silo], p);
-        assert!(!s.stands_still(&silo, at(65_000), &settings));
+        assert!(s.standing_still(at(65_000), &settings).next().is_none());
     }
 }

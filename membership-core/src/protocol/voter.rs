@@ -17,6 +17,8 @@ pub(crate) struct Voter {
     voted: BTreeMap<SiloAddress, MonoTime>,
     /// Since when I see a silo Joining.
     joining: BTreeMap<SiloAddress, MonoTime>,
+    /// The earliest of those times: before it is long ago, none of them is looked at.
+    joining_since: Option<MonoTime>,
 }
 
 /// What the voter may look at.
@@ -36,6 +38,7 @@ impl Voter {
         for since in self.joining.values_mut() {
             *since = now;
         }
+        self.joining_since = self.joining.values().min().copied();
     }
 
     pub(crate) fn on_view(&mut self, ctx: &Ctx) {
@@ -46,6 +49,7 @@ impl Voter {
         for silo in ctx.members.alive.iter().filter(|s| **s != ctx.me && is_joining(s)) {
             self.joining.entry(*silo).or_insert(now);
         }
+        self.joining_since = self.joining.values().min().copied();
         let alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
         self.checked.retain(|s, _| alive(s));
         self.voted.retain(|s, _| alive(s));
@@ -71,9 +75,11 @@ impl Voter {
         let window = ctx.failure_window();
         let mut all = prober.suspects(ctx, sight.score, sight.stretch);
         let limit = ctx.settings().max_join_attempt_time;
-        for (silo, since) in &self.joining {
-            if now.since(*since) >= limit && !all.iter().any(|s| s.silo == *silo) {
-                all.push(stuck(ctx, *silo, sight.score));
+        if self.joining_since.is_some_and(|first| now.since(first) >= limit) {
+            for (silo, since) in &self.joining {
+                if now.since(*since) >= limit && !all.iter().any(|s| s.silo == *silo) {
+                    all.push(stuck(ctx, *silo, sight.score));
+                }
             }
         }
         all.retain(|s| {

@@ -1,8 +1,8 @@
 //! From nothing to Active. Invariant P9.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::super::contacts::Contacts;
+use super::super::contacts::{Contacts, PassedOver};
 use super::super::io::{CallId, JoinError};
 use super::super::joiner::{Joiner, Step};
 use super::super::timers::Timer;
@@ -93,14 +93,14 @@ fn one_that_was_first_at_my_address_is_watched_too() {
     // A conflict: meanwhile somebody else inserted a row with my address and an older epoch.
     let (row, beats) = stranger(3);
     believe(&mut ctx, snapshot(6, vec![row]));
-    joiner.poll(&mut ctx, &mut writer, &BTreeSet::new());
+    joiner.poll(&mut ctx, &mut writer, &PassedOver { stale: &BTreeSet::new(), beats: &Heartbeats::default() });
     assert!(!inserts(&writer), "nothing is superseded unwatched");
     for _ in 0..2 {
         let sent = ctx.now.mono;
         joiner.on_read(&mut ctx, &mut writer, sent, Some(&beats));
         pass_time(&mut ctx, secs(16));
     }
-    joiner.poll(&mut ctx, &mut writer, &BTreeSet::new());
+    joiner.poll(&mut ctx, &mut writer, &PassedOver { stale: &BTreeSet::new(), beats: &Heartbeats::default() });
     assert!(inserts(&writer));
 }
 
@@ -149,9 +149,12 @@ fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
     believe(&mut ctx, snapshot(5, actives([2, 3])));
     let mut contacts = Contacts::default();
     // By my clock, which may be wrong, everybody's last heartbeat is an hour old.
-    let beats: BTreeMap<SiloAddress, WallTime> = [(silo(2), NOON.minus(secs(3600))), (silo(3), NOON.minus(secs(3600)))].into();
+    let beat = Heartbeat { counter: 7, at: NOON.minus(secs(3600)) };
+    let beats = Heartbeats { silos: [(silo(2), beat), (silo(3), beat)].into(), cluster: None };
     let none = BTreeSet::new();
-    let required = contacts.required(&ctx, &none, &beats);
+    let passed = PassedOver { stale: &none, beats: &beats };
+    let required = contacts.required(&ctx, &passed);
+    assert!(contacts.lacks_any(&ctx, &passed));
     assert_eq!(required.len(), 2, "nobody was even asked yet");
     contacts.try_again(&mut ctx, &required);
     for (to, message) in sent(&mut ctx) {
@@ -163,7 +166,8 @@ fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
         }
     }
     pass_time(&mut ctx, secs(15));
-    let required = contacts.required(&ctx, &none, &beats);
+    let required = contacts.required(&ctx, &passed);
+    assert!(contacts.lacks_any(&ctx, &passed), "silo 2 does not reach me");
     assert_eq!(required, BTreeSet::from([silo(2)]), "silo 3 kept silent for a failure window");
     let unreached = contacts.unreached(&required);
     assert_eq!(unreached[0].to_string(), "10.0.0.2:7100@1 does not reach me, I reach it");
@@ -173,4 +177,5 @@ fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
     let Message::Probe { nonce } = again[0].1 else { panic!() };
     contacts.on_dial_back(silo(2), nonce);
     assert_eq!((contacts.unreached(&required).len(), contacts.both_ways()), (0, vec![silo(2)]));
+    assert!(!contacts.lacks_any(&ctx, &passed));
 }
