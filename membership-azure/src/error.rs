@@ -77,7 +77,7 @@ pub(crate) fn unanswered(failure: &azure_core::Error, place: &str) -> TableError
         }
         ErrorKind::Connection => error(TableErrorKind::Unavailable, format!("{place} cannot be reached ({why})")),
         ErrorKind::Other if why.contains("non-TLS") => {
-            wrong(format!("tokens of Entra ID are not sent to {place}, which has no TLS: use https"))
+            wrong(format!("tokens of Entra ID are not sent to {place}, which has no TLS: use https, or give the `account_key`"))
         }
         _ => error(TableErrorKind::OutcomeUnknown, format!("{place} has not answered ({why})")),
     }

@@ -37,7 +37,7 @@ pub(crate) struct Read {
 #[derive(Debug)]
 pub(crate) enum Since {
     /// Nothing was committed since.
-    Unchanged(Heartbeats),
+    Unchanged(Read),
     Changed(Read),
     /// It cannot be told from what is known: read everything.
     Unknown,
@@ -215,7 +215,7 @@ impl Reader<'_> {
                 return Ok(Since::Unknown);
             }
             let read = self.finished(gathered, base.surplus);
-            return Ok(if same { Since::Unchanged(read.heartbeats) } else { Since::Changed(read) });
+            return Ok(if same { Since::Unchanged(read) } else { Since::Changed(read) });
         }
         Ok(Since::Unknown)
     }

@@ -110,7 +110,7 @@ impl AzureTable {
             let base = seen.as_ref().filter(|(read, since)| known.same_commit(&read.snapshot.token) && since.elapsed() < TRUSTED);
             if let Some((base, since)) = base {
                 match reader.since(base).await? {
-                    Since::Unchanged(heartbeats) => return Ok(ReadAnswer::Unchanged { heartbeats: wanted(heartbeats) }),
+                    Since::Unchanged(read) => return Ok(ReadAnswer::Unchanged { heartbeats: wanted(read.heartbeats) }),
                     Since::Changed(read) => {
                         self.remember(&read, *since);
                         return Ok(answer(read));
@@ -203,7 +203,6 @@ impl AzureTable {
     /// What the version row says of a commit that was not sent, or certainly refused: for a row's sake, where that is known.
     async fn judge(&self, request: &CommitRequest, by: Deadline, of_row: Option<bool>) -> Result<Judged, TableError> {
         let known = Some(&request.expected);
-        let reader = Reader { link: &self.0.link, partition: &self.0.partition, by, known: None, heartbeats: false, seen: &Rows::new() };
         // Nothing was written by this call. Whether something was by an earlier one only the version row can say.
         let unread = |e: TableError| match request.attempt {
             membership_core::Attempt::Again if e.kind() == TableErrorKind::Unavailable => {
@@ -211,15 +210,15 @@ impl AzureTable {
             }
             _ => e,
         };
-        let version = match reader.version_and_heartbeats().await {
-            Ok((version, _)) => version,
+        let (version, snapshot) = match self.look(request, by).await {
+            Ok(found) => found,
             Err(e) if e.kind() == TableErrorKind::NotInitialized => return Err(crate::read::no_version_row(None, known)),
             Err(e) => return Err(unread(e)),
         };
         let Version { row, .. } = &version;
-        let newest = || Conflict { newest: row.recent.last().cloned(), snapshot: None };
+        let conflict = || Judged::Told(CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot }));
         match request.judge(row) {
-            Judgement::Apply if of_row == Some(true) => Ok(Judged::Told(CommitOutcome::Conflict(newest()))),
+            Judgement::Apply if of_row == Some(true) => Ok(conflict()),
             Judgement::Apply => match version.base {
                 Some(base) => Ok(Judged::Next(base)),
                 None => Err(error(TableErrorKind::Configuration, "the service gives no ETag for the version row: is it a table service?")),
@@ -228,7 +227,7 @@ impl AzureTable {
                 let token = if row.version == request.makes() { version.token() } else { request.next_token(&[]) };
                 Ok(Judged::Told(CommitOutcome::Committed(token)))
             }
-            Judgement::Conflict => Ok(Judged::Told(CommitOutcome::Conflict(newest()))),
+            Judgement::Conflict => Ok(conflict()),
             Judgement::OutcomeUnknown => {
                 let message = format!("the table has moved from version {} to {} since", request.expected.version(), row.version);
                 Err(error(TableErrorKind::OutcomeUnknown, message))
@@ -237,6 +236,23 @@ impl AzureTable {
                 Err(error(kind, format!("the table, at version {}, is not the one that the commit is for", row.version)))
             }
         }
+    }
+
+    /// The version row; and the whole table, where this handle has the version that the commit was made on: what was committed since comes with
+    /// the same query. Whoever lost then starts over without a read.
+    async fn look(&self, request: &CommitRequest, by: Deadline) -> Result<(Version, Option<Snapshot>), TableError> {
+        let seen = self.seen().filter(|(read, since)| read.snapshot.token.same_commit(&request.expected) && since.elapsed() < TRUSTED);
+        let none = Rows::new();
+        let rows = seen.as_ref().map_or(&none, |(read, _)| &read.snapshot.rows);
+        let reader = Reader { link: &self.0.link, partition: &self.0.partition, by, known: None, heartbeats: false, seen: rows };
+        if let Some((base, since)) = &seen
+            && let Since::Unchanged(read) | Since::Changed(read) = reader.since(base).await?
+        {
+            self.remember(&read, *since);
+            let row = (*read.snapshot.version_row).clone();
+            return Ok((Version { row, base: Base::of(&read.snapshot.token) }, Some(read.snapshot)));
+        }
+        Ok((reader.version_and_heartbeats().await?.0, None))
     }
 
     /// What this handle knows now without reading it.

@@ -45,7 +45,7 @@ async fn sqlite_opens_a_file() {
 
 #[tokio::test]
 async fn a_reserved_scheme_is_not_promised() {
-    for scheme in ["zk"].into_iter().chain(["cassandra", "consul", "consul+https", "etcd", "azure-table"]) {
+    for scheme in ["zk"].into_iter().chain(["cassandra", "consul", "consul+https", "etcd"]) {
         let error = error(&format!("{scheme}://u:hunter2@host/db")).await;
         assert!(error.contains(&format!("no provider for `{scheme}:` in this version")), "{error}");
         assert!(!error.contains("hunter2") && !error.contains("host"), "{error}");
@@ -131,4 +131,12 @@ async fn postgres_is_asked_and_says_what_is_wrong() {
     assert!(unreachable.contains("unavailable") && !unreachable.contains("hunter2"), "{unreachable}");
     let unknown = error("postgres://u:hunter2@127.0.0.1:1/d?colour=red").await;
     assert!(unknown.contains("`colour` is no option") && !unknown.contains("hunter2"), "{unknown}");
+}
+
+#[cfg(feature = "azure-table")]
+#[tokio::test]
+async fn an_azure_table_needs_an_account() {
+    assert_eq!(connect("azure-table:///silos?development", blue()).await.unwrap().store(), "azure-table");
+    let error = connect("azure-table://bo:hunter2@contoso/silos", blue()).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Table(_)) && !error.to_string().contains("hunter2"), "{error}");
 }

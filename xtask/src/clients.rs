@@ -25,6 +25,7 @@ const CLIENTS: &[(&str, &[&str])] = &[
     ("mysql", &["mysql_async"]),
     ("dynamodb", &["aws-sdk-dynamodb"]),
     ("mongodb", &["mongodb"]),
+    ("azure-table", &["azure_core", "azure_identity"]),
 ];
 
 impl Clients {

@@ -28,6 +28,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("mysql", &["mariadb", "mysql"]),
     ("redis", &["redis", "valkey"]),
     ("dynamodb", &["dynamodb"]),
+    ("azure-table", &["azure-table"]),
     ("mongodb", &["mongodb"]),
 ];
 
@@ -108,7 +109,7 @@ fn between(document: &str, begin: &str, change: impl Fn(&[&str]) -> Vec<String>)
 
 /// The store that a run is about: `redis`, also where the run's name goes on with how it was set up.
 fn base(name: &str) -> &str {
-    name.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
+    name.split(|c: char| c != '-' && !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
 /// The runs of one store, in the order of their names.

@@ -4,6 +4,7 @@ use super::registry::Connectors;
 
 #[cfg_attr(
     not(any(
+        feature = "azure-table",
         feature = "dynamodb",
         feature = "memory",
         feature = "mongodb",
@@ -18,6 +19,10 @@ pub(super) fn register(connectors: &mut Connectors) {
     #[cfg(feature = "memory")]
     {
         let _ = connectors.register("memory", memory::open);
+    }
+    #[cfg(feature = "azure-table")]
+    {
+        let _ = connectors.register("azure-table", azure::open);
     }
     #[cfg(feature = "sqlite")]
     {
@@ -70,6 +75,23 @@ mod memory {
         let name = url.split_once(':').map_or("", |(_, name)| name).trim_start_matches('/').to_owned();
         let store = STORES.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default().clone();
         Box::pin(async move { Ok(Arc::new(store.table(cluster)) as Arc<dyn MembershipTable>) })
+    }
+}
+
+#[cfg(feature = "azure-table")]
+mod azure {
+    use std::sync::Arc;
+
+    use membership_azure::{AzureTable, AzureTableConfig};
+    use membership_core::{ClusterName, MembershipTable};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = AzureTable::open(AzureTableConfig::from_url(&url)?, cluster)?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
     }
 }
 

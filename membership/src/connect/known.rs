@@ -33,12 +33,12 @@ pub(super) const KNOWN: &[Known] = &[
     provided("dynamodb"),
     provided("mongodb"),
     provided_by("mongodb+srv", "mongodb-srv"),
+    provided("azure-table"),
     planned("zk", "zk"),
     planned("cassandra", "cassandra"),
     planned("consul", "consul"),
     planned("consul+https", "consul"),
     planned("etcd", "etcd"),
-    planned("azure-table", "azure-table"),
 ];
 
 pub(super) fn known(scheme: &str) -> Option<&'static Known> {

@@ -24,6 +24,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
 /// | `mongodb://` | MongoDB 4.4 or newer, a replica set or sharded | `mongodb` |
 /// | `mongodb+srv://` | the same, its hosts in DNS | `mongodb-srv` |
+/// | `azure-table://` | Azure Table storage | `azure-table` |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

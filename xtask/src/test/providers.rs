@@ -16,8 +16,6 @@ pub struct Provider {
     pub server: Option<Kind>,
     /// Whether a plain `cargo test` has run its tests already.
     pub by_default: bool,
-    /// How many of its tests run at a time at the least, however few cores there are: where tests wait most of their time.
-    pub at_once: Option<usize>,
 }
 
 /// The line of a store in a network.
@@ -28,12 +26,12 @@ const fn store(
     feature: &'static [&'static str],
     server: Kind,
 ) -> Provider {
-    Provider { name, also, package, features: feature, server: Some(server), by_default: false, at_once: None }
+    Provider { name, also, package, features: feature, server: Some(server), by_default: false }
 }
 
 /// The line of what needs no server.
 const fn plain(name: &'static str, package: &'static str, features: &'static [&'static str], by_default: bool) -> Provider {
-    Provider { name, also: &[], package, features, server: None, by_default, at_once: None }
+    Provider { name, also: &[], package, features, server: None, by_default }
 }
 
 /// All of them.
@@ -45,8 +43,8 @@ pub const PROVIDERS: &[Provider] = &[
     store("postgres", &[], "membership-sql", &["postgres"], Kind::Postgres),
     store("mariadb", &["mysql"], "membership-sql", &["mysql"], Kind::MariaDb),
     store("dynamodb", &["dynamo"], "membership-dynamo", &[], Kind::DynamoDb),
-    // Its client waits for half a second after each connection that breaks, until it looks at the server again.
-    Provider { at_once: Some(4), ..store("mongodb", &["mongo", "replica_set"], "membership-mongo", &[], Kind::MongoDb) },
+    store("azure-table", &["azure", "azurite"], "membership-azure", &[], Kind::Azurite),
+    store("mongodb", &["mongo", "replica_set"], "membership-mongo", &[], Kind::MongoDb),
     // What is no store: the launcher of the servers, the example of a provider, and this program.
     Provider { also: &["launch"], ..plain("launcher", "conformance-tests", &["launch-tests"], false) },
     plain("toy", "membership-toy", &[], false),

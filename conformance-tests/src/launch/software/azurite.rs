@@ -29,6 +29,7 @@ impl Software for Azurite {
         }
         command.args(SETTINGS);
         command.envs(accounts(&ground.options));
+        command.env("NODE_OPTIONS", PATIENCE);
         command.args(ground.extra());
         Ok(command)
     }
@@ -81,6 +82,12 @@ impl Software for Azurite {
 }
 
 const SETTINGS: [&str; 3] = ["--silent", "--disableTelemetry", "--skipApiVersionCheck"];
+
+/// Connections stay open however long nothing is said. Node.js closes them after five seconds, counted by its own clock: on a machine that is
+/// so busy that the server stood still for as long, also those whose next request has arrived. Its option `--tableKeepAliveTimeout` does
+/// nothing in this version.
+const PATIENCE: &str = "--import=data:text/javascript,import{Server}from'node:http';const%20listen=Server.prototype.listen;\
+                        Server.prototype.listen=function(...to){this.keepAliveTimeout=0;return%20listen.apply(this,to)}";
 
 /// The account, if it has a key of its own.
 fn accounts(options: &Options) -> Option<(&'static str, String)> {
