@@ -38,7 +38,7 @@ pub type Item = HashMap<String, AttributeValue>;
 pub fn shorter(effort: &mut Effort) {
     if effort.commits <= Effort::default().commits {
         effort.model_operations = 1_000;
-        effort.commits = 600;
+        effort.commits = 400;
         effort.kills = 40;
     }
 }
