@@ -4,18 +4,18 @@
 //! `cargo test -p membership-cli --features redis --test stores redis::`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
 
-#[cfg(any(feature = "azure-table", feature = "dynamodb", "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "azure-table", feature = "dynamodb", feature = "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
 mod outages;
 #[cfg(feature = "mongodb")]
 mod replica_set;
 mod scenarios;
-#[cfg(any(feature = "azure-table", feature = "dynamodb", "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "azure-table", feature = "dynamodb", feature = "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
 /// The tests of one kind of server.
-#[cfg(any(feature = "azure-table", feature = "dynamodb", "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "azure-table", feature = "dynamodb", feature = "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
 macro_rules! tests_over {
     ($($store:ident, $feature:literal, $kind:ident;)+) => {
         $(
@@ -56,7 +56,7 @@ macro_rules! tests_over {
     };
 }
 
-#[cfg(any(feature = "azure-table", feature = "dynamodb", "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "azure-table", feature = "dynamodb", feature = "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
 tests_over! {
     redis, "redis", Redis;
     valkey, "redis", Valkey;
