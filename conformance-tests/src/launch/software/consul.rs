@@ -11,8 +11,9 @@ use crate::launch::free_port;
 
 pub(super) struct Consul;
 
-/// Clients of all tests come from one address, and each may keep several connections.
-const CONNECTIONS: u32 = 4_000;
+/// Clients of all tests come from one address, and each may keep several connections. More than this does not fit into the 1,024 files that
+/// most systems give a process, and then the agent does not start.
+const CONNECTIONS: u32 = 900;
 
 impl Software for Consul {
     fn create(&self, _: &Ground) -> Result<(), LaunchError> {
