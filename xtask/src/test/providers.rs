@@ -44,7 +44,9 @@ pub const PROVIDERS: &[Provider] = &[
     store("mariadb", &["mysql"], "membership-sql", &["mysql"], Kind::MariaDb),
     store("dynamodb", &["dynamo"], "membership-dynamo", &[], Kind::DynamoDb),
     store("azure-table", &["azure", "azurite"], "membership-azure", &[], Kind::Azurite),
-    store("mongodb", &["mongo", "replica_set"], "membership-mongo", &[], Kind::MongoDb),
+    store("mongodb", &["mongo"], "membership-mongo", &[], Kind::MongoDb),
+    // Three members, whose primary is killed: another set-up of the same store, as Valkey is of Redis.
+    store("mongodb-set", &["three_members", "replica_set"], "membership-mongo", &[], Kind::MongoDb),
     // What is no store: the launcher of the servers, the example of a provider, and this program.
     Provider { also: &["launch"], ..plain("launcher", "conformance-tests", &["launch-tests"], false) },
     plain("toy", "membership-toy", &[], false),
@@ -107,7 +109,9 @@ mod tests {
         assert_eq!(of("membership-sql", "membership_sql", "postgres::schema::tests::it"), Some("postgres"));
         assert_eq!(of("conformance-tests", "launch", "redis_lives"), Some("launcher"));
         assert_eq!(of("membership-cli", "stores", "mariadb::silos_come_and_go"), Some("mariadb"));
-        assert_eq!(of("membership-cli", "stores", "replica_set::the_primary_is_killed"), Some("mongodb"));
+        assert_eq!(of("membership-cli", "stores", "replica_set::the_primary_is_killed"), Some("mongodb-set"));
+        assert_eq!(of("membership-mongo", "conformance", "three_members"), Some("mongodb-set"));
+        assert_eq!(of("membership-mongo", "servers", "refusals::it"), Some("mongodb"));
         assert_eq!(of("membership-cli", "conformance", "cases_can_be_chosen"), Some("program"));
         assert_eq!(of("membership-cli", "demo", "it"), None);
     }
