@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::checks::{self, Check};
 use super::circumstances::Circumstances;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Usual};
 use super::dice::Dice;
 use super::events::Agenda;
 use super::machine::{self, MachineFactory};
 use super::network::{Latency, Network};
+use super::size::Sizes;
 use super::stats::Stats;
-use super::store::Store;
+use super::store::{Store, USUAL_LATENCY};
 use super::trace::{Detail, Trace};
 use crate::{ClusterName, Config, ConfigError, ParseClusterError, Preset, TableLimits};
 
@@ -24,6 +25,8 @@ pub struct Builder {
     silos: usize,
     config: Config,
     latency: Latency,
+    table_latency: (Duration, Duration),
+    count_bytes: bool,
     limits: TableLimits,
     refuse: bool,
     detail: Detail,
@@ -38,6 +41,8 @@ impl Default for Builder {
             silos: 0,
             config: Config::preset(Preset::Lan),
             latency: Latency::default(),
+            table_latency: USUAL_LATENCY,
+            count_bytes: false,
             limits: TableLimits { rows_per_commit: 100, bytes_per_row: 64 << 10, bytes_per_commit: 1 << 20, rows: 10_000 },
             refuse: true,
             detail: Detail::Tail(TAIL),
@@ -73,6 +78,20 @@ impl Builder {
     #[must_use]
     pub fn latency(mut self, latency: Latency) -> Self {
         self.latency = latency;
+        self
+    }
+
+    /// How long a table call takes in either direction when nothing is wrong. Default: 1 to 6 ms.
+    #[must_use]
+    pub fn table_latency(mut self, low: Duration, high: Duration) -> Self {
+        self.table_latency = (low, high.max(low));
+        self
+    }
+
+    /// Whether the bytes that each silo sends are counted; see [`Cluster::bytes_sent`]. Default false: it takes time.
+    #[must_use]
+    pub fn count_bytes(mut self, count: bool) -> Self {
+        self.count_bytes = count;
         self
     }
 
@@ -129,8 +148,8 @@ impl Builder {
             agenda: Agenda::default(),
             processes: Vec::new(),
             listeners: BTreeMap::new(),
-            network: Network { latency: self.latency, ..Network::default() },
-            store: Store::new(name.clone()),
+            network: Network::new(self.latency),
+            store: Store::new(name.clone(), self.table_latency),
             name,
             checks: self.checks.unwrap_or_else(checks::all),
             trace: Trace::new(self.detail),
@@ -139,6 +158,9 @@ impl Builder {
             factory: self.factory.unwrap_or_else(machine::protocols),
             scratch: Vec::new(),
             load: None,
+            usual: Usual { latency: self.latency, table: self.table_latency },
+            count_bytes: self.count_bytes,
+            sizes: Sizes::default(),
         };
         cluster.start(self.silos);
         Ok(cluster)

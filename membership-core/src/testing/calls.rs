@@ -8,6 +8,7 @@ use super::circumstances::{ProcessId, VirtualTime};
 use super::cluster::Cluster;
 use super::describe;
 use super::events::Event;
+use super::process::Held;
 use super::store::{Call, Happened};
 use crate::protocol::{CallId, Destination, Header, Input, Message};
 use crate::{CauseOfDeath, SiloStatus, TableErrorKind};
@@ -18,13 +19,32 @@ const LATEST: Duration = Duration::from_secs(15);
 impl Cluster {
     pub(super) fn send(&mut self, from: ProcessId, to: Destination, header: Header, body: Arc<Message>) {
         self.stats.sent += 1;
+        self.count_sent(from, &header, &body);
+        let Some(process) = self.processes.get_mut(from.0) else { return };
+        if process.held_until.is_some() {
+            process.outbox.push(Held::Message { to, header, body });
+            return;
+        }
+        self.transmit(from, to, header, body);
+    }
+
+    fn count_sent(&mut self, from: ProcessId, header: &Header, body: &Arc<Message>) {
+        let bytes = if self.count_bytes { self.sizes.frame(header, body) } else { 0 };
+        if let Some(process) = self.processes.get_mut(from.0) {
+            process.sent.messages += 1;
+            process.sent.bytes += bytes;
+        }
+    }
+
+    /// A message leaves a process.
+    pub(super) fn transmit(&mut self, from: ProcessId, to: Destination, header: Header, body: Arc<Message>) {
         let receiver = match to {
             Destination::Endpoint(endpoint) | Destination::Fresh(endpoint) => match self.listeners.get(&endpoint) {
                 Some(id) => *id,
                 None => {
                     self.stats.dropped += 1;
                     if self.refuse {
-                        let at = self.now + self.network.latency.draw(&mut self.dice) * 2;
+                        let at = self.now + self.network.latency().draw(&mut self.dice) * 2;
                         self.agenda.plan(at, Event::Undeliverable { to: from, endpoint });
                     }
                     return;
@@ -41,10 +61,23 @@ impl Cluster {
     }
 
     pub(super) fn call(&mut self, process: ProcessId, call: CallId, what: Call) {
+        let deadline = self.now + self.config.table_call_timeout;
+        let Some(caller) = self.processes.get_mut(process.0) else { return };
+        caller.asked.push((call, deadline));
+        if caller.held_until.is_some() {
+            self.agenda.plan(deadline, Event::GiveUp { process, call, input: what.timed_out(call) });
+            caller.outbox.push(Held::Call { call, what });
+            return;
+        }
+        self.launch(process, call, what, deadline);
+    }
+
+    /// A table call leaves a process, which waits for the answer until `deadline`.
+    pub(super) fn launch(&mut self, process: ProcessId, call: CallId, what: Call, deadline: VirtualTime) {
         let (low, high) = self.store.latency;
         let there = self.dice.between(low, high);
         let back = self.dice.between(low, high);
-        let deadline = self.now + self.config.table_call_timeout;
+        let deadline = deadline.max(self.now);
         let (at, answer_at) = (self.now + there, self.now + there + back);
         if self.store.is_down(self.now) || self.store.cut.contains(&process) {
             self.stats.failed_calls += 1;

@@ -72,6 +72,8 @@ pub struct Life {
     pub ended: Option<VirtualTime>,
     /// When it did not run.
     pub paused: Spell,
+    /// When nothing got out of it or into it, though it ran.
+    pub held: Spell,
     /// When it could not reach the table alone.
     pub table_cut: Spell,
     /// When the application asked it to leave.
@@ -108,7 +110,7 @@ pub struct Circumstances {
     pub owners: BTreeMap<SiloAddress, ProcessId>,
     /// Messages got lost at random, or took longer than usual.
     pub rough_network: Spell,
-    /// Some pair could not talk.
+    /// Some pair could not talk, or not always.
     pub any_block: Spell,
     /// Nobody could talk to anybody.
     pub network_down: Spell,
@@ -118,6 +120,8 @@ pub struct Circumstances {
     pub rough_table: Spell,
     /// The table was wiped, restored or rolled back.
     pub table_changed: Spell,
+    /// Which places lose messages of their own, or did.
+    pub lossy: BTreeMap<usize, Spell>,
     /// Which directions between places are blocked, or were.
     pub blocks: BTreeMap<(usize, usize), Spell>,
     /// The last clean split.
@@ -141,6 +145,7 @@ impl Circumstances {
             table_down: Spell::default(),
             rough_table: Spell::default(),
             table_changed: Spell::default(),
+            lossy: BTreeMap::new(),
             blocks: BTreeMap::new(),
             split: None,
             beats: BTreeMap::new(),
@@ -165,10 +170,10 @@ impl Circumstances {
         self.owner(silo).map_or_else(|| silo.to_string(), |life| life.name.clone())
     }
 
-    /// Whether the silo's process ran without a break since `from` (or since its start).
+    /// Whether the silo's process ran without a break, and nothing was held, since `from` (or since its start).
     #[must_use]
     pub fn ran_since(&self, silo: &SiloAddress, from: VirtualTime) -> bool {
-        self.owner(silo).is_some_and(|l| l.ended.is_none() && !l.paused.touched(from) && !l.hidden)
+        self.owner(silo).is_some_and(|l| l.ended.is_none() && !l.paused.touched(from) && !l.held.touched(from) && !l.hidden)
     }
 
     /// Whether both ran and could talk both ways since `from` (or since the younger one's start).
@@ -176,10 +181,11 @@ impl Circumstances {
     pub fn in_touch_since(&self, a: &SiloAddress, b: &SiloAddress, from: VirtualTime) -> bool {
         let (Some(la), Some(lb)) = (self.owner(a), self.owner(b)) else { return false };
         let open = |x, y| self.blocks.get(&(x, y)).is_none_or(|spell| !spell.touched(from));
+        let lossless = |place| self.lossy.get(&place).is_none_or(|spell: &Spell| !spell.touched(from));
         self.ran_since(a, from)
             && self.ran_since(b, from)
             && !self.network_down.touched(from)
-            && (la.place == lb.place || (open(la.place, lb.place) && open(lb.place, la.place)))
+            && (la.place == lb.place || (open(la.place, lb.place) && open(lb.place, la.place) && lossless(la.place) && lossless(lb.place)))
     }
 
     /// How far back something may have led to a vote that counts now: votes expire, and were formed before they were written.

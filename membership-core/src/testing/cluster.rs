@@ -11,10 +11,11 @@ use super::describe;
 use super::dice::Dice;
 use super::events::{Agenda, Event};
 use super::machine::MachineFactory;
-use super::network::Network;
+use super::network::{Latency, Network};
 use super::process::{Process, Running};
+use super::size::Sizes;
 use super::stats::Stats;
-use super::store::Store;
+use super::store::{self, Call, Store};
 use super::trace::Trace;
 use super::violation::Violation;
 use crate::protocol::{Command, Effect, Input, LinkId, Notice};
@@ -49,6 +50,16 @@ pub struct Cluster {
     pub(super) factory: MachineFactory,
     pub(super) scratch: Vec<Effect>,
     pub(super) load: Option<Load>,
+    pub(super) usual: Usual,
+    pub(super) count_bytes: bool,
+    pub(super) sizes: Sizes,
+}
+
+/// How long things take when nothing is wrong.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usual {
+    pub latency: Latency,
+    pub table: (Duration, Duration),
 }
 
 impl std::fmt::Debug for Cluster {
@@ -128,6 +139,7 @@ impl Cluster {
                 }
                 self.feed(process, None, input);
             }
+            Event::GiveUp { process, call, input } => self.give_up(process, call, input),
             Event::Wish { process, command } => {
                 if command == Command::BeginLeave
                     && let Some(life) = self.truth.lives.get_mut(process.0)
@@ -137,6 +149,7 @@ impl Cluster {
                 self.feed(process, None, Input::Command(command));
             }
             Event::Resume(id) => self.resume(id, false),
+            Event::Release(id) => self.release(id, false),
             Event::TableUp => self.table_up(false),
             Event::NetworkUp => self.network_up(),
         }
@@ -173,14 +186,24 @@ impl Cluster {
         }
     }
 
-    /// A process takes an input, now or when its pause ends.
+    /// An input gets to a process: it takes it now, or when it is not held any more and its pause ends.
     pub(super) fn feed(&mut self, id: ProcessId, from: Option<ProcessId>, input: Input) {
+        if let Some((from, input)) = self.hold_back(id, from, input) {
+            self.take(id, from, input);
+        }
+    }
+
+    /// A process takes an input, now or when its pause ends.
+    pub(super) fn take(&mut self, id: ProcessId, from: Option<ProcessId>, input: Input) {
         let Some(process) = self.processes.get_mut(id.0) else { return };
         if !process.is_running() {
             return;
         }
         if process.paused_until.is_some() {
             process.backlog.push((from, input));
+            return;
+        }
+        if store::answers(&input).is_some_and(|call| !process.close(call)) {
             return;
         }
         if process.busy.0 == self.now {
@@ -224,10 +247,10 @@ impl Cluster {
         }
         match effect {
             Effect::Send { to, header, body } => self.send(id, to, header, body),
-            Effect::Initialize { call, request } => self.call(id, call, super::store::Call::Initialize(request)),
-            Effect::Read { call, request } => self.call(id, call, super::store::Call::Read(request)),
-            Effect::Commit { call, request } => self.call(id, call, super::store::Call::Commit(request)),
-            Effect::WriteHeartbeat { call, write } => self.call(id, call, super::store::Call::Beat(write)),
+            Effect::Initialize { call, request } => self.call(id, call, Call::Initialize(request)),
+            Effect::Read { call, request } => self.call(id, call, Call::Read(request)),
+            Effect::Commit { call, request } => self.call(id, call, Call::Commit(request)),
+            Effect::WriteHeartbeat { call, write } => self.call(id, call, Call::Beat(write)),
             Effect::Publish(view) => {
                 self.stats.views += 1;
                 self.trace.mix(self.now, [view.version(), view.digest() as u64, id.0 as u64]);
@@ -264,6 +287,9 @@ impl Cluster {
         }
         process.running = how;
         process.backlog.clear();
+        process.outbox.clear();
+        process.inbox.clear();
+        process.held_until = None;
         if self.listeners.get(&process.endpoint) == Some(&id) {
             self.listeners.remove(&process.endpoint);
         }
@@ -271,6 +297,7 @@ impl Cluster {
         if let Some(life) = self.truth.lives.get_mut(id.0) {
             life.ended = Some(self.now);
             life.paused.set(false, self.now);
+            life.held.set(false, self.now);
         }
     }
 
@@ -292,7 +319,7 @@ impl Cluster {
             self.feed(id, None, Input::Wake);
         }
         for (from, input) in backlog.drain(..) {
-            self.feed(id, from, input);
+            self.take(id, from, input);
         }
         self.feed(id, None, Input::Wake);
     }

@@ -21,10 +21,14 @@ pub(super) enum Event {
     Ask { process: ProcessId, call: CallId, what: Call, answer_at: Option<VirtualTime> },
     /// The answer of the table gets to the process.
     Answer { process: ProcessId, input: Input },
+    /// A process that is held has waited for an answer as long as it waits for one, unless it has it.
+    GiveUp { process: ProcessId, call: CallId, input: Input },
     /// The application of a process wants something.
     Wish { process: ProcessId, command: Command },
     /// The pause of a process ends, if it is not prolonged.
     Resume(ProcessId),
+    /// What was held goes on, if that is not prolonged.
+    Release(ProcessId),
     /// An outage ends, if it is not prolonged.
     TableUp,
     /// The whole network works again.

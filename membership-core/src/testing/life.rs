@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::circumstances::{Life, ProcessId, Spell};
 use super::cluster::Cluster;
 use super::events::Event;
-use super::process::{CLOCK_BEGIN, Process, Running};
+use super::process::{CLOCK_BEGIN, Process, Running, Sent};
 use crate::InstanceId;
 use crate::protocol::{Command, Identity, Input, Setup};
 
@@ -87,6 +87,11 @@ impl Cluster {
             skew_ms: 0,
             paused_until: None,
             backlog: Vec::new(),
+            held_until: None,
+            outbox: Vec::new(),
+            inbox: Vec::new(),
+            asked: Vec::new(),
+            sent: Sent::default(),
             wake_at: None,
             view: None,
             notices: Vec::new(),
@@ -103,6 +108,7 @@ impl Cluster {
             started: self.now + delay,
             ended: None,
             paused: Spell::default(),
+            held: Spell::default(),
             table_cut: Spell::default(),
             leaving: None,
             skew_ms: 0,
@@ -167,7 +173,7 @@ impl Cluster {
         self.agenda.plan(self.now, Event::Wish { process: silo, command });
     }
 
-    /// Any input for a process, now.
+    /// Any input for a process, now. The answer to a table call that it does not wait for is not taken.
     pub fn inject(&mut self, silo: ProcessId, input: Input) {
         self.agenda.plan(self.now, Event::Answer { process: silo, input });
     }

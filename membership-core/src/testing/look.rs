@@ -146,6 +146,19 @@ impl Cluster {
         self.load.as_ref().map_or(0.0, Load::peak)
     }
 
+    /// How many messages a process has sent so far, those that got lost included.
+    #[must_use]
+    pub fn messages_sent(&self, silo: ProcessId) -> u64 {
+        self.processes.get(silo.0).map_or(0, |p| p.sent.messages)
+    }
+
+    /// How many bytes a process has sent so far: its messages as the transport encodes and frames them, nothing below that. 0 unless the
+    /// world was built with [`Builder::count_bytes`](super::Builder::count_bytes).
+    #[must_use]
+    pub fn bytes_sent(&self, silo: ProcessId) -> u64 {
+        self.processes.get(silo.0).map_or(0, |p| p.sent.bytes)
+    }
+
     /// What was asked of the table so far.
     #[must_use]
     pub const fn table_traffic(&self) -> TableTraffic {

@@ -38,6 +38,7 @@ mod look;
 mod machine;
 mod network;
 mod process;
+mod size;
 mod stats;
 mod store;
 mod trace;
@@ -50,7 +51,7 @@ pub use circumstances::{Circumstances, Life, ProcessId, Spell, Split, VirtualTim
 pub use cluster::Cluster;
 pub use dice::Dice;
 pub use machine::{Machine, MachineFactory};
-pub use network::Latency;
+pub use network::{Latency, Network};
 pub use stats::Stats;
 pub use trace::{Detail, Line, Trace};
 pub use traffic::TableTraffic;

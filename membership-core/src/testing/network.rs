@@ -1,6 +1,7 @@
-//! The network of the virtual world: who hears whom, after how long.
+//! The network of the virtual world: who hears whom, after how long. It knows places (machines), not silos, so that another protocol can
+//! run over the very same network.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::dice::Dice;
@@ -26,26 +27,141 @@ impl Default for Latency {
 }
 
 impl Latency {
-    pub(super) fn draw(&self, dice: &mut Dice) -> Duration {
+    /// How long one message takes.
+    pub fn draw(&self, dice: &mut Dice) -> Duration {
         if dice.chance(self.slow_share) { dice.between(self.high, self.slow) } else { dice.between(self.low, self.high) }
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Network {
-    pub latency: Latency,
-    pub loss: f64,
-    pub down: bool,
-    /// Directions (from place, to place) that are shut.
-    pub shut: BTreeSet<(usize, usize)>,
+/// A network between numbered places. All randomness comes from the dice that are handed in; what is switched off throws none.
+///
+/// ```
+/// use membership_core::testing::{Dice, Latency, Network};
+/// let (mut network, mut dice) = (Network::new(Latency::default()), Dice::new(7));
+/// assert!(network.carry(0, 1, &mut dice).is_some());
+/// network.shut(0, 1);
+/// assert!(network.carry(0, 1, &mut dice).is_none());
+/// assert!(network.carry(1, 0, &mut dice).is_some(), "one direction");
+/// network.set_egress_loss(1, 1.0);
+/// assert!(network.carry(1, 0, &mut dice).is_none());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Network {
+    latency: Latency,
+    loss: f64,
+    egress: BTreeMap<usize, f64>,
+    ingress: BTreeMap<usize, f64>,
+    down: bool,
+    shut: BTreeSet<(usize, usize)>,
 }
 
 impl Network {
-    /// After how long a message gets there; none when it does not. A machine always reaches itself.
-    pub(super) fn carry(&self, from: usize, to: usize, dice: &mut Dice) -> Option<Duration> {
-        if from != to && (self.down || (!self.shut.is_empty() && self.shut.contains(&(from, to))) || dice.chance(self.loss)) {
+    /// One where everything gets through.
+    #[must_use]
+    pub fn new(latency: Latency) -> Self {
+        Self { latency, ..Self::default() }
+    }
+
+    /// After how long a message gets from a place to another; none when it does not. A place always reaches itself.
+    pub fn carry(&self, from: usize, to: usize, dice: &mut Dice) -> Option<Duration> {
+        if from != to && (self.down || self.is_shut(from, to) || self.gets_lost(from, to, dice)) {
             return None;
         }
         Some(self.latency.draw(dice))
+    }
+
+    fn gets_lost(&self, from: usize, to: usize, dice: &mut Dice) -> bool {
+        let at = |rates: &BTreeMap<usize, f64>, place| rates.get(&place).copied().unwrap_or(0.0);
+        dice.chance(self.loss) || dice.chance(at(&self.egress, from)) || dice.chance(at(&self.ingress, to))
+    }
+
+    /// How long messages take.
+    #[must_use]
+    pub const fn latency(&self) -> Latency {
+        self.latency
+    }
+
+    /// How long messages take from now on.
+    pub fn set_latency(&mut self, latency: Latency) {
+        self.latency = latency;
+    }
+
+    /// How many of all messages get lost at random.
+    #[must_use]
+    pub const fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// So many of all messages get lost at random from now on: 0 to 1.
+    pub fn set_loss(&mut self, rate: f64) {
+        self.loss = rate;
+    }
+
+    /// So many of the messages that leave a place get lost: 0 to 1.
+    pub fn set_egress_loss(&mut self, place: usize, rate: f64) {
+        set(&mut self.egress, place, rate);
+    }
+
+    /// So many of the messages that get to a place get lost there: 0 to 1.
+    pub fn set_ingress_loss(&mut self, place: usize, rate: f64) {
+        set(&mut self.ingress, place, rate);
+    }
+
+    /// The places that lose messages of their own.
+    pub fn lossy(&self) -> impl Iterator<Item = usize> {
+        self.egress.keys().chain(self.ingress.keys()).copied()
+    }
+
+    /// Shuts a direction. Says whether it was open.
+    pub fn shut(&mut self, from: usize, to: usize) -> bool {
+        self.shut.insert((from, to))
+    }
+
+    /// Opens a direction. Says whether it was shut.
+    pub fn open(&mut self, from: usize, to: usize) -> bool {
+        self.shut.remove(&(from, to))
+    }
+
+    /// Whether a direction is shut.
+    #[must_use]
+    pub fn is_shut(&self, from: usize, to: usize) -> bool {
+        !self.shut.is_empty() && self.shut.contains(&(from, to))
+    }
+
+    /// Whether any direction is shut.
+    #[must_use]
+    pub fn any_shut(&self) -> bool {
+        !self.shut.is_empty()
+    }
+
+    /// Nothing gets from any place to another (true), or what is not shut does.
+    pub fn set_down(&mut self, down: bool) {
+        self.down = down;
+    }
+
+    /// Whether nothing gets from any place to another.
+    #[must_use]
+    pub const fn is_down(&self) -> bool {
+        self.down
+    }
+
+    /// Opens every direction and returns those that were shut, in order.
+    pub fn open_all(&mut self) -> BTreeSet<(usize, usize)> {
+        std::mem::take(&mut self.shut)
+    }
+
+    /// Nothing gets lost at random any more, anywhere.
+    pub fn lose_nothing(&mut self) {
+        self.loss = 0.0;
+        self.egress.clear();
+        self.ingress.clear();
+    }
+}
+
+fn set(rates: &mut BTreeMap<usize, f64>, place: usize, rate: f64) {
+    if rate > 0.0 {
+        rates.insert(place, rate);
+    } else {
+        rates.remove(&place);
     }
 }

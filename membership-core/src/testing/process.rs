@@ -1,11 +1,13 @@
 //! One process of the virtual world: a machine, its clocks, and what the operating system knows of it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::circumstances::{ProcessId, VirtualTime, wall};
 use super::machine::Machine;
-use crate::protocol::{Input, Notice, Termination};
+use super::store::Call;
+use crate::protocol::{CallId, Destination, Header, Input, Message, Notice, Termination};
 use crate::{ClusterView, MonoTime, Now};
 
 /// Every process's monotonic clock begins anywhere: nothing may compare those of two.
@@ -16,6 +18,19 @@ pub(super) enum Running {
     Yes,
     Killed,
     Stopped,
+}
+
+/// What a process wanted to get out while it was held.
+pub(super) enum Held {
+    Message { to: Destination, header: Header, body: Arc<Message> },
+    Call { call: CallId, what: Call },
+}
+
+/// How much a process has sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sent {
+    pub messages: u64,
+    pub bytes: u64,
 }
 
 pub(super) struct Process {
@@ -29,6 +44,14 @@ pub(super) struct Process {
     pub paused_until: Option<VirtualTime>,
     /// What arrived while it was paused, with the sender of messages.
     pub backlog: Vec<(Option<ProcessId>, Input)>,
+    pub held_until: Option<VirtualTime>,
+    /// What it wanted to get out while it was held.
+    pub outbox: Vec<Held>,
+    /// What arrived while it was held.
+    pub inbox: Vec<(Option<ProcessId>, Input)>,
+    /// Its table calls that it has no answer to, and until when it waits for one.
+    pub asked: Vec<(CallId, VirtualTime)>,
+    pub sent: Sent,
     /// For when a wake-up is planned.
     pub wake_at: Option<VirtualTime>,
     pub view: Option<ClusterView>,
@@ -49,6 +72,12 @@ impl Process {
     /// The virtual time of one of its monotonic times.
     pub(super) fn when(&self, mono: MonoTime) -> VirtualTime {
         Duration::from_nanos(mono.as_nanos()).saturating_sub(self.mono_begin)
+    }
+
+    /// It has the answer to a call, or gives up waiting for it. Says whether it still waited: each call is answered once.
+    pub(super) fn close(&mut self, call: CallId) -> bool {
+        let open = self.asked.iter().position(|(c, _)| *c == call);
+        open.map(|i| self.asked.swap_remove(i)).is_some()
     }
 
     pub(super) fn is_running(&self) -> bool {

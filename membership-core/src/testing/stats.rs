@@ -12,6 +12,8 @@ pub struct Stats {
     pub restarts: u64,
     /// Pauses.
     pub pauses: u64,
+    /// Times that a process was held.
+    pub holds: u64,
     /// Leaves asked for.
     pub leaves: u64,
     /// Directions of the network that were shut.
@@ -56,12 +58,13 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 21] {
+    fn fields(&mut self) -> [&mut u64; 22] {
         [
             &mut self.starts,
             &mut self.kills,
             &mut self.restarts,
             &mut self.pauses,
+            &mut self.holds,
             &mut self.leaves,
             &mut self.blocks,
             &mut self.sent,

@@ -12,6 +12,34 @@ use crate::{
     ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind,
 };
 
+const TIMED_OUT: &str = "no answer within the timeout";
+
+/// The call that an input answers.
+pub(super) fn answers(input: &Input) -> Option<CallId> {
+    match input {
+        Input::Initialized { call, .. }
+        | Input::Read { call, .. }
+        | Input::Committed { call, .. }
+        | Input::HeartbeatWritten { call, .. } => Some(*call),
+        _ => None,
+    }
+}
+
+/// What a process that waits for this answer believes when it has waited long enough.
+pub(super) fn given_up(input: &Input) -> Option<Input> {
+    let error = |kind, operation| TableError::new(kind, operation, "virtual", TIMED_OUT);
+    let gone = |operation| error(TableErrorKind::Unavailable, operation);
+    Some(match input {
+        Input::Initialized { call, .. } => Input::Initialized { call: *call, result: Err(gone(Operation::Initialize)) },
+        Input::Read { call, .. } => Input::Read { call: *call, result: Err(gone(Operation::Read)) },
+        Input::Committed { call, .. } => {
+            Input::Committed { call: *call, result: Err(error(TableErrorKind::OutcomeUnknown, Operation::Commit)) }
+        }
+        Input::HeartbeatWritten { call, .. } => Input::HeartbeatWritten { call: *call, result: Err(gone(Operation::UpdateIAmAlive)) },
+        _ => return None,
+    })
+}
+
 /// One call, on its way to the table.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
@@ -45,7 +73,7 @@ impl Call {
     /// How it fails when nobody knows whether the store got it.
     pub(super) fn timed_out(&self, call: CallId) -> Input {
         let kind = if matches!(self, Self::Commit(_)) { TableErrorKind::OutcomeUnknown } else { TableErrorKind::Unavailable };
-        self.failed(call, kind, "no answer within the timeout")
+        self.failed(call, kind, TIMED_OUT)
     }
 }
 
@@ -74,11 +102,11 @@ pub(super) struct Store {
 pub(super) const USUAL_LATENCY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(6));
 
 impl Store {
-    pub(super) fn new(cluster: ClusterName) -> Self {
+    pub(super) fn new(cluster: ClusterName, latency: (Duration, Duration)) -> Self {
         Self {
             table: MemoryTable::new(cluster),
             down_until: None,
-            latency: USUAL_LATENCY,
+            latency,
             conflicts: 0.0,
             unknown: 0.0,
             cut: BTreeSet::new(),

@@ -42,6 +42,7 @@ impl Stage {
                 started: S(0),
                 ended: None,
                 paused: Spell::default(),
+                held: Spell::default(),
                 table_cut: Spell::default(),
                 leaving: None,
                 skew_ms: 0,
