@@ -1,10 +1,12 @@
 //! One version of the table, whole.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::address::SiloAddress;
 use super::ids::TableId;
 use super::rows::Rows;
-use super::version::{VersionRow, VersionToken};
+use super::version::{ChangedKeys, VersionRow, VersionToken};
 
 /// The table as of one version: the version row, the token to commit against it, and every row. Heartbeats travel beside it.
 /// Immutable in use and cheap to clone.
@@ -29,5 +31,25 @@ impl Snapshot {
     #[must_use]
     pub fn table_id(&self) -> TableId {
         self.version_row.table_id
+    }
+
+    /// The silos whose rows may differ from those of an earlier version of this table; none when only a look at every row can tell. The
+    /// version row names what each of its last commits changed, and the digests prove that nothing else did.
+    #[must_use]
+    pub(crate) fn changed_since(&self, known: &Self) -> Option<Vec<SiloAddress>> {
+        let leap = self.version().checked_sub(known.version())?;
+        let since = self.version_row.recent.iter().filter(|record| record.version > known.version());
+        let (mut keys, mut commits) = (BTreeSet::new(), 0);
+        for record in since {
+            let ChangedKeys::Keys(changed) = &record.changed else { return None };
+            keys.extend(changed.iter().map(String::as_str));
+            commits += 1;
+        }
+        let others = |rows: &Rows| {
+            let of_keys = keys.iter().filter_map(|key| rows.by_key(key)).fold(0_u128, |sum, row| sum.wrapping_add(row.hash()));
+            rows.digest().wrapping_sub(of_keys)
+        };
+        let told = self.table_id() == known.table_id() && commits == leap && others(&self.rows) == others(&known.rows);
+        told.then(|| keys.iter().filter_map(|key| key.parse().ok()).collect())
     }
 }

@@ -1,6 +1,5 @@
 //! What all the small machines share: who I am, what I believe, the clock of this input, the random numbers, and the list of effects.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,21 +9,11 @@ use rand_core::{Rng as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::io::{CallId, Destination, Effect, LinkId, Notice, Observation, TableState};
+use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
 use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
-use crate::{ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableLimits, WallTime};
-
-/// What the current view says, sorted once per view.
-#[derive(Debug, Default)]
-pub(crate) struct Members {
-    /// Active silos, by address.
-    pub(crate) active: Vec<SiloAddress>,
-    /// Every silo that is not Dead, by address.
-    pub(crate) alive: Vec<SiloAddress>,
-    /// Alive silos with votes against them.
-    pub(crate) accused: Vec<SiloAddress>,
-}
+use crate::{ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableLimits};
 
 /// How the table answers.
 #[derive(Debug)]
@@ -51,9 +40,6 @@ pub(crate) struct Ctx {
     /// The last adopted view.
     pub(crate) view: Option<ClusterView>,
     pub(crate) members: Members,
-    /// When I saw each vote appear: (suspect, accuser) to (its time, my time). My time is none when I was not reading the table just
-    /// before: then the vote may be of any age.
-    pub(crate) first_seen: BTreeMap<(SiloAddress, SiloAddress), (WallTime, Option<MonoTime>)>,
     /// The settings the cluster shares, within the ranges that a silo can work with.
     shared: Arc<SharedSettings>,
     /// When the last read or commit that succeeded was sent.
@@ -82,7 +68,6 @@ impl Ctx {
             status: SiloStatus::Created,
             view: None,
             members: Members::default(),
-            first_seen: BTreeMap::new(),
             table: TableHealth { state: TableState::Available, failing_since: None, recovered_at: None },
             suspended: false,
             confirmed: Arc::new(AtomicU64::new(0)),
@@ -126,8 +111,8 @@ impl Ctx {
     /// Whether a vote is recent enough to count, as [`apply`](crate::intent::apply) sees it.
     pub(crate) fn is_fresh(&self, suspect: SiloAddress, vote: &Suspicion) -> bool {
         let expiry = self.shared.death_vote_expiration;
-        let seen = self.first_seen.get(&(suspect, vote.accuser)).filter(|(at, _)| *at == vote.at).and_then(|(_, when)| *when);
-        seen.is_some_and(|when| self.mono().since(when) <= expiry) || self.now.wall.distance(vote.at) <= expiry
+        self.members.sighted(&suspect, vote).is_some_and(|when| self.mono().since(when) <= expiry)
+            || self.now.wall.distance(vote.at) <= expiry
     }
 
     pub(crate) fn version(&self) -> u64 {

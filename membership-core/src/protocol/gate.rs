@@ -1,9 +1,9 @@
 //! The one gate through which views enter: same table, larger version, consistent with the recent commits, nobody returned from the dead.
 //! Invariants P1 to P3, clause T16.
 
-use super::context::{Ctx, Members};
+use super::context::Ctx;
 use crate::model::version::RECENT_COMMITS;
-use crate::{Discontinuity, SiloStatus, Snapshot, check_snapshot, check_token};
+use crate::{Discontinuity, MembershipEntry, SiloAddress, SiloStatus, Snapshot, check_snapshot, check_token};
 
 /// A message may move the version by so much; more is confirmed by a read.
 const MAX_LEAP: u64 = 1000;
@@ -35,6 +35,7 @@ pub(crate) enum Passage {
 }
 
 pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage {
+    let mut changed = None;
     if let Some(view) = &ctx.view {
         let known = view.snapshot();
         if source == Source::Message && snapshot.table_id() != known.table_id() {
@@ -67,17 +68,20 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
         if source == Source::Message && (leap == 0 || leap > MAX_LEAP || ends_me(ctx, &snapshot)) {
             return Passage::NeedsRead;
         }
-        let risen = known
-            .rows
-            .entries()
-            .any(|e| e.status == SiloStatus::Dead && snapshot.rows.get(&e.address).is_some_and(|n| n.status != SiloStatus::Dead));
+        changed = snapshot.changed_since(known);
+        let dead = |e: &MembershipEntry| e.status == SiloStatus::Dead;
+        let is_back = |s: &SiloAddress| snapshot.rows.get(s).is_some_and(|e| !dead(e));
+        let risen = match &changed {
+            Some(changed) => changed.iter().any(|s| known.rows.get(s).is_some_and(dead) && is_back(s)),
+            None => known.rows.entries().any(|e| dead(e) && is_back(&e.address)),
+        };
         if risen {
             return if source == Source::Message { Passage::Nonsense } else { Passage::Broken(Discontinuity::RolledBack) };
         }
     } else if source == Source::Message {
         return Passage::NeedsRead;
     }
-    install(ctx, snapshot);
+    install(ctx, snapshot, changed.as_deref());
     Passage::Adopted
 }
 
@@ -94,33 +98,16 @@ pub(crate) fn ends_me(ctx: &Ctx, snapshot: &Snapshot) -> bool {
     gone || snapshot.rows.at_endpoint(ctx.me.endpoint()).next_back().is_some_and(|e| e.address.is_successor_of(&ctx.me))
 }
 
-fn install(ctx: &mut Ctx, snapshot: Snapshot) {
-    let mut members = Members::default();
+fn install(ctx: &mut Ctx, snapshot: Snapshot, changed: Option<&[SiloAddress]>) {
     let now = ctx.mono();
     // A vote that is new to me appeared just now only if I knew the table as it was shortly before.
     let expiry = ctx.settings().death_vote_expiration;
     let watching = ctx.view.is_some() && ctx.contact.is_some_and(|t| now.since(t) <= expiry);
     let appeared = watching.then_some(now);
-    let mut seen = std::collections::BTreeMap::new();
-    for entry in snapshot.rows.entries() {
-        if entry.status == SiloStatus::Dead {
-            continue;
-        }
-        members.alive.push(entry.address);
-        if entry.status == SiloStatus::Active {
-            members.active.push(entry.address);
-        }
-        if !entry.suspicions.is_empty() {
-            members.accused.push(entry.address);
-        }
-        for s in &entry.suspicions {
-            let key = (entry.address, s.accuser);
-            let first = ctx.first_seen.get(&key).filter(|(at, _)| *at == s.at).map_or((s.at, appeared), |known| *known);
-            seen.insert(key, first);
-        }
+    match changed {
+        Some(changed) => ctx.members.follow(&snapshot.rows, changed, appeared),
+        None => ctx.members.rebuild(&snapshot.rows, appeared),
     }
-    ctx.first_seen = seen;
-    ctx.members = members;
     let view = ctx.make_view(snapshot);
     ctx.view = Some(view);
     ctx.follow_settings();

@@ -400,7 +400,8 @@ impl Protocol {
             let now = self.ctx.mono();
             let window = self.ctx.failure_window();
             let answered = self.prober.answered(now, window);
-            let first_seen = self.ctx.first_seen.iter().filter_map(|(k, (at, when))| Some((*k, (*at, (*when)?)))).collect();
+            let sighted = self.ctx.members.first_seen.iter().flat_map(|(silo, votes)| votes.iter().map(|(by, seen)| ((*silo, *by), *seen)));
+            let first_seen = sighted.filter_map(|(vote, (at, when))| Some((vote, (at, when?)))).collect();
             let mut stale = stale;
             if self.joiner.is_joining() {
                 // Who need not be reached does not hold up the commit either.

@@ -13,6 +13,7 @@ mod io;
 mod joiner;
 mod leaver;
 mod machine;
+mod members;
 mod message;
 mod monitor;
 mod partition;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::context::Ctx;
 use super::message::Message;
 use super::timers::Timer;
-use crate::{MonoTime, SiloAddress, SiloStatus};
+use crate::{MonoTime, SiloAddress};
 
 /// How often each suspect is probed in one check.
 const SUSPECT_PROBES: u32 = 3;
@@ -123,14 +123,14 @@ fn probe(ctx: &mut Ctx, running: &mut Running, silo: SiloAddress) {
 }
 
 fn is_joining(ctx: &Ctx, silo: &SiloAddress) -> bool {
-    ctx.view.as_ref().and_then(|v| v.get(silo)).is_some_and(|e| e.status == SiloStatus::Joining)
+    ctx.members.joining.binary_search(silo).is_ok()
 }
 
 /// Whether I and those who answered are the larger side; of two halves the one with the leader is.
 fn majority(ctx: &Ctx, answered: &BTreeSet<SiloAddress>, with_joining: bool) -> bool {
     let Some(view) = &ctx.view else { return false };
     let voters: BTreeSet<SiloAddress> = if with_joining {
-        view.members().filter(|e| matches!(e.status, SiloStatus::Active | SiloStatus::Joining)).map(|e| e.address).collect()
+        ctx.members.active.iter().chain(&ctx.members.joining).copied().collect()
     } else {
         ctx.members.active.iter().copied().collect()
     };

@@ -38,8 +38,6 @@ struct Peer {
     /// The intermediary's vote, and when it arrived.
     consent: Option<(MonoTime, Suspicion)>,
     suppressed: u32,
-    /// Still probed.
-    wanted: bool,
 }
 
 /// Somebody I would vote against now.
@@ -58,46 +56,56 @@ pub(crate) struct Suspect {
 
 #[derive(Debug, Default)]
 pub(crate) struct Prober {
-    peers: BTreeMap<SiloAddress, Peer>,
+    /// Whom I probe: a few, whatever the size of the cluster, and looked at after every input.
+    targets: BTreeMap<SiloAddress, Peer>,
+    /// What is known of others that are alive: that they answered something, or were probed once.
+    others: BTreeMap<SiloAddress, Peer>,
     /// Intermediaries that kept silent or did not know, and until when they are not asked.
     excluded: BTreeMap<SiloAddress, MonoTime>,
     last_answer: Option<MonoTime>,
+    /// Up to which loss of the cluster those that are alive no more were forgotten.
+    losses: u64,
 }
 
 impl Prober {
     /// Probes exactly these from now on. What is known of a silo that is probed again later is kept while it is alive.
     pub(crate) fn set_targets(&mut self, ctx: &mut Ctx, targets: &BTreeSet<SiloAddress>) {
         let is_alive = |s: &SiloAddress| ctx.members.alive.binary_search(s).is_ok();
-        self.excluded.retain(|s, _| is_alive(s));
-        let timers = &mut ctx.timers;
-        self.peers.retain(|s, _| {
-            let keep = is_alive(s);
-            if !keep {
-                timers.clear(Timer::Probe(*s));
-            }
-            keep
-        });
-        for (silo, peer) in &mut self.peers {
-            if peer.wanted && !targets.contains(silo) {
-                peer.wanted = false;
+        if self.losses != ctx.members.losses {
+            self.losses = ctx.members.losses;
+            self.excluded.retain(|s, _| is_alive(s));
+            self.others.retain(|s, _| is_alive(s));
+        }
+        let dropped: Vec<SiloAddress> = self.targets.keys().filter(|s| !targets.contains(s) || !is_alive(s)).copied().collect();
+        for silo in dropped {
+            ctx.timers.clear(Timer::Probe(silo));
+            if let Some(mut peer) = self.targets.remove(&silo).filter(|_| is_alive(&silo)) {
                 peer.flight = None;
                 peer.misses = 0;
                 peer.consent = None;
-                ctx.timers.clear(Timer::Probe(*silo));
+                self.others.insert(silo, peer);
             }
         }
         for silo in targets {
-            let peer = self.peers.entry(*silo).or_default();
-            if !peer.wanted {
-                peer.wanted = true;
+            if !self.targets.contains_key(silo) {
+                let peer = self.others.remove(silo).unwrap_or_default();
+                self.targets.insert(*silo, peer);
                 let delay = ctx.jitter(ctx.config.probe_timeout);
                 ctx.set_timer(Timer::Probe(*silo), delay);
             }
         }
     }
 
+    fn peer(&self, silo: &SiloAddress) -> Option<&Peer> {
+        self.targets.get(silo).or_else(|| self.others.get(silo))
+    }
+
+    fn peer_mut(&mut self, silo: &SiloAddress) -> Option<&mut Peer> {
+        self.targets.get_mut(silo).or_else(|| self.others.get_mut(silo))
+    }
+
     pub(crate) fn targets(&self) -> usize {
-        self.peers.values().filter(|p| p.wanted).count()
+        self.targets.len()
     }
 
     /// When anybody answered a probe last.
@@ -107,17 +115,18 @@ impl Prober {
 
     /// When this silo answered last.
     pub(crate) fn answered_at(&self, silo: &SiloAddress) -> Option<MonoTime> {
-        self.peers.get(silo).and_then(|p| p.last_answer).map(|(t, _)| t)
+        self.peer(silo).and_then(|p| p.last_answer).map(|(t, _)| t)
     }
 
     /// When this silo gave me a sign of life last, by both my clocks.
     pub(crate) fn last_sign(&self, silo: &SiloAddress) -> Option<(MonoTime, WallTime)> {
-        self.peers.get(silo).and_then(|p| p.last_answer)
+        self.peer(silo).and_then(|p| p.last_answer)
     }
 
     /// Everybody who answered within a window.
     pub(crate) fn answered(&self, now: MonoTime, window: Duration) -> BTreeSet<SiloAddress> {
-        self.peers.iter().filter(|(_, p)| p.last_answer.is_some_and(|(t, _)| now.since(t) <= window)).map(|(s, _)| *s).collect()
+        let all = self.targets.iter().chain(&self.others);
+        all.filter(|(_, p)| p.last_answer.is_some_and(|(t, _)| now.since(t) <= window)).map(|(s, _)| *s).collect()
     }
 
     pub(crate) fn answered_within(&self, silo: &SiloAddress, now: MonoTime, window: Duration) -> bool {
@@ -126,7 +135,7 @@ impl Prober {
 
     /// Starts all counters again: the network or the table was away for everybody.
     pub(crate) fn forget_misses(&mut self) {
-        for peer in self.peers.values_mut() {
+        for peer in self.targets.values_mut().chain(self.others.values_mut()) {
             peer.misses = 0;
             peer.consent = None;
             peer.failed = None;
@@ -136,12 +145,10 @@ impl Prober {
 
     /// Probes in flight prove nothing: I was paused. They start again.
     pub(crate) fn void(&mut self, ctx: &mut Ctx) {
-        for (silo, peer) in &mut self.peers {
+        for (silo, peer) in &mut self.targets {
             peer.flight = None;
-            if peer.wanted {
-                let delay = ctx.jitter(ctx.config.probe_timeout);
-                ctx.set_timer(Timer::Probe(*silo), delay);
-            }
+            let delay = ctx.jitter(ctx.config.probe_timeout);
+            ctx.set_timer(Timer::Probe(*silo), delay);
         }
     }
 
@@ -153,7 +160,7 @@ impl Prober {
     /// The timer of one peer fired: its probe has timed out, or the next one is due.
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, stretch: u32) {
         let now = ctx.mono();
-        let Some(peer) = self.peers.get_mut(&silo).filter(|p| p.wanted) else { return };
+        let Some(peer) = self.targets.get_mut(&silo) else { return };
         if let Some(flight) = peer.flight.take() {
             match flight.via {
                 // The intermediary kept silent: no miss, but it is not asked again soon.
@@ -164,7 +171,7 @@ impl Prober {
             }
         }
         let limit = ctx.config.num_missed_probes_limit;
-        let Some(peer) = self.peers.get(&silo) else { return };
+        let Some(peer) = self.targets.get(&silo) else { return };
         let indirect = peer.misses + 1 == limit;
         let timeout = Self::timeout(peer, ctx, stretch);
         let via = if indirect { self.intermediary(ctx, &silo) } else { None };
@@ -179,7 +186,7 @@ impl Prober {
                 ctx.set_timer(Timer::Probe(silo), timeout);
             }
         }
-        if let Some(peer) = self.peers.get_mut(&silo) {
+        if let Some(peer) = self.targets.get_mut(&silo) {
             peer.flight = Some(Flight { nonce, began: now, timeout, via });
         }
     }
@@ -215,7 +222,7 @@ impl Prober {
     /// A probe was answered. True when it was one of mine.
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
         let now = ctx.mono();
-        let Some(peer) = self.peers.get_mut(&from) else { return false };
+        let Some(peer) = self.targets.get_mut(&from) else { return false };
         let Some(flight) = peer.flight.as_ref().filter(|f| f.nonce == nonce && f.via.is_none()) else { return false };
         let round_trip = now.since(flight.began);
         let next = (flight.began + flight.timeout).max(now);
@@ -230,7 +237,7 @@ impl Prober {
 
     /// A silo that answers a probe is alive: everything against it is void.
     fn alive(&mut self, ctx: &Ctx, from: SiloAddress) {
-        if let Some(peer) = self.peers.get_mut(&from) {
+        if let Some(peer) = self.peer_mut(&from) {
             peer.misses = 0;
             peer.consent = None;
             peer.suppressed = 0;
@@ -242,7 +249,10 @@ impl Prober {
     /// It answered something else that was sent at `asked`, on whatever connection.
     pub(crate) fn on_evidence(&mut self, ctx: &Ctx, from: SiloAddress, asked: MonoTime) {
         if ctx.members.alive.binary_search(&from).is_ok() {
-            let peer = self.peers.entry(from).or_default();
+            let peer = match self.targets.get_mut(&from) {
+                Some(peer) => peer,
+                None => self.others.entry(from).or_default(),
+            };
             // Whoever says that it asks in the future would silence me for as long.
             peer.asked = peer.asked.max(Some(asked.min(ctx.mono())));
             peer.last_answer = Some((ctx.mono(), ctx.now.wall));
@@ -257,10 +267,10 @@ impl Prober {
 
     /// The intermediary's word.
     pub(crate) fn on_indirect(&mut self, ctx: &mut Ctx, from: SiloAddress, round: u64, outcome: &IndirectOutcome, stretch: u32) {
-        let found = self.peers.iter().find(|(_, p)| p.flight.as_ref().is_some_and(|f| f.nonce == round && f.via == Some(from)));
+        let found = self.targets.iter().find(|(_, p)| p.flight.as_ref().is_some_and(|f| f.nonce == round && f.via == Some(from)));
         let Some(silo) = found.map(|(s, _)| *s) else { return };
         let now = ctx.mono();
-        let Some(peer) = self.peers.get_mut(&silo) else { return };
+        let Some(peer) = self.targets.get_mut(&silo) else { return };
         let Some(flight) = peer.flight.take() else { return };
         match outcome {
             IndirectOutcome::Yes => {
@@ -284,22 +294,22 @@ impl Prober {
                 self.excluded.insert(from, now + ctx.failure_window().saturating_mul(2));
             }
         }
-        let Some(peer) = self.peers.get(&silo) else { return };
+        let Some(peer) = self.targets.get(&silo) else { return };
         let wait = Self::timeout(peer, ctx, stretch);
         ctx.timers.set(Timer::Probe(silo), (flight.began + wait).max(now));
     }
 
     /// How long one probe of this silo takes at present.
     pub(crate) fn period(&self, ctx: &Ctx, silo: &SiloAddress, stretch: u32) -> Duration {
-        self.peers.get(silo).map_or(ctx.config.probe_timeout, |p| Self::timeout(p, ctx, stretch))
+        self.peer(silo).map_or(ctx.config.probe_timeout, |p| Self::timeout(p, ctx, stretch))
     }
 
     /// Everybody who has missed too many probes, as of now.
     pub(crate) fn suspects(&self, ctx: &Ctx, health: u8, stretch: u32) -> Vec<Suspect> {
         let limit = ctx.config.num_missed_probes_limit;
-        self.peers
+        self.targets
             .iter()
-            .filter(|(_, p)| p.wanted && p.misses >= limit)
+            .filter(|(_, p)| p.misses >= limit)
             .filter_map(|(silo, p)| {
                 let (began, timeout, wall) = p.failed?;
                 let evidence = Evidence {
@@ -329,7 +339,7 @@ impl Prober {
 
     /// A vote was held back because of evidence of life.
     pub(crate) fn suppressed(&mut self, silo: &SiloAddress) {
-        if let Some(p) = self.peers.get_mut(silo) {
+        if let Some(p) = self.targets.get_mut(silo) {
             p.suppressed = p.suppressed.saturating_add(1);
             // Three more probes decide anew.
             p.misses = 0;

@@ -1,7 +1,6 @@
 //! Whose heartbeat stands still. No clocks are compared: only counters, and only by my own monotonic time, and only in reads that were made
 //! after my last pause and after the table's last outage for me.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Heartbeats, MonoTime, SharedSettings, SiloAddress};
@@ -9,9 +8,8 @@ use crate::{Heartbeats, MonoTime, SharedSettings, SiloAddress};
 /// A heartbeat must have stood still in at least so many reads.
 const MIN_READS: u32 = 3;
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Watch {
-    counter: u64,
     /// When the answer of the first read that showed this counter came.
     since: MonoTime,
     /// Reads that showed it, each at least half a period after the one before.
@@ -22,10 +20,20 @@ struct Watch {
     last: MonoTime,
 }
 
+/// What is known of one silo's heartbeat.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    silo: SiloAddress,
+    /// The largest that was ever read.
+    counter: u64,
+    /// Since when it stands there; none before the first read that counts.
+    watch: Option<Watch>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Staleness {
-    watches: BTreeMap<SiloAddress, Watch>,
-    counters: BTreeMap<SiloAddress, u64>,
+    /// By silo.
+    known: Vec<Known>,
     /// Those that stood still in enough reads: usually none, so that looking every second costs nothing.
     still: Vec<SiloAddress>,
 }
@@ -33,22 +41,29 @@ pub(crate) struct Staleness {
 impl Staleness {
     /// Everything seen so far no longer counts: I was paused, or the table was away.
     pub(crate) fn reset(&mut self) {
-        self.watches.clear();
+        for known in &mut self.known {
+            known.watch = None;
+        }
         self.still.clear();
     }
 
     /// Heartbeats were read, by a call sent at `sent` whose answer came at `now`; they are from some moment between. So standing still
     /// counts from the answer of the first read to the question of the last. Only silos in `alive`, which is sorted, are watched.
+    /// One pass over all three, side by side.
     pub(crate) fn on_read(&mut self, sent: MonoTime, now: MonoTime, heartbeats: &Heartbeats, alive: &[SiloAddress], period: Duration) {
-        self.watches.retain(|s, _| alive.binary_search(s).is_ok());
-        self.counters.retain(|s, _| alive.binary_search(s).is_ok());
         self.still.clear();
+        let mut before = std::mem::take(&mut self.known).into_iter().peekable();
+        let mut beats = heartbeats.silos.iter().peekable();
+        self.known.reserve(alive.len());
         for silo in alive.iter().copied() {
-            let known = self.counters.entry(silo).or_insert(0);
-            *known = (*known).max(heartbeats.counter(&silo));
-            let counter = *known;
-            match self.watches.get_mut(&silo) {
-                Some(w) if w.counter == counter => {
+            while before.next_if(|known| known.silo < silo).is_some() {}
+            while beats.next_if(|(s, _)| **s < silo).is_some() {}
+            let old = before.next_if(|known| known.silo == silo);
+            let read = beats.next_if(|(s, _)| **s == silo).map_or(0, |(_, beat)| beat.counter);
+            let counter = old.map_or(0, |known| known.counter).max(read);
+            let mut watch = old.filter(|known| known.counter == counter).and_then(|known| known.watch);
+            match &mut watch {
+                Some(w) => {
                     w.last = w.last.max(sent);
                     if sent.since(w.counted) >= period / 2 {
                         w.reads += 1;
@@ -58,10 +73,9 @@ impl Staleness {
                         self.still.push(silo);
                     }
                 }
-                _ => {
-                    self.watches.insert(silo, Watch { counter, since: now, reads: 1, counted: now, last: sent });
-                }
+                None => watch = Some(Watch { since: now, reads: 1, counted: now, last: sent }),
             }
+            self.known.push(Known { silo, counter, watch });
         }
     }
 
@@ -71,7 +85,8 @@ impl Staleness {
     }
 
     fn stands_still(&self, silo: &SiloAddress, now: MonoTime, settings: &SharedSettings) -> bool {
-        self.watches.get(silo).is_some_and(|w| {
+        let at = self.known.binary_search_by_key(silo, |known| known.silo);
+        at.ok().and_then(|i| self.known.get(i)?.watch).is_some_and(|w| {
             w.reads >= MIN_READS && w.last.since(w.since) >= settings.staleness() && now.since(w.last) <= settings.i_am_alive_period
         })
     }

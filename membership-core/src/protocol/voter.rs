@@ -7,7 +7,7 @@ use super::context::Ctx;
 use super::partition::{PartitionCheck, Verdict};
 use super::prober::{Prober, Suspect};
 use crate::intent::{Action, Intent};
-use crate::{Evidence, Grounds, IntentId, MonoTime, SiloAddress, SiloStatus, Suspicion};
+use crate::{Evidence, Grounds, IntentId, MonoTime, SiloAddress, Suspicion};
 
 #[derive(Debug, Default)]
 pub(crate) struct Voter {
@@ -42,11 +42,10 @@ impl Voter {
     }
 
     pub(crate) fn on_view(&mut self, ctx: &Ctx) {
-        let Some(view) = &ctx.view else { return };
         let now = ctx.mono();
-        let is_joining = |s: &SiloAddress| view.get(s).is_some_and(|e| e.status == SiloStatus::Joining);
-        self.joining.retain(|s, _| is_joining(s));
-        for silo in ctx.members.alive.iter().filter(|s| **s != ctx.me && is_joining(s)) {
+        let joining = &ctx.members.joining;
+        self.joining.retain(|s, _| joining.binary_search(s).is_ok());
+        for silo in joining.iter().filter(|s| **s != ctx.me) {
             self.joining.entry(*silo).or_insert(now);
         }
         self.joining_since = self.joining.values().min().copied();

@@ -1,7 +1,7 @@
 //! Is this still the table I knew? Clause T16.
 
 use super::error::TableErrorKind;
-use crate::{Snapshot, VersionRow, VersionToken};
+use crate::{Row, Snapshot, VersionRow, VersionToken};
 
 /// How a table can stop being the one that was known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,12 +50,16 @@ pub fn check_snapshot(known: &Snapshot, now: &Snapshot) -> Result<(), Discontinu
     if known.version() == now.version() {
         return if known.rows.digest() == now.rows.digest() { Ok(()) } else { Err(Discontinuity::RolledBack) };
     }
-    let unknown = now.rows.beside(&known.rows).any(|(row, before)| match before {
+    let is_unknown = |row: &Row, before: Option<&Row>| match before {
         Some(old) if old.is_same(row) || old.hash() == row.hash() => false,
         // A row that was damaged by hand and repaired the same way has no version of its own.
         Some(old) if old.entry().is_none() => false,
         _ => row.entry().is_some_and(|e| e.written_at <= known.version()),
-    });
+    };
+    let unknown = match now.changed_since(known) {
+        Some(changed) => changed.iter().filter_map(|s| now.rows.row(s)).any(|row| is_unknown(row, known.rows.by_key(row.key()))),
+        None => now.rows.beside(&known.rows).any(|(row, before)| is_unknown(row, before)),
+    };
     if unknown { Err(Discontinuity::RolledBack) } else { Ok(()) }
 }
 

@@ -1,5 +1,6 @@
 //! Effects as text: one line each, without the noise of every day.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
@@ -88,11 +89,15 @@ pub(super) fn commit(request: &CommitRequest, truth: &Circumstances) -> String {
 
 fn view(view: &ClusterView, truth: &Circumstances) -> String {
     let mut text = format!("v{}:", view.version());
-    for status in [SiloStatus::Joining, SiloStatus::Active, SiloStatus::ShuttingDown, SiloStatus::Stopping, SiloStatus::Dead] {
-        let names: Vec<String> = view.members().filter(|e| e.status == status).map(|e| truth.name(&e.address)).collect();
-        if names.len() > 8 {
-            let _ = write!(text, " {} {status}", names.len());
-        } else if !names.is_empty() {
+    let mut by_status: BTreeMap<SiloStatus, Vec<SiloAddress>> = BTreeMap::new();
+    for entry in view.members() {
+        by_status.entry(entry.status).or_default().push(entry.address);
+    }
+    for (status, silos) in by_status {
+        if silos.len() > 8 {
+            let _ = write!(text, " {} {status}", silos.len());
+        } else {
+            let names: Vec<String> = silos.iter().map(|silo| truth.name(silo)).collect();
             let _ = write!(text, " {} {status}", names.join(" "));
         }
     }

@@ -1,0 +1,142 @@
+//! What a view says of everybody, kept sorted: made anew when nobody knows what changed, and otherwise changed where the view did.
+
+use std::collections::BTreeMap;
+
+use crate::{MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime};
+
+/// When I saw a vote appear: its time, and mine. Mine is none when I was not reading the table just before: then it may be of any age.
+type Sighting = (WallTime, Option<MonoTime>);
+
+/// What the current view says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Members {
+    /// Active silos, by address.
+    pub(crate) active: Vec<SiloAddress>,
+    /// Every silo that is not Dead, by address.
+    pub(crate) alive: Vec<SiloAddress>,
+    /// Joining silos, by address.
+    pub(crate) joining: Vec<SiloAddress>,
+    /// Alive silos with votes against them.
+    pub(crate) accused: Vec<SiloAddress>,
+    /// The votes against each, by accuser.
+    pub(crate) first_seen: BTreeMap<SiloAddress, BTreeMap<SiloAddress, Sighting>>,
+    /// Rises whenever somebody may be alive no more.
+    pub(crate) losses: u64,
+}
+
+impl Members {
+    /// Everybody is looked at. `appeared`: when a vote that is new to me did.
+    pub(crate) fn rebuild(&mut self, rows: &Rows, appeared: Option<MonoTime>) {
+        let before = std::mem::take(self);
+        self.losses = before.losses + 1;
+        for entry in rows.entries().filter(|e| e.status != SiloStatus::Dead) {
+            let silo = entry.address;
+            self.alive.push(silo);
+            match entry.status {
+                SiloStatus::Active => self.active.push(silo),
+                SiloStatus::Joining => self.joining.push(silo),
+                _ => {}
+            }
+            if !entry.suspicions.is_empty() {
+                self.accused.push(silo);
+                self.first_seen.insert(silo, sightings(&entry.suspicions, before.first_seen.get(&silo), appeared));
+            }
+        }
+    }
+
+    /// Only these are looked at: nobody else's row changed.
+    pub(crate) fn follow(&mut self, rows: &Rows, changed: &[SiloAddress], appeared: Option<MonoTime>) {
+        for silo in changed {
+            let entry = rows.get(silo).filter(|e| e.status != SiloStatus::Dead);
+            let is = |status: SiloStatus| entry.is_some_and(|e| e.status == status);
+            if set(&mut self.alive, *silo, entry.is_some()) && entry.is_none() {
+                self.losses += 1;
+            }
+            set(&mut self.active, *silo, is(SiloStatus::Active));
+            set(&mut self.joining, *silo, is(SiloStatus::Joining));
+            let votes = entry.map_or(&[][..], |e| &e.suspicions);
+            set(&mut self.accused, *silo, !votes.is_empty());
+            let before = self.first_seen.remove(silo);
+            if !votes.is_empty() {
+                self.first_seen.insert(*silo, sightings(votes, before.as_ref(), appeared));
+            }
+        }
+    }
+
+    /// When I saw a vote appear, if I know.
+    pub(crate) fn sighted(&self, suspect: &SiloAddress, vote: &Suspicion) -> Option<MonoTime> {
+        let (at, when) = self.first_seen.get(suspect)?.get(&vote.accuser)?;
+        when.filter(|_| *at == vote.at)
+    }
+}
+
+fn sightings(
+    votes: &[Suspicion],
+    before: Option<&BTreeMap<SiloAddress, Sighting>>,
+    appeared: Option<MonoTime>,
+) -> BTreeMap<SiloAddress, Sighting> {
+    let known = |vote: &Suspicion| before.and_then(|b| b.get(&vote.accuser)).filter(|(at, _)| *at == vote.at).copied();
+    votes.iter().map(|vote| (vote.accuser, known(vote).unwrap_or((vote.at, appeared)))).collect()
+}
+
+/// Puts a silo into a sorted list or takes it out; says whether the list changed.
+fn set(list: &mut Vec<SiloAddress>, silo: SiloAddress, is_in: bool) -> bool {
+    match (list.binary_search(&silo), is_in) {
+        (Err(at), true) => list.insert(at, silo),
+        (Ok(at), false) => drop(list.remove(at)),
+        _ => return false,
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Dice;
+    use crate::{CauseOfDeath, Death, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row};
+
+    fn silo(n: usize) -> SiloAddress {
+        SiloAddress::new([10, 0, 0, 1].into(), u16::try_from(n).unwrap() + 1, 1)
+    }
+
+    fn row(n: usize, dice: &mut Dice) -> Row {
+        let mut entry = MembershipEntry::new(silo(n), InstanceId::new(dice.name()), WallTime::default());
+        entry.status = [SiloStatus::Joining, SiloStatus::Active, SiloStatus::ShuttingDown, SiloStatus::Dead][dice.below(4)];
+        entry.death = (entry.status == SiloStatus::Dead).then(|| Death::new(CauseOfDeath::Voted, WallTime::default()));
+        for _ in 0..dice.below(3) {
+            let (accuser, at) = (silo(dice.below(8)), WallTime::from_millis(dice.below(3) as u64));
+            entry.suspicions.push(Suspicion {
+                accuser,
+                at,
+                grounds: Grounds::Silent,
+                evidence: Evidence::default(),
+                extra: Extra::default(),
+            });
+        }
+        Row::encode(entry)
+    }
+
+    #[test]
+    fn following_changes_ends_where_looking_at_everybody_does() {
+        let mut dice = Dice::new(3);
+        let (mut rows, mut followed) = (Rows::new(), Members::default());
+        for step in 0..2_000 {
+            let mut looked_at = Members { first_seen: followed.first_seen.clone(), ..Members::default() };
+            let changed: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(40)).collect();
+            for n in &changed {
+                if dice.chance(0.2) {
+                    rows.remove(&silo(*n).row_key());
+                } else {
+                    rows.insert(row(*n, &mut dice));
+                }
+            }
+            let appeared = Some(MonoTime::from_nanos(step));
+            let changed: Vec<SiloAddress> = changed.into_iter().map(silo).collect();
+            followed.follow(&rows, &changed, appeared);
+            looked_at.rebuild(&rows, appeared);
+            looked_at.losses = followed.losses;
+            assert_eq!(followed, looked_at, "step {step}");
+        }
+        assert!(followed.losses > 100);
+    }
+}
