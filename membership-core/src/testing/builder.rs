@@ -161,6 +161,7 @@ impl Builder {
             usual: Usual { latency: self.latency, table: self.table_latency },
             count_bytes: self.count_bytes,
             sizes: Sizes::default(),
+            told: super::describe::Told::default(),
         };
         cluster.start(self.silos);
         Ok(cluster)

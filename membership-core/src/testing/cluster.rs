@@ -50,6 +50,7 @@ pub struct Cluster {
     pub(super) factory: MachineFactory,
     pub(super) scratch: Vec<Effect>,
     pub(super) load: Option<Load>,
+    pub(super) told: describe::Told,
     pub(super) usual: Usual,
     pub(super) count_bytes: bool,
     pub(super) sizes: Sizes,
@@ -242,7 +243,7 @@ impl Cluster {
 
     fn carry_out(&mut self, id: ProcessId, effect: Effect) {
         self.show(&Fact::Wants { process: id, effect: &effect });
-        if let Some(text) = describe::effect(&effect, self.trace.wants_everything(), &self.truth) {
+        if let Some(text) = describe::effect(&effect, self.trace.wants_everything(), &self.truth, &mut self.told) {
             self.note(id, text);
         }
         match effect {

@@ -6,17 +6,31 @@ use std::net::SocketAddr;
 
 use super::circumstances::Circumstances;
 use crate::protocol::{Destination, Effect, IndirectOutcome, Message, Notice, Observation, Termination};
-use crate::{ClusterView, CommitRequest, MembershipEntry, RowChange, SiloAddress, SiloStatus};
+use crate::{ClusterView, CommitRequest, FencingToken, MembershipEntry, RowChange, SiloAddress, SiloStatus};
+
+/// The view that was told last, by version and digest, as text: in a large cluster thousands publish the same one.
+#[derive(Debug, Default)]
+pub(super) struct Told(Option<((FencingToken, u128), String)>);
+
+impl Told {
+    fn view(&mut self, v: &ClusterView, truth: &Circumstances) -> &str {
+        let which = (v.fencing_token(), v.digest());
+        if self.0.as_ref().is_none_or(|(told, _)| *told != which) {
+            self.0 = None;
+        }
+        &self.0.get_or_insert_with(|| (which, view(v, truth))).1
+    }
+}
 
 /// The line for an effect; none for what happens all the time (probes, heartbeats, reads, measurements).
-pub(super) fn effect(effect: &Effect, chatty: bool, truth: &Circumstances) -> Option<String> {
+pub(super) fn effect(effect: &Effect, chatty: bool, truth: &Circumstances, told: &mut Told) -> Option<String> {
     match effect {
         Effect::Send { to, body, .. } if chatty || is_rare(body) => {
             message(body, truth).map(|m| format!("sends {m} to {}", destination(to, truth)))
         }
         Effect::Initialize { .. } => Some("initializes the table".to_owned()),
         Effect::Commit { request, .. } => Some(format!("commits {}", commit(request, truth))),
-        Effect::Publish(v) => Some(format!("publishes {}", view(v, truth))),
+        Effect::Publish(v) => Some(format!("publishes {}", told.view(v, truth))),
         Effect::Tell(notice) => tell(notice, chatty, truth),
         Effect::Observe(o) if chatty => observe(o, truth),
         Effect::Stop(end) => Some(format!("stops: {}", termination(end, truth))),
