@@ -425,7 +425,7 @@ impl Protocol {
         let mut targets = BTreeSet::new();
         if self.ctx.is_active() {
             let ctx = &self.ctx;
-            targets.extend(rings::successors(&ctx.me, &ctx.members.alive, ctx.config.num_probed_silos));
+            targets.extend(rings::chosen(&ctx.me, &ctx.members.alive, &ctx.members.places, ctx.config.num_probed_silos));
             let votes = |s: &SiloAddress| ctx.view.as_ref().and_then(|v| v.get(s)).map_or(&[][..], |e| &e.suspicions);
             let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
             targets.extend(ctx.members.accused.iter().filter(|s| **s != ctx.me && fresh(s)).take(MAX_ACCUSED_TARGETS));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::rings;
 use crate::{MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime};
 
 /// When I saw a vote appear: its time, and mine. Mine is none when I was not reading the table just before: then it may be of any age.
@@ -14,6 +15,8 @@ pub(crate) struct Members {
     pub(crate) active: Vec<SiloAddress>,
     /// Every silo that is not Dead, by address.
     pub(crate) alive: Vec<SiloAddress>,
+    /// Their places on the rings, in the same order.
+    pub(crate) places: Vec<u64>,
     /// Joining silos, by address.
     pub(crate) joining: Vec<SiloAddress>,
     /// Alive silos with votes against them.
@@ -32,6 +35,7 @@ impl Members {
         for entry in rows.entries().filter(|e| e.status != SiloStatus::Dead) {
             let silo = entry.address;
             self.alive.push(silo);
+            self.places.push(rings::place(&silo));
             match entry.status {
                 SiloStatus::Active => self.active.push(silo),
                 SiloStatus::Joining => self.joining.push(silo),
@@ -49,8 +53,17 @@ impl Members {
         for silo in changed {
             let entry = rows.get(silo).filter(|e| e.status != SiloStatus::Dead);
             let is = |status: SiloStatus| entry.is_some_and(|e| e.status == status);
-            if set(&mut self.alive, *silo, entry.is_some()) && entry.is_none() {
-                self.losses += 1;
+            match (self.alive.binary_search(silo), entry.is_some()) {
+                (Err(at), true) => {
+                    self.alive.insert(at, *silo);
+                    self.places.insert(at, rings::place(silo));
+                }
+                (Ok(at), false) => {
+                    self.alive.remove(at);
+                    self.places.remove(at);
+                    self.losses += 1;
+                }
+                _ => {}
             }
             set(&mut self.active, *silo, is(SiloStatus::Active));
             set(&mut self.joining, *silo, is(SiloStatus::Joining));
@@ -79,21 +92,20 @@ fn sightings(
     votes.iter().map(|vote| (vote.accuser, known(vote).unwrap_or((vote.at, appeared)))).collect()
 }
 
-/// Puts a silo into a sorted list or takes it out; says whether the list changed.
-fn set(list: &mut Vec<SiloAddress>, silo: SiloAddress, is_in: bool) -> bool {
+/// Puts a silo into a sorted list, or takes it out.
+fn set(list: &mut Vec<SiloAddress>, silo: SiloAddress, is_in: bool) {
     match (list.binary_search(&silo), is_in) {
         (Err(at), true) => list.insert(at, silo),
         (Ok(at), false) => drop(list.remove(at)),
-        _ => return false,
+        _ => {}
     }
-    true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::Dice;
-    use crate::{CauseOfDeath, Death, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row};
+    use crate::{Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row};
 
     fn silo(n: usize) -> SiloAddress {
         SiloAddress::new([10, 0, 0, 1].into(), u16::try_from(n).unwrap() + 1, 1)
@@ -102,7 +114,6 @@ mod tests {
     fn row(n: usize, dice: &mut Dice) -> Row {
         let mut entry = MembershipEntry::new(silo(n), InstanceId::new(dice.name()), WallTime::default());
         entry.status = [SiloStatus::Joining, SiloStatus::Active, SiloStatus::ShuttingDown, SiloStatus::Dead][dice.below(4)];
-        entry.death = (entry.status == SiloStatus::Dead).then(|| Death::new(CauseOfDeath::Voted, WallTime::default()));
         for _ in 0..dice.below(3) {
             let (accuser, at) = (silo(dice.below(8)), WallTime::from_millis(dice.below(3) as u64));
             entry.suspicions.push(Suspicion {

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::SiloAddress;
 
 /// A silo's place on ring 0, from which the others are derived.
-fn place(silo: &SiloAddress) -> u64 {
+pub(crate) fn place(silo: &SiloAddress) -> u64 {
     let mut bytes = [0; 26];
     match silo.ip() {
         std::net::IpAddr::V4(ip) => bytes[..4].copy_from_slice(&ip.octets()),
@@ -29,8 +29,13 @@ fn on_ring(place: u64, ring: u64) -> u64 {
 /// Costs one pass over the places of `silos` per ring: eight bytes each, so that those of a large cluster still fit into the cache.
 #[must_use]
 pub fn successors(me: &SiloAddress, silos: &[SiloAddress], rings: u32) -> Vec<SiloAddress> {
-    let mine = place(me);
     let places: Vec<u64> = silos.iter().map(place).collect();
+    chosen(me, silos, &places, rings)
+}
+
+/// The same when the places of the silos are known already.
+pub(crate) fn chosen(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: u32) -> Vec<SiloAddress> {
+    let mine = place(me);
     let mut chosen = Vec::new();
     for ring in 0..u64::from(rings) {
         let start = on_ring(mine, ring);
