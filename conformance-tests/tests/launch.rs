@@ -67,6 +67,11 @@ async fn a_replica_set_has_another_primary_when_the_first_is_killed() {
     assert_eq!(set.url(), format!("mongodb://{}/membership?replicaSet=rs0", hosts.join(",")));
 }
 
+#[tokio::test]
+async fn zookeeper_lives_dies_and_lives_again() {
+    life(Kind::ZooKeeper).await;
+}
+
 async fn life(kind: Kind) {
     let server = match Server::start(kind, Options { durable: true, ..Options::default() }).await {
         Ok(server) if server.how() == How::Yours => return is_left_alone(&server).await,
@@ -264,12 +269,12 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
     }
 }
 
-/// Redis, Valkey, DynamoDB and Consul are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite and MongoDB
-/// have none, and what Azurite was told since it last wrote its data is lost with a kill.
+/// Redis, Valkey, DynamoDB and Consul are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite, MongoDB
+/// and ZooKeeper have none, and what Azurite was told since it last wrote its data is lost with a kill.
 fn has_client(server: &Server) -> bool {
     match server.kind() {
         Kind::Redis | Kind::Valkey | Kind::DynamoDb | Kind::Consul => true,
-        Kind::Azurite | Kind::MongoDb => false,
+        Kind::Azurite | Kind::MongoDb | Kind::ZooKeeper => false,
         _ => server.how() == How::Local,
     }
 }

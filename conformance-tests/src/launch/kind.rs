@@ -24,12 +24,23 @@ pub enum Kind {
     DynamoDb,
     /// Consul: one server agent.
     Consul,
+    /// ZooKeeper: one server alone, unless its arguments name others.
+    ZooKeeper,
 }
 
 impl Kind {
     /// Each of them.
-    pub const ALL: &'static [Self] =
-        &[Self::Redis, Self::Valkey, Self::Postgres, Self::MariaDb, Self::Azurite, Self::MongoDb, Self::DynamoDb, Self::Consul];
+    pub const ALL: &'static [Self] = &[
+        Self::Redis,
+        Self::Valkey,
+        Self::Postgres,
+        Self::MariaDb,
+        Self::Azurite,
+        Self::MongoDb,
+        Self::DynamoDb,
+        Self::Consul,
+        Self::ZooKeeper,
+    ];
 
     /// Its name on command lines, in folders and in reports: lower case, without blanks.
     #[must_use]
@@ -43,6 +54,7 @@ impl Kind {
             Self::MongoDb => "mongodb",
             Self::DynamoDb => "dynamodb",
             Self::Consul => "consul",
+            Self::ZooKeeper => "zookeeper",
         }
     }
 
@@ -58,6 +70,7 @@ impl Kind {
             Self::MongoDb => &["MEMBERSHIP_TEST_MONGODB_URL"],
             Self::DynamoDb => &["MEMBERSHIP_TEST_DYNAMODB_URL"],
             Self::Consul => &["MEMBERSHIP_TEST_CONSUL_URL"],
+            Self::ZooKeeper => &["MEMBERSHIP_TEST_ZOOKEEPER_URL", "MEMBERSHIP_TEST_ZK_URL"],
         }
     }
 }
@@ -76,6 +89,7 @@ impl FromStr for Kind {
         let name = match text {
             "mysql" => "mariadb",
             "azure-table" => "azurite",
+            "zk" => "zookeeper",
             name => name,
         };
         Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {

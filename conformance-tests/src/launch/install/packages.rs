@@ -108,6 +108,16 @@ const CONSUL: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
+const ZOOKEEPER: Recipe = Recipe {
+    number: 1,
+    // Java 17 is the machine's own; the libraries are those that a server without its administration pages loads.
+    source: Source::Apt {
+        choices: &[&["libzookeeper-java", "libslf4j-java", "libdropwizard-metrics-java", "libnetty-java", "libsnappy-java"]],
+    },
+    tools: &[],
+    prune: DOCUMENTS,
+};
+
 pub(super) fn recipe(kind: Kind) -> &'static Recipe {
     match kind {
         Kind::Redis => &REDIS,
@@ -118,5 +128,6 @@ pub(super) fn recipe(kind: Kind) -> &'static Recipe {
         Kind::MongoDb => &MONGODB,
         Kind::DynamoDb => &DYNAMODB,
         Kind::Consul => &CONSUL,
+        Kind::ZooKeeper => &ZOOKEEPER,
     }
 }

@@ -7,7 +7,8 @@ mod mariadb;
 pub(super) mod mongodb;
 mod postgres;
 mod redis;
-mod wire;
+pub(super) mod wire;
+mod zookeeper;
 
 use std::io;
 use std::net::SocketAddr;
@@ -142,6 +143,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::MongoDb => &mongodb::MongoDb,
         Kind::DynamoDb => &dynamodb::DynamoDb,
         Kind::Consul => &consul::Consul,
+        Kind::ZooKeeper => &zookeeper::ZooKeeper,
     }
 }
 

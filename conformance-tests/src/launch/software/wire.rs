@@ -10,7 +10,7 @@ use std::path::Path;
 use super::ANSWER;
 
 /// A connection whose every read and write ends in time.
-pub(super) fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
+pub(in crate::launch) fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_read_timeout(Some(ANSWER))?;
     stream.set_write_timeout(Some(ANSWER))?;
@@ -146,6 +146,20 @@ pub(super) fn dynamodb(mut stream: impl Read + Write, operation: &str, body: &st
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("an answer that is not of HTTP"))?;
     if head.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(wrong(body)) }
+}
+
+/// ZooKeeper: that it serves, alone, as a leader or as a follower. `ruok` is answered before that.
+pub(super) fn zookeeper(stream: impl Read + Write) -> io::Result<()> {
+    let said = srvr(stream)?;
+    if said.contains("Mode: ") { Ok(()) } else { Err(wrong(said.lines().next().unwrap_or("it said nothing"))) }
+}
+
+/// What a server of ZooKeeper says of itself.
+pub(in crate::launch) fn srvr(mut stream: impl Read + Write) -> io::Result<String> {
+    stream.write_all(b"srvr")?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    Ok(said)
 }
 
 /// Consul: writes a key. A server that follows, or that has no leader yet, does so only when there is one.
