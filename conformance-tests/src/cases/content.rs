@@ -2,8 +2,8 @@
 
 use membership_core::encoding::encode_entry;
 use membership_core::{
-    CauseOfDeath, Death, Evidence, Extra, Grounds, Heartbeat, HeartbeatWrite, InstanceId, MAX_SAFE_INTEGER, MembershipEntry, SiloAddress,
-    SiloStatus, Suspicion, WallTime,
+    CauseOfDeath, Death, Evidence, Extra, Grounds, Heartbeat, HeartbeatWrite, InstanceId, MAX_SAFE_INTEGER, MembershipEntry, Recency,
+    SiloAddress, SiloStatus, Suspicion, WallTime,
 };
 
 use crate::case::{Case, Cx, Verdict, case, commit, must, read};
@@ -103,6 +103,10 @@ async fn every_field_survives(cx: Cx) -> Verdict {
         let counter = if n == 0 { MAX_SAFE_INTEGER } else { n as u64 };
         let heartbeat = Heartbeat { counter, at: WallTime::from_millis(counter % 253_402_300_799_999) };
         table.update_i_am_alive(&HeartbeatWrite::Silo { silo: e.address, heartbeat }).await?;
+        if table.guarantees().reads != Recency::Linearizable {
+            // After a barrier nothing that it reads is older.
+            read(&other).await?;
+        }
         let got = other.read_row(&e.address, None).await?.heartbeat;
         must!(got == Some(heartbeat), "the heartbeat {heartbeat} of {} reads as {got:?}", e.address);
     }
