@@ -45,7 +45,7 @@ async fn sqlite_opens_a_file() {
 
 #[tokio::test]
 async fn a_reserved_scheme_is_not_promised() {
-    for scheme in ["zk"].into_iter().chain(["cassandra", "consul", "consul+https", "etcd"]) {
+    for scheme in ["cassandra", "consul", "consul+https", "etcd"] {
         let error = error(&format!("{scheme}://u:hunter2@host/db")).await;
         assert!(error.contains(&format!("no provider for `{scheme}:` in this version")), "{error}");
         assert!(!error.contains("hunter2") && !error.contains("host"), "{error}");

@@ -11,7 +11,8 @@ use super::registry::Connectors;
         feature = "mysql",
         feature = "postgres",
         feature = "redis",
-        feature = "sqlite"
+        feature = "sqlite",
+        feature = "zk"
     )),
     allow(unused_variables)
 )]
@@ -56,6 +57,10 @@ pub(super) fn register(connectors: &mut Connectors) {
         let _ = connectors.register("mongodb", mongodb::open);
         #[cfg(feature = "mongodb-srv")]
         let _ = connectors.register("mongodb+srv", mongodb::open);
+    }
+    #[cfg(feature = "zk")]
+    {
+        let _ = connectors.register("zk", zk::open);
     }
 }
 
@@ -207,6 +212,23 @@ mod mongodb {
     pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
         Box::pin(async move {
             let table = MongoTable::connect(MongoConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
+    }
+}
+
+#[cfg(feature = "zk")]
+mod zk {
+    use std::sync::Arc;
+
+    use membership_core::{ClusterName, MembershipTable};
+    use membership_zk::{ZkConfig, ZkTable};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = ZkTable::connect(ZkConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
     }

@@ -34,7 +34,7 @@ pub(super) const KNOWN: &[Known] = &[
     provided("mongodb"),
     provided_by("mongodb+srv", "mongodb-srv"),
     provided("azure-table"),
-    planned("zk", "zk"),
+    provided("zk"),
     planned("cassandra", "cassandra"),
     planned("consul", "consul"),
     planned("consul+https", "consul"),

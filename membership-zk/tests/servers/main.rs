@@ -1,0 +1,56 @@
+//! What only real servers show: how they refuse, and what they do when one of them goes, lags, or ends a session.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod ensemble;
+mod refusals;
+mod session;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use conformance_tests::launch::{Kind, Options, Server};
+use membership_core::{
+    ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer,
+    ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableId, WallTime,
+};
+use membership_zk::{ZkConfig, ZkTable};
+
+fn blue() -> ClusterName {
+    "blue".parse().unwrap()
+}
+
+/// A server that belongs to this test, whatever the environment names.
+async fn server(args: &[&str]) -> Server {
+    let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    Server::start(Kind::ZooKeeper, Options { local: true, args, ..Options::default() }).await.unwrap()
+}
+
+async fn connect(url: &str) -> Result<ZkTable, TableError> {
+    ZkTable::connect(ZkConfig::from_url(url)?.operation_timeout(Duration::from_secs(10)), blue()).await
+}
+
+async fn made(table: &ZkTable) {
+    table.initialize(&InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() }).await.unwrap();
+}
+
+fn entry(port: u16) -> MembershipEntry {
+    MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+}
+
+async fn read(table: &ZkTable) -> Snapshot {
+    match table.read(&ReadRequest { barrier: true, ..ReadRequest::all() }).await.unwrap() {
+        ReadAnswer::Snapshot { snapshot, .. } => snapshot,
+        ReadAnswer::Unchanged { .. } => panic!("unchanged to somebody who knows nothing"),
+    }
+}
+
+/// The insert of one row.
+async fn insert(table: &ZkTable, port: u16) -> CommitRequest {
+    let token = read(table).await.token;
+    CommitRequest::new(token, CommitId::new(u128::from(port) << 64 | 1), None, [entry(port)], [], [])
+}
+
+fn is_committed(answer: &Result<CommitOutcome, TableError>) -> bool {
+    matches!(answer, Ok(CommitOutcome::Committed(_)))
+}

@@ -1,0 +1,162 @@
+//! What servers say instead of doing it, and what the caller is told. T4, T9, T11, T15, T16.
+
+use std::time::{Duration, Instant};
+
+use conformance_tests::launch::{Kind, Options, Server, free_port};
+use membership_core::TableErrorKind::{
+    Configuration, LimitExceeded, NoSuchRow, PermissionDenied, TableReplaced, TableRolledBack, Unavailable,
+};
+use membership_core::{CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, MembershipTable, ReadRequest};
+use zookeeper_client::{Acls, CreateMode};
+
+use crate::support::shell::{Shell, znode};
+use crate::{blue, connect, entry, insert, is_committed, made, read, server};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn somebody_else_may_do_nothing_and_is_told_so() {
+    let server = server(&[]).await;
+    let at = server.address();
+    let ours = connect(&format!("zk://silos:hush-hush@{at}")).await.unwrap();
+    made(&ours).await;
+    assert!(is_committed(&ours.commit(&insert(&ours, 1).await).await));
+    for url in [format!("zk://silos:wrong-hush@{at}"), format!("zk://{at}")] {
+        let other = connect(&url).await.unwrap();
+        let read = other.read(&ReadRequest::all()).await.unwrap_err();
+        assert_eq!(read.kind(), PermissionDenied, "{read}");
+        assert!(read.to_string().contains(&at.to_string()), "it names the server: {read}");
+        let write = HeartbeatWrite::Silo { silo: entry(1).address, heartbeat: Heartbeat { counter: 1, at: Default::default() } };
+        assert_eq!(other.update_i_am_alive(&write).await.map_err(|e| e.kind()), Err(PermissionDenied));
+        assert_eq!(other.delete().await.map_err(|e| e.kind()), Err(PermissionDenied));
+        assert!(!format!("{read:?} {other:?}").contains("hush"));
+    }
+    assert_eq!(read(&ours).await.version(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_cannot_connect_is_told_where_and_what_to_do() {
+    let port = free_port().unwrap();
+    let began = Instant::now();
+    let nobody = connect(&format!("zk://127.0.0.1:{port}")).await.unwrap_err();
+    assert_eq!(nobody.kind(), Unavailable);
+    assert!(nobody.to_string().contains(&format!("127.0.0.1:{port} refuses connections")), "{nobody}");
+    assert!(began.elapsed() < Duration::from_secs(10));
+    let unknown = connect("zk://no-such-host.invalid").await.unwrap_err();
+    assert!(unknown.kind() == Unavailable && unknown.to_string().contains("no-such-host.invalid:2181 cannot be connected to"), "{unknown}");
+    // A server that is not ZooKeeper.
+    let redis = Server::start(Kind::Redis, Options { local: true, ..Options::default() }).await.unwrap();
+    let other = connect(&format!("zk://{}", redis.address())).await.unwrap_err();
+    assert!(other.to_string().contains(&redis.address().to_string()), "{other}");
+    let missing = connect("zk://127.0.0.1?tls=true&tls_ca=/no/such/file.pem").await.unwrap_err();
+    assert!(missing.kind() == Configuration && missing.to_string().contains("/no/such/file.pem"), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encryption_is_all_or_nothing() {
+    let options = Options { tls: true, args: vec!["ssl.clientAuth=need".to_owned()], ..Options::default() };
+    let server = Server::start(Kind::ZooKeeper, options).await.unwrap();
+    let (at, tls) = (server.address(), server.tls().unwrap());
+    let ca = tls.ca.display();
+    let (certificate, key) = (tls.client_certificate.display(), tls.client_key.display());
+    let whole = format!("zk://{at}?tls=true&tls_ca={ca}&tls_cert={certificate}&tls_key={key}");
+    let table = connect(&whole).await.unwrap();
+    made(&table).await;
+    assert!(is_committed(&table.commit(&insert(&table, 1).await).await));
+    for url in [format!("zk://{at}?tls=true&tls_ca={ca}"), format!("zk://{at}")] {
+        let e = connect(&url).await.unwrap_err();
+        assert!(e.to_string().contains(&at.to_string()), "{url}: {e}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_large_is_not_sent() {
+    let server = server(&[]).await;
+    let table = connect(server.url()).await.unwrap();
+    made(&table).await;
+    let limits = table.limits();
+    let token = read(&table).await.token;
+    // As much as the limits allow arrives.
+    let mut largest: Vec<_> = (1..=limits.rows_per_commit).map(|port| entry(u16::try_from(port).unwrap())).collect();
+    for entry in &mut largest {
+        entry.silo_name = "x".repeat(limits.bytes_per_commit / limits.rows_per_commit - 400);
+    }
+    let request = CommitRequest::new(token.clone(), CommitId::new(5), None, largest, [], []);
+    assert!(is_committed(&table.commit(&request).await));
+    let mut one = entry(9_999);
+    one.silo_name = "x".repeat(limits.bytes_per_row);
+    let request = CommitRequest::new(token, CommitId::new(6), None, [one], [], []);
+    assert_eq!(table.commit(&request).await.map_err(|e| e.kind()), Err(LimitExceeded));
+    assert_eq!(read(&table).await.rows.len(), limits.rows_per_commit);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_token_wins_nothing_when_znodes_begin_anew() {
+    let server = server(&[]).await;
+    let table = connect(server.url()).await.unwrap();
+    made(&table).await;
+    for port in 1..=3 {
+        assert!(is_committed(&table.commit(&insert(&table, port).await).await));
+    }
+    // Its znode has the version 3, as that of the next life will have.
+    let old = insert(&table, 4).await;
+    let shell = Shell::open(server.url()).await.unwrap();
+    let saved = shell.save(&znode(&blue())).await.unwrap();
+    shell.remove(&znode(&blue())).await.unwrap();
+    let other = connect(server.url()).await.unwrap();
+    other
+        .initialize(&membership_core::InitializeRequest {
+            table_id: membership_core::TableId::new(8),
+            settings: membership_core::SharedSettings::default(),
+        })
+        .await
+        .unwrap();
+    for port in 11..=13 {
+        assert!(is_committed(&other.commit(&insert(&other, port).await).await));
+    }
+    assert_eq!(table.commit(&old).await.map_err(|e| e.kind()), Err(TableReplaced));
+    // The same table as it was, and on another path to the same number of changes: versions 3 to 6, and then the znode's version is 3.
+    shell.remove(&znode(&blue())).await.unwrap();
+    shell.restore(&saved).await.unwrap();
+    for port in 21..=23 {
+        assert!(is_committed(&other.commit(&insert_anew(&other, port).await).await));
+    }
+    let last = read_anew(&other).await;
+    let answer = table.commit(&old).await;
+    assert!(matches!(answer, Ok(CommitOutcome::Conflict(_))) || answer.as_ref().is_err_and(|e| e.kind() == TableRolledBack), "{answer:?}");
+    assert_eq!(read_anew(&other).await, last);
+}
+
+async fn read_anew(table: &membership_zk::ZkTable) -> u64 {
+    read(table).await.version()
+}
+
+async fn insert_anew(table: &membership_zk::ZkTable, port: u16) -> CommitRequest {
+    insert(table, port).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_and_marks_that_people_made_are_lived_with() {
+    let server = server(&[]).await;
+    let table = connect(server.url()).await.unwrap();
+    made(&table).await;
+    let shell = Shell::open(server.url()).await.unwrap();
+    // A row without a child for its heartbeat: written by hand.
+    shell.put(&format!("{}/by hand", znode(&blue())), b"no JSON").await.unwrap();
+    let token = read(&table).await.token;
+    let remove = CommitRequest::new(token, CommitId::new(1), None, [], [], ["by hand".to_owned()]);
+    let answer = table.commit(&remove).await;
+    assert!(is_committed(&answer), "{answer:?}");
+    // The mark is gone: the next commit makes one again.
+    let mark = shell.client.list_children(&znode(&blue())).await.unwrap().into_iter().find(|name| name.starts_with("~at-")).unwrap();
+    shell.remove(&format!("{}/{mark}", znode(&blue()))).await.unwrap();
+    assert!(is_committed(&table.commit(&insert(&table, 2).await).await));
+    assert!(is_committed(&table.commit(&insert(&table, 3).await).await));
+    let marks = shell.client.list_children(&znode(&blue())).await.unwrap().into_iter().filter(|name| name.starts_with("~at-")).count();
+    assert_eq!(marks, 1);
+    // What somebody put below a row goes with the cluster.
+    let below = format!("{}/{}/note", znode(&blue()), entry(2).address);
+    shell.client.create(&below, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+    table.delete().await.unwrap();
+    assert!(shell.client.check_stat(&znode(&blue())).await.unwrap().is_none());
+    let beat = HeartbeatWrite::Silo { silo: entry(2).address, heartbeat: Heartbeat { counter: 1, at: Default::default() } };
+    assert_eq!(table.update_i_am_alive(&beat).await.map_err(|e| e.kind()), Err(NoSuchRow));
+}

@@ -1,0 +1,98 @@
+//! What somebody with ZooKeeper's own shell does to the znodes of a cluster: past the provider.
+
+use std::time::Duration;
+
+use conformance_tests::Stop;
+use membership_core::{ClusterName, ConnectionString};
+use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
+
+/// Znodes with their content, parents first.
+pub type Saved = Vec<(String, Vec<u8>)>;
+
+pub struct Shell {
+    pub client: Client,
+    acls: Acls<'static>,
+}
+
+/// Where a cluster is.
+pub fn znode(cluster: &ClusterName) -> String {
+    format!("/membership/{}", cluster.store_key())
+}
+
+impl Shell {
+    /// With the login of the URL.
+    pub async fn open(url: &str) -> Result<Self, Stop> {
+        let _chosen = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let url = ConnectionString::parse("zookeeper", &["zk"], url)?;
+        let mut connector = Client::connector().with_session_timeout(Duration::from_secs(10));
+        let mut acls = Acls::anyone_all();
+        if let (Some(user), Some(password)) = (&url.user, &url.password) {
+            connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+            acls = Acls::creator_all();
+        }
+        let servers = url.addresses(2181).join(",");
+        let client = match url.options.iter().find(|option| option.name() == "tls_ca") {
+            Some(ca) => {
+                let tls = TlsOptions::new().with_pem_ca(&std::fs::read_to_string(ca.text())?)?;
+                connector.with_tls(tls).secure_connect(&servers).await?
+            }
+            None => connector.connect(&servers).await?,
+        };
+        Ok(Self { client, acls })
+    }
+
+    /// Replaces the content of a znode, or makes it.
+    pub async fn put(&self, path: &str, content: &[u8]) -> Result<(), Stop> {
+        match self.client.set_data(path, content, None).await {
+            Err(Error::NoNode) => Ok(self.client.create(path, content, &CreateMode::Persistent.with_acls(self.acls)).await.map(drop)?),
+            other => Ok(other.map(drop)?),
+        }
+    }
+
+    /// Everything from there on, parents first.
+    async fn below(&self, path: &str) -> Result<Vec<String>, Stop> {
+        let (mut all, mut next) = (vec![path.to_owned()], 0);
+        while let Some(path) = all.get(next).cloned() {
+            match self.client.list_children(&path).await {
+                Ok(children) => all.extend(children.iter().map(|child| format!("{path}/{child}"))),
+                Err(Error::NoNode) => {}
+                Err(e) => return Err(e.into()),
+            }
+            next += 1;
+        }
+        Ok(all)
+    }
+
+    pub async fn remove(&self, path: &str) -> Result<(), Stop> {
+        for path in self.below(path).await?.iter().rev() {
+            match self.client.delete(path, None).await {
+                Ok(()) | Err(Error::NoNode) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn save(&self, path: &str) -> Result<Saved, Stop> {
+        // As of one moment, if nobody adds or removes znodes meanwhile.
+        let paths = self.below(path).await?;
+        let mut reader = self.client.new_multi_reader();
+        for path in &paths {
+            reader.add_get_data(path)?;
+        }
+        let mut saved = Saved::new();
+        for (path, answer) in paths.into_iter().zip(reader.commit().await?) {
+            if let zookeeper_client::MultiReadResult::Data { data, .. } = answer {
+                saved.push((path, data));
+            }
+        }
+        Ok(saved)
+    }
+
+    pub async fn restore(&self, saved: &Saved) -> Result<(), Stop> {
+        for (path, content) in saved {
+            self.client.create(path, content, &CreateMode::Persistent.with_acls(self.acls)).await?;
+        }
+        Ok(())
+    }
+}
