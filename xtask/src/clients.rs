@@ -26,6 +26,7 @@ const CLIENTS: &[(&str, &[&str])] = &[
     ("dynamodb", &["aws-sdk-dynamodb"]),
     ("mongodb", &["mongodb"]),
     ("azure-table", &["azure_core", "azure_identity"]),
+    ("zk", &["zookeeper-client"]),
 ];
 
 impl Clients {

@@ -30,6 +30,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("dynamodb", &["dynamodb"]),
     ("azure-table", &["azure-table"]),
     ("mongodb", &["mongodb"]),
+    ("zk", &["zookeeper"]),
 ];
 
 /// The operations of the table of round trips, as the suite calls them.

@@ -4,18 +4,44 @@
 //! `cargo test -p membership-cli --features redis --test stores redis::`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
 
-#[cfg(any(feature = "azure-table", feature = "dynamodb", feature = "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
+#[cfg(feature = "zk")]
+mod ensemble;
+#[cfg(any(
+    feature = "azure-table",
+    feature = "dynamodb",
+    feature = "mongodb",
+    feature = "redis",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "zk"
+))]
 mod outages;
 #[cfg(feature = "mongodb")]
 mod replica_set;
 mod scenarios;
-#[cfg(any(feature = "azure-table", feature = "dynamodb", feature = "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
+#[cfg(any(
+    feature = "azure-table",
+    feature = "dynamodb",
+    feature = "mongodb",
+    feature = "redis",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "zk"
+))]
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
 /// The tests of one kind of server.
-#[cfg(any(feature = "azure-table", feature = "dynamodb", feature = "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
+#[cfg(any(
+    feature = "azure-table",
+    feature = "dynamodb",
+    feature = "mongodb",
+    feature = "redis",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "zk"
+))]
 macro_rules! tests_over {
     ($($store:ident, $feature:literal, $kind:ident;)+) => {
         $(
@@ -56,7 +82,15 @@ macro_rules! tests_over {
     };
 }
 
-#[cfg(any(feature = "azure-table", feature = "dynamodb", feature = "mongodb", feature = "redis", feature = "postgres", feature = "mysql"))]
+#[cfg(any(
+    feature = "azure-table",
+    feature = "dynamodb",
+    feature = "mongodb",
+    feature = "redis",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "zk"
+))]
 tests_over! {
     redis, "redis", Redis;
     valkey, "redis", Valkey;
@@ -65,6 +99,7 @@ tests_over! {
     dynamodb, "dynamodb", DynamoDb;
     azurite, "azure-table", Azurite;
     mongodb, "mongodb", MongoDb;
+    zookeeper, "zk", ZooKeeper;
 }
 
 /// The file that needs no server: the same coming and going.

@@ -100,6 +100,12 @@ impl Store {
                 return Some(tables.replace("{\"TableNames\":[]}", ""));
             }
             Kind::MongoDb => return Some(self.collections()),
+            // A new server has five znodes of its own.
+            Kind::ZooKeeper => {
+                let said = self.says("srvr");
+                let nodes = said.lines().find_map(|line| line.strip_prefix("Node count: ")).unwrap_or_default();
+                return Some(if nodes == "5" { String::new() } else { nodes.to_owned() });
+            }
             _ if self.server.how() != How::Local => return None,
             Kind::Postgres => {
                 let tables = "SELECT schemaname || '.' || relname FROM pg_stat_user_tables";

@@ -47,6 +47,9 @@ pub const PROVIDERS: &[Provider] = &[
     store("mongodb", &["mongo"], "membership-mongo", &[], Kind::MongoDb),
     // Three members, whose primary is killed: another set-up of the same store, as Valkey is of Redis.
     store("mongodb-set", &["three_members", "replica_set"], "membership-mongo", &[], Kind::MongoDb),
+    store("zookeeper", &["zk"], "membership-zk", &[], Kind::ZooKeeper),
+    // Three servers, whose leader is killed.
+    store("zookeeper-set", &["three_servers", "ensemble"], "membership-zk", &[], Kind::ZooKeeper),
     // What is no store: the launcher of the servers, the example of a provider, and this program.
     Provider { also: &["launch"], ..plain("launcher", "conformance-tests", &["launch-tests"], false) },
     plain("toy", "membership-toy", &[], false),
@@ -112,6 +115,9 @@ mod tests {
         assert_eq!(of("membership-cli", "stores", "replica_set::the_primary_is_killed"), Some("mongodb-set"));
         assert_eq!(of("membership-mongo", "conformance", "three_members"), Some("mongodb-set"));
         assert_eq!(of("membership-mongo", "servers", "refusals::it"), Some("mongodb"));
+        assert_eq!(of("membership-cli", "stores", "ensemble::the_leader_is_killed"), Some("zookeeper-set"));
+        assert_eq!(of("membership-zk", "conformance", "three_servers"), Some("zookeeper-set"));
+        assert_eq!(of("membership-zk", "membership_zk", "url::tests::it"), Some("zookeeper"));
         assert_eq!(of("membership-cli", "conformance", "cases_can_be_chosen"), Some("program"));
         assert_eq!(of("membership-cli", "demo", "it"), None);
     }
