@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::{How, Kind, LaunchError, Options, ReplicaSet, Server};
+use conformance_tests::launch::{EtcdCluster, How, Kind, LaunchError, Options, ReplicaSet, Server};
 
 /// Long enough for a busy machine; only a failing test waits for it.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -53,6 +53,11 @@ async fn consul_lives_dies_and_lives_again() {
 }
 
 #[tokio::test]
+async fn etcd_lives_dies_and_lives_again() {
+    life(Kind::Etcd).await;
+}
+
+#[tokio::test]
 async fn a_replica_set_has_another_primary_when_the_first_is_killed() {
     let set = match ReplicaSet::start(3, None, |_, address| address).await {
         Err(LaunchError::Yours { .. }) => return,
@@ -65,6 +70,21 @@ async fn a_replica_set_has_another_primary_when_the_first_is_killed() {
     set.start_again(killed).await.expect("it takes part again");
     let hosts: Vec<String> = set.members().iter().map(|member| member.address().to_string()).collect();
     assert_eq!(set.url(), format!("mongodb://{}/membership?replicaSet=rs0", hosts.join(",")));
+}
+
+#[tokio::test]
+async fn members_of_etcd_have_another_leader_when_the_first_is_killed() {
+    let cluster = match EtcdCluster::start(3, None).await {
+        Err(LaunchError::Yours { .. }) => return,
+        other => other.expect("starts"),
+    };
+    let killed = cluster.kill_leader().await.expect("somebody leads");
+    assert_eq!(cluster.members()[killed].process_id().expect("local"), None, "it still runs");
+    let next = cluster.leader_but(Some(killed)).await.expect("somebody takes over");
+    assert_ne!(next, killed);
+    cluster.start_again(killed).await.expect("it takes part again");
+    let hosts: Vec<String> = cluster.members().iter().map(|member| member.address().to_string()).collect();
+    assert_eq!(cluster.url(), format!("etcd://{}", hosts.join(",")));
 }
 
 #[tokio::test]
@@ -138,7 +158,7 @@ async fn is_left_alone(server: &Server) {
 
 #[tokio::test]
 async fn a_password_is_asked_for() {
-    for kind in [Kind::Redis, Kind::Postgres, Kind::MariaDb, Kind::Consul] {
+    for kind in [Kind::Redis, Kind::Postgres, Kind::MariaDb, Kind::Consul, Kind::Etcd] {
         let options = Options { password: Some("pass'w ö/@".to_owned()), ..Options::default() };
         let server = match Server::start(kind, options).await {
             Err(LaunchError::Yours { .. }) => continue,
@@ -235,6 +255,12 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
         let (address, port) = (server.address(), server.address().port().to_string());
         let ca_text = ca.to_string_lossy().into_owned();
         let mut command = match kind {
+            Kind::Etcd => {
+                let mut command = server.command("etcdctl").expect("installed");
+                command.env("ETCDCTL_API", "3").args([&format!("--endpoints=https://{address}"), "--cacert", &ca_text]);
+                command.args(["endpoint", "health"]);
+                command
+            }
             Kind::Redis => {
                 let mut command = server.command("redis-cli").expect("installed");
                 command.args(["-p", &port, "--tls", "--cacert", &ca_text, "PING"]);
@@ -256,10 +282,13 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
             _ => continue,
         };
         let output = command.output().expect("runs");
-        let said = String::from_utf8_lossy(&output.stdout);
+        // etcdctl says on the other stream how it is.
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{kind}: {}", String::from_utf8_lossy(&output.stderr));
         let proof = if kind == Kind::Redis {
             "PONG"
+        } else if kind == Kind::Etcd {
+            "is healthy"
         } else if kind == Kind::Postgres {
             "t"
         } else {
@@ -335,6 +364,18 @@ fn client(server: &Server, password: Option<&str>, sql: &str, redis: &[&str]) ->
             command
         }
         Kind::Consul => return consul_call(server, password, redis),
+        Kind::Etcd => {
+            let mut command = server.command("etcdctl").expect("installed");
+            let words: Vec<&str> = match redis {
+                ["GET", key] => vec!["get", "--print-value-only", key],
+                _ => [&["put"], &redis[1..]].concat(),
+            };
+            command.env("ETCDCTL_API", "3").arg(format!("--endpoints=http://{}", server.address())).args(words);
+            if let Some(password) = password {
+                command.arg(format!("--user=root:{password}"));
+            }
+            command
+        }
         _ => return redis_call(server, password, redis),
     };
     let output = command.output().expect("runs");

@@ -282,6 +282,7 @@ fn image(kind: Kind) -> String {
             Kind::MongoDb => "mongo:6.0",
             Kind::DynamoDb => "amazon/dynamodb-local:3.3.1",
             Kind::Consul => "hashicorp/consul:1.20",
+            Kind::Etcd => "quay.io/coreos/etcd:v3.5.17",
             Kind::ZooKeeper => "zookeeper:3.8.4",
         }
         .to_owned()

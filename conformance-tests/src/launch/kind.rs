@@ -24,6 +24,8 @@ pub enum Kind {
     DynamoDb,
     /// Consul: one server agent.
     Consul,
+    /// etcd: a cluster of one member, or one of several that the test names.
+    Etcd,
     /// ZooKeeper: one server alone, unless its arguments name others.
     ZooKeeper,
 }
@@ -39,6 +41,7 @@ impl Kind {
         Self::MongoDb,
         Self::DynamoDb,
         Self::Consul,
+        Self::Etcd,
         Self::ZooKeeper,
     ];
 
@@ -54,6 +57,7 @@ impl Kind {
             Self::MongoDb => "mongodb",
             Self::DynamoDb => "dynamodb",
             Self::Consul => "consul",
+            Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
         }
     }
@@ -70,6 +74,7 @@ impl Kind {
             Self::MongoDb => &["MEMBERSHIP_TEST_MONGODB_URL"],
             Self::DynamoDb => &["MEMBERSHIP_TEST_DYNAMODB_URL"],
             Self::Consul => &["MEMBERSHIP_TEST_CONSUL_URL"],
+            Self::Etcd => &["MEMBERSHIP_TEST_ETCD_URL"],
             Self::ZooKeeper => &["MEMBERSHIP_TEST_ZOOKEEPER_URL", "MEMBERSHIP_TEST_ZK_URL"],
         }
     }

@@ -27,6 +27,7 @@
 mod container;
 mod ensemble;
 mod error;
+mod etcd_cluster;
 pub(crate) mod install;
 mod kind;
 mod local;
@@ -46,6 +47,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use ensemble::Ensemble;
 pub use error::LaunchError;
+pub use etcd_cluster::EtcdCluster;
 pub use kind::Kind;
 pub use port::free_port;
 pub use replica_set::ReplicaSet;
@@ -58,7 +60,7 @@ use local::Local;
 pub struct Options {
     /// An acknowledged write survives the kill of the server (Redis: `appendfsync always`; PostgreSQL: `fsync` and `synchronous_commit`;
     /// MariaDB: `innodb_flush_log_at_trx_commit=1`; Azurite cannot, and keeps what it has when it is [stopped](Server::stop);
-    /// MongoDB always does what a write asks for; DynamoDB Local writes a file, and does not flush it to the disk; Consul always flushes;
+    /// MongoDB always does what a write asks for; DynamoDB Local writes a file, and does not flush it to the disk; Consul and etcd always flush;
     /// ZooKeeper flushes its log before it answers).
     pub durable: bool,
     /// Further arguments of the server's program, after our own. `{dir}` stands for its data folder, `{port}` for its port. For Redis and
@@ -196,7 +198,7 @@ impl Server {
     /// `azure-table://devstoreaccount1/membership?endpoint=http://127.0.0.1:10002/devstoreaccount1&account_key=…`,
     /// `mongodb://127.0.0.1:27017/membership?directConnection=true`,
     /// `dynamodb://local:…@us-east-1/membership?endpoint=http://127.0.0.1:8000`, `consul://:…@127.0.0.1:8500`,
-    /// `zk://127.0.0.1:2181`.
+    /// `etcd://127.0.0.1:2379`, `zk://127.0.0.1:2181`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

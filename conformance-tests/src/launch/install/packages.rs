@@ -108,6 +108,14 @@ const CONSUL: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
+const ETCD: Recipe = Recipe {
+    number: 1,
+    // Debian 12 has 3.4; later releases of Debian and Ubuntu have 3.5.
+    source: Source::Apt { choices: &[&["etcd-server", "etcd-client"]] },
+    tools: &["etcd", "etcdctl"],
+    prune: DOCUMENTS,
+};
+
 const ZOOKEEPER: Recipe = Recipe {
     number: 1,
     // Java 17 is the machine's own; the libraries are those that a server without its administration pages loads.
@@ -128,6 +136,7 @@ pub(super) fn recipe(kind: Kind) -> &'static Recipe {
         Kind::MongoDb => &MONGODB,
         Kind::DynamoDb => &DYNAMODB,
         Kind::Consul => &CONSUL,
+        Kind::Etcd => &ETCD,
         Kind::ZooKeeper => &ZOOKEEPER,
     }
 }

@@ -3,6 +3,7 @@
 mod azurite;
 mod consul;
 mod dynamodb;
+pub(super) mod etcd;
 mod mariadb;
 pub(super) mod mongodb;
 mod postgres;
@@ -143,6 +144,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::MongoDb => &mongodb::MongoDb,
         Kind::DynamoDb => &dynamodb::DynamoDb,
         Kind::Consul => &consul::Consul,
+        Kind::Etcd => &etcd::Etcd,
         Kind::ZooKeeper => &zookeeper::ZooKeeper,
     }
 }

@@ -177,6 +177,16 @@ pub(super) fn consul(mut stream: impl Read + Write, token: Option<&str>) -> io::
     }
 }
 
+/// etcd: one request to its gateway; its answer, or what it says is wrong.
+pub(super) fn etcd(mut stream: impl Read + Write, path: &str, body: &str) -> io::Result<String> {
+    // Without 1.1 the answer comes in one piece.
+    write!(stream, "POST {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+    if head.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(wrong(body)) }
+}
+
 fn packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
