@@ -1,0 +1,390 @@
+//! What etcd's JSON gateway takes and gives. Bytes are base64, absent fields are zero, empty or false.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Where requests go.
+pub(crate) const TXN: &str = "/v3/kv/txn";
+pub(crate) const PUT: &str = "/v3/kv/put";
+pub(crate) const RANGE: &str = "/v3/kv/range";
+pub(crate) const DELETE: &str = "/v3/kv/deleterange";
+pub(crate) const WATCH: &str = "/v3/watch";
+pub(crate) const AUTHENTICATE: &str = "/v3/auth/authenticate";
+
+/// A key or a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bytes(Vec<u8>);
+
+impl Bytes {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// As text. What is not UTF-8 is still there, and undecodable (clause T12).
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
+
+impl From<&str> for Bytes {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl From<String> for Bytes {
+    fn from(text: String) -> Self {
+        Self(text.into_bytes())
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        STANDARD.decode(text.as_bytes()).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A transaction: its first list of operations if every comparison holds, else its second one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Txn {
+    pub(crate) compare: Vec<Compare>,
+    pub(crate) success: Vec<Op>,
+    pub(crate) failure: Vec<Op>,
+}
+
+impl Txn {
+    /// How many operations etcd counts.
+    pub(crate) fn operations(&self) -> usize {
+        self.compare.len().max(self.success.len()).max(self.failure.len())
+    }
+
+    /// About how many bytes it has within etcd; never fewer.
+    pub(crate) fn bytes(&self) -> usize {
+        let compared: usize = self.compare.iter().map(|c| c.key.len() + c.range_end.as_ref().map_or(0, Bytes::len) + c.value_len()).sum();
+        let asked: usize = self.success.iter().chain(&self.failure).map(Op::len).sum();
+        compared + asked + 64 * (self.compare.len() + self.success.len() + self.failure.len() + 1)
+    }
+}
+
+/// What must hold of a key, or of every key of a range.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Compare {
+    key: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    range_end: Option<Bytes>,
+    result: &'static str,
+    target: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    create_revision: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mod_revision: Option<String>,
+}
+
+impl Compare {
+    fn new(key: Bytes, result: &'static str, target: &'static str) -> Self {
+        Self { key, range_end: None, result, target, value: None, create_revision: None, mod_revision: None }
+    }
+
+    /// It has this value.
+    pub(crate) fn is(key: Bytes, value: Bytes) -> Self {
+        Self { value: Some(value), ..Self::new(key, "EQUAL", "VALUE") }
+    }
+
+    /// It exists.
+    pub(crate) fn exists(key: Bytes) -> Self {
+        Self { create_revision: Some("0"), ..Self::new(key, "GREATER", "CREATE") }
+    }
+
+    /// It does not.
+    pub(crate) fn is_absent(key: Bytes) -> Self {
+        Self { create_revision: Some("0"), ..Self::new(key, "EQUAL", "CREATE") }
+    }
+
+    /// None does.
+    pub(crate) fn are_absent((key, end): (Bytes, Bytes)) -> Self {
+        Self { range_end: Some(end), ..Self::is_absent(key) }
+    }
+
+    /// It was last changed at this revision; at 0 if there is none.
+    pub(crate) fn is_of(key: Bytes, revision: i64) -> Self {
+        Self { mod_revision: Some(revision.to_string()), ..Self::new(key, "EQUAL", "MOD") }
+    }
+
+    fn value_len(&self) -> usize {
+        self.value.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+/// One operation of a transaction.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) enum Op {
+    #[serde(rename = "request_range")]
+    Range(Range),
+    #[serde(rename = "request_put")]
+    Put(Put),
+    #[serde(rename = "request_delete_range")]
+    DeleteRange(Range),
+}
+
+impl Op {
+    pub(crate) fn get(key: Bytes) -> Self {
+        Self::Range(Range::one(key))
+    }
+
+    pub(crate) fn range(range: (Bytes, Bytes)) -> Self {
+        Self::Range(Range::of(range))
+    }
+
+    /// The key of the first of a range, without its value.
+    pub(crate) fn first(range: (Bytes, Bytes)) -> Self {
+        Self::Range(Range { limit: Some("1"), keys_only: true, ..Range::of(range) })
+    }
+
+    pub(crate) fn put(key: Bytes, value: impl Into<Bytes>) -> Self {
+        Self::Put(Put { key, value: value.into() })
+    }
+
+    pub(crate) fn delete(key: Bytes) -> Self {
+        Self::DeleteRange(Range::one(key))
+    }
+
+    pub(crate) fn delete_all(range: (Bytes, Bytes)) -> Self {
+        Self::DeleteRange(Range::of(range))
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Range(range) | Self::DeleteRange(range) => range.key.len() + range.range_end.as_ref().map_or(0, Bytes::len),
+            Self::Put(put) => put.key.len() + put.value.len(),
+        }
+    }
+}
+
+/// One key, or all from it up to another one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Range {
+    pub(crate) key: Bytes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) range_end: Option<Bytes>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<&'static str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) keys_only: bool,
+    /// Whether any member may answer by itself, from what it has.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) serializable: bool,
+}
+
+impl Range {
+    pub(crate) fn one(key: Bytes) -> Self {
+        Self { key, ..Self::default() }
+    }
+
+    fn of((key, end): (Bytes, Bytes)) -> Self {
+        Self { key, range_end: Some(end), ..Self::default() }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Put {
+    pub(crate) key: Bytes,
+    pub(crate) value: Bytes,
+}
+
+/// The answer to a transaction.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct TxnAnswer {
+    /// Whether every comparison held.
+    pub(crate) succeeded: bool,
+    responses: Vec<OpAnswer>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OpAnswer {
+    response_range: Option<RangeAnswer>,
+}
+
+impl TxnAnswer {
+    /// What each range brought, in their order.
+    pub(crate) fn ranges(self) -> impl Iterator<Item = Vec<Pair>> {
+        self.responses.into_iter().map(|answer| answer.response_range.unwrap_or_default().kvs)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RangeAnswer {
+    pub(crate) kvs: Vec<Pair>,
+}
+
+/// A key with its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Pair {
+    pub(crate) key: Bytes,
+    pub(crate) value: Bytes,
+    /// The revision that last changed it.
+    #[serde(deserialize_with = "number")]
+    pub(crate) mod_revision: i64,
+}
+
+/// An answer of which nothing matters but that it came.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Done {}
+
+/// Numbers of 64 bits are texts.
+fn number<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Text(String),
+        Number(i64),
+    }
+    match Written::deserialize(d)? {
+        Written::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        Written::Number(number) => Ok(number),
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct Credentials<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) password: &'a str,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Authenticated {
+    pub(crate) token: String,
+}
+
+/// What a watch begins with.
+#[derive(Debug, Serialize)]
+pub(crate) struct Watch {
+    pub(crate) create_request: Range,
+}
+
+/// One line of a watch.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct WatchLine {
+    pub(crate) result: Option<Watched>,
+    pub(crate) error: Option<Refused>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Watched {
+    /// It begins.
+    pub(crate) created: bool,
+    /// It ends; a reason may be given, or that the revision is no more there.
+    pub(crate) canceled: bool,
+    pub(crate) cancel_reason: String,
+    pub(crate) events: Vec<Done>,
+}
+
+/// What is said instead of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Refused {
+    /// gRPC's code of what is wrong.
+    #[serde(alias = "grpc_code")]
+    pub(crate) code: u32,
+    #[serde(alias = "error")]
+    text: String,
+    message: String,
+}
+
+impl Refused {
+    #[cfg(test)]
+    pub(crate) fn new(code: u32, message: &str) -> Self {
+        Self { code, text: String::new(), message: message.to_owned() }
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        if self.message.is_empty() { &self.text } else { &self.message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_what_the_gateway_takes() {
+        let mut txn = Txn::default();
+        txn.compare.push(Compare::is("a".into(), "1".into()));
+        txn.compare.push(Compare::are_absent(("r/".into(), "r0".into())));
+        txn.compare.push(Compare::is_of("a".into(), 7));
+        txn.success.push(Op::put("a".into(), "2"));
+        txn.success.push(Op::delete("b".into()));
+        txn.failure.push(Op::first(("r/".into(), "r0".into())));
+        let json: serde_json::Value = serde_json::to_value(&txn).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "compare": [
+                    {"key": "YQ==", "target": "VALUE", "result": "EQUAL", "value": "MQ=="},
+                    {"key": "ci8=", "range_end": "cjA=", "target": "CREATE", "result": "EQUAL", "create_revision": "0"},
+                    {"key": "YQ==", "target": "MOD", "result": "EQUAL", "mod_revision": "7"},
+                ],
+                "success": [{"request_put": {"key": "YQ==", "value": "Mg=="}}, {"request_delete_range": {"key": "Yg=="}}],
+                "failure": [{"request_range": {"key": "ci8=", "range_end": "cjA=", "limit": "1", "keys_only": true}}],
+            })
+        );
+        assert_eq!(txn.operations(), 3);
+        assert!(txn.bytes() > 400);
+    }
+
+    #[test]
+    fn answers_are_read_with_what_they_leave_out() {
+        let text = r#"{"header":{"revision":"9"},"responses":[{"response_range":{"kvs":[
+            {"key":"YQ==","create_revision":"2","mod_revision":"9","version":"1"},{"key":"Yg==","mod_revision":8,"value":"/w=="}],"count":"2"}},
+            {"response_put":{}},{"response_range":{}}]}"#;
+        let answer: TxnAnswer = serde_json::from_str(text).unwrap();
+        assert!(!answer.succeeded);
+        let ranges: Vec<Vec<Pair>> = answer.ranges().collect();
+        let keys: Vec<(String, String, i64)> = ranges[0].iter().map(|p| (p.key.text(), p.value.text(), p.mod_revision)).collect();
+        assert_eq!(keys, [("a".to_owned(), String::new(), 9), ("b".to_owned(), "\u{fffd}".to_owned(), 8)]);
+        assert!(ranges[1].is_empty() && ranges[2].is_empty());
+        assert!(serde_json::from_str::<TxnAnswer>(r#"{"succeeded":true}"#).unwrap().succeeded);
+        for nonsense in [r#"{"responses":[{"response_range":{"kvs":[{"key":"%"}]}}]}"#, r#"{"responses":7}"#, "[]7", "null"] {
+            assert!(serde_json::from_str::<TxnAnswer>(nonsense).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_each_version_are_read() {
+        for text in [
+            r#"{"error":"etcdserver: no leader","code":14}"#,
+            r#"{"error":"etcdserver: no leader","message":"etcdserver: no leader","code":14}"#,
+            r#"{"code":14,"message":"etcdserver: no leader","details":[]}"#,
+            r#"{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}"#,
+        ] {
+            let refused: Refused = serde_json::from_str(text).unwrap();
+            assert_eq!((refused.code, refused.message()), (14, "etcdserver: no leader"), "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_of_a_watch_are_read() {
+        let read = |text: &str| serde_json::from_str::<WatchLine>(text).unwrap();
+        assert!(read(r#"{"result":{"header":{"revision":"2"},"created":true}}"#).result.unwrap().created);
+        let event = read(r#"{"result":{"header":{},"events":[{"kv":{"key":"YQ=="}},{"type":"DELETE","kv":{}}]}}"#).result.unwrap();
+        assert_eq!(event.events.len(), 2);
+        let ended = read(r#"{"result":{"canceled":true,"compact_revision":"7","cancel_reason":"why"}}"#).result.unwrap();
+        assert!(ended.canceled && ended.cancel_reason == "why");
+        assert_eq!(read(r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#).error.unwrap().code, 14);
+    }
+}

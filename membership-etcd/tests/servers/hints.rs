@@ -1,0 +1,93 @@
+//! Hints: a commit rings, a restart and a compaction are survived, and without the permission there are none.
+
+use std::time::Duration;
+
+use conformance_tests::proxy::Proxy;
+use futures_util::{FutureExt as _, StreamExt as _};
+use membership_core::{HintStream, MembershipTable};
+use serde_json::json;
+
+use crate::support::members;
+use crate::support::shell::Shell;
+use crate::support::table::*;
+use crate::support::*;
+
+/// Far more than a hint takes, on a busy machine too.
+const SOON: Duration = Duration::from_secs(60);
+
+async fn rings(hints: &mut HintStream) {
+    tokio::time::timeout(SOON, hints.next()).await.expect("a hint").expect("the stream goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_of_others_ring_and_a_restart_is_survived() {
+    let server = locked_server().await;
+    let proxy = Proxy::to(server.address()).unwrap();
+    let through = server.url().replace(&server.address().to_string(), &proxy.address().to_string());
+    let (writer, listener) = (connect(server.url()).await.unwrap(), connect(&through).await.unwrap());
+    let token = fill(&writer, 1).await;
+    let idle = proxy.connections();
+    let mut hints = listener.hints().unwrap();
+    // The first one says: listening now.
+    rings(&mut hints).await;
+    let mut another = listener.hints().unwrap();
+    let token = commit(&writer, &insert(&token, [5])).await;
+    rings(&mut hints).await;
+    rings(&mut another).await;
+    assert!(proxy.connections() <= idle + 1, "one connection for all listeners of a table");
+    server.kill().await.unwrap();
+    server.start_again().await.unwrap();
+    // The token is gone with the member's memory; the watch is had anew all the same.
+    rings(&mut hints).await;
+    until("the writer is back", async || read_kind(&writer, Some(&token)).await.is_ok()).await;
+    let token = commit(&writer, &insert(&token, [6])).await;
+    rings(&mut hints).await;
+    // What a watch never needs may be thrown away.
+    let shell = Shell::of(server.url()).await.unwrap();
+    let now = shell.call("/v3/kv/range", json!({ "key": "AA==" })).await.unwrap()["header"]["revision"].clone();
+    shell.call("/v3/kv/compaction", json!({ "revision": now, "physical": true })).await.unwrap();
+    assert!(proxy.cut_connections() > 0);
+    rings(&mut hints).await;
+    commit(&writer, &insert(&token, [7])).await;
+    rings(&mut hints).await;
+    let listening = proxy.connections();
+    drop((hints, another));
+    until("nobody listens any more", async || proxy.connections() < listening).await;
+    let mut again = listener.hints().unwrap();
+    rings(&mut again).await;
+    drop(listener);
+    assert_eq!(tokio::time::timeout(SOON, again.next()).await.expect("the stream ends"), None);
+    until("the connections are closed", async || proxy.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn a_conflict_does_not_ring() {
+    let server = server(&[]).await;
+    let table = connect(server.url()).await.unwrap();
+    let stale = fill(&table, 1).await;
+    let token = commit(&table, &insert(&stale, [5])).await;
+    let mut hints = table.hints().unwrap();
+    rings(&mut hints).await;
+    table.commit(&insert(&stale, [6])).await.unwrap();
+    table.update_i_am_alive(&beat(0, 1)).await.unwrap();
+    assert!(hints.next().now_or_never().is_none());
+    commit(&table, &insert(&token, [6])).await;
+    rings(&mut hints).await;
+    // One commit, one ring: what came before it did not.
+    assert!(hints.next().now_or_never().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_gone_is_followed_by_another_one() {
+    let cluster = members::start().await;
+    let (writer, listener) = (connect(&cluster.url()).await.unwrap(), connect(&cluster.url()).await.unwrap());
+    let token = fill(&writer, 1).await;
+    let mut hints = listener.hints().unwrap();
+    rings(&mut hints).await;
+    // Both ask the first member first.
+    cluster.members()[0].kill().await.unwrap();
+    rings(&mut hints).await;
+    until("the others serve", async || read_kind(&writer, Some(&token)).await.is_ok()).await;
+    commit(&writer, &insert(&token, [5])).await;
+    rings(&mut hints).await;
+}

@@ -1,0 +1,12 @@
+//! What is etcd's own: users and their tokens, members that are not there or have no majority, watches, compaction, a full disk, TLS.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod hints;
+mod layout;
+mod members;
+mod tls;
+mod trouble;
+mod users;
