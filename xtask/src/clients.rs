@@ -24,6 +24,8 @@ const CLIENTS: &[(&str, &[&str])] = &[
     ("postgres", &["tokio-postgres"]),
     ("mysql", &["mysql_async"]),
     ("dynamodb", &["aws-sdk-dynamodb"]),
+    // It has no client crate: what speaks is its own, over HTTP, as others do.
+    ("etcd", &["membership-etcd"]),
     ("mongodb", &["mongodb"]),
     ("azure-table", &["azure_core", "azure_identity"]),
     ("zk", &["zookeeper-client"]),

@@ -6,9 +6,12 @@
 
 #[cfg(feature = "zk")]
 mod ensemble;
+#[cfg(feature = "etcd")]
+mod etcd_members;
 #[cfg(any(
     feature = "azure-table",
     feature = "dynamodb",
+    feature = "etcd",
     feature = "mongodb",
     feature = "redis",
     feature = "postgres",
@@ -22,6 +25,7 @@ mod scenarios;
 #[cfg(any(
     feature = "azure-table",
     feature = "dynamodb",
+    feature = "etcd",
     feature = "mongodb",
     feature = "redis",
     feature = "postgres",
@@ -36,6 +40,7 @@ mod support;
 #[cfg(any(
     feature = "azure-table",
     feature = "dynamodb",
+    feature = "etcd",
     feature = "mongodb",
     feature = "redis",
     feature = "postgres",
@@ -85,6 +90,7 @@ macro_rules! tests_over {
 #[cfg(any(
     feature = "azure-table",
     feature = "dynamodb",
+    feature = "etcd",
     feature = "mongodb",
     feature = "redis",
     feature = "postgres",
@@ -100,6 +106,7 @@ tests_over! {
     azurite, "azure-table", Azurite;
     mongodb, "mongodb", MongoDb;
     zookeeper, "zk", ZooKeeper;
+    etcd, "etcd", Etcd;
 }
 
 /// The file that needs no server: the same coming and going.

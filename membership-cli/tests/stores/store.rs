@@ -107,6 +107,9 @@ impl Store {
                 return Some(if nodes == "5" { String::new() } else { nodes.to_owned() });
             }
             _ if self.server.how() != How::Local => return None,
+            Kind::Etcd => {
+                ("etcdctl", vec!["--endpoints", self.server.url().trim_start_matches("etcd://"), "get", "--prefix", "--keys-only", ""])
+            }
             Kind::Postgres => {
                 let tables = "SELECT schemaname || '.' || relname FROM pg_stat_user_tables";
                 ("psql", vec!["-d", self.server.url(), "-X", "-A", "-t", "-c", tables])

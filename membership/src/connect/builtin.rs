@@ -6,6 +6,7 @@ use super::registry::Connectors;
     not(any(
         feature = "azure-table",
         feature = "dynamodb",
+        feature = "etcd",
         feature = "memory",
         feature = "mongodb",
         feature = "mysql",
@@ -50,6 +51,12 @@ pub(super) fn register(connectors: &mut Connectors) {
     {
         for scheme in ["redis", "rediss", "redis+sentinel", "redis+cluster"] {
             let _ = connectors.register(scheme, redis::open);
+        }
+    }
+    #[cfg(feature = "etcd")]
+    {
+        for scheme in ["etcd", "etcd+https"] {
+            let _ = connectors.register(scheme, etcd::open);
         }
     }
     #[cfg(feature = "mongodb")]
@@ -212,6 +219,23 @@ mod mongodb {
     pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
         Box::pin(async move {
             let table = MongoTable::connect(MongoConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
+    }
+}
+
+#[cfg(feature = "etcd")]
+mod etcd {
+    use std::sync::Arc;
+
+    use membership_core::{ClusterName, MembershipTable};
+    use membership_etcd::{EtcdConfig, EtcdTable};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = EtcdTable::connect(EtcdConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
     }

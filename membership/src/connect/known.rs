@@ -31,6 +31,8 @@ pub(super) const KNOWN: &[Known] = &[
     provided_by("redis+sentinel", "redis"),
     provided_by("redis+cluster", "redis"),
     provided("dynamodb"),
+    provided("etcd"),
+    provided_by("etcd+https", "etcd"),
     provided("mongodb"),
     provided_by("mongodb+srv", "mongodb-srv"),
     provided("azure-table"),
@@ -38,7 +40,6 @@ pub(super) const KNOWN: &[Known] = &[
     planned("cassandra", "cassandra"),
     planned("consul", "consul"),
     planned("consul+https", "consul"),
-    planned("etcd", "etcd"),
 ];
 
 pub(super) fn known(scheme: &str) -> Option<&'static Known> {

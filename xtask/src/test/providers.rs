@@ -47,6 +47,9 @@ pub const PROVIDERS: &[Provider] = &[
     store("mongodb", &["mongo"], "membership-mongo", &[], Kind::MongoDb),
     // Three members, whose primary is killed: another set-up of the same store, as Valkey is of Redis.
     store("mongodb-set", &["three_members", "replica_set"], "membership-mongo", &[], Kind::MongoDb),
+    store("etcd", &[], "membership-etcd", &[], Kind::Etcd),
+    // Three members, whose leader is killed.
+    store("etcd-set", &["members", "etcd_members"], "membership-etcd", &[], Kind::Etcd),
     store("zookeeper", &["zk"], "membership-zk", &[], Kind::ZooKeeper),
     // Three servers, whose leader is killed.
     store("zookeeper-set", &["three_servers", "ensemble"], "membership-zk", &[], Kind::ZooKeeper),
@@ -118,6 +121,12 @@ mod tests {
         assert_eq!(of("membership-cli", "stores", "ensemble::the_leader_is_killed"), Some("zookeeper-set"));
         assert_eq!(of("membership-zk", "conformance", "three_servers"), Some("zookeeper-set"));
         assert_eq!(of("membership-zk", "membership_zk", "url::tests::it"), Some("zookeeper"));
+        assert_eq!(of("membership-cli", "stores", "etcd_members::the_leader_is_killed"), Some("etcd-set"));
+        assert_eq!(of("membership-etcd", "conformance", "one_member"), Some("etcd"));
+        assert_eq!(of("membership-etcd", "conformance", "three_members"), Some("etcd-set"));
+        assert_eq!(of("membership-etcd", "servers", "members::it"), Some("etcd-set"));
+        assert_eq!(of("membership-etcd", "servers", "users::it"), Some("etcd"));
+        assert_eq!(of("membership-etcd", "membership_etcd", "config::tests::members_have_addresses"), Some("etcd"));
         assert_eq!(of("membership-cli", "conformance", "cases_can_be_chosen"), Some("program"));
         assert_eq!(of("membership-cli", "demo", "it"), None);
     }
