@@ -58,6 +58,11 @@ async fn etcd_lives_dies_and_lives_again() {
 }
 
 #[tokio::test]
+async fn cassandra_lives_dies_and_lives_again() {
+    life(Kind::Cassandra).await;
+}
+
+#[tokio::test]
 async fn a_replica_set_has_another_primary_when_the_first_is_killed() {
     let set = match ReplicaSet::start(3, None, |_, address| address).await {
         Err(LaunchError::Yours { .. }) => return,
@@ -298,12 +303,12 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
     }
 }
 
-/// Redis, Valkey, DynamoDB and Consul are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite, MongoDB
-/// and ZooKeeper have none, and what Azurite was told since it last wrote its data is lost with a kill.
+/// Redis, Valkey, DynamoDB and Consul are asked by a few bytes, the others by the client programs that are installed beside a server. Azurite, MongoDB,
+/// ZooKeeper and Cassandra have none, and what Azurite was told since it last wrote its data is lost with a kill.
 fn has_client(server: &Server) -> bool {
     match server.kind() {
         Kind::Redis | Kind::Valkey | Kind::DynamoDb | Kind::Consul => true,
-        Kind::Azurite | Kind::MongoDb | Kind::ZooKeeper => false,
+        Kind::Azurite | Kind::MongoDb | Kind::ZooKeeper | Kind::Cassandra => false,
         _ => server.how() == How::Local,
     }
 }

@@ -284,6 +284,7 @@ fn image(kind: Kind) -> String {
             Kind::Consul => "hashicorp/consul:1.20",
             Kind::Etcd => "quay.io/coreos/etcd:v3.5.17",
             Kind::ZooKeeper => "zookeeper:3.8.4",
+            Kind::Cassandra => "cassandra:5.0",
         }
         .to_owned()
     })

@@ -28,6 +28,8 @@ pub enum Kind {
     Etcd,
     /// ZooKeeper: one server alone, unless its arguments name others.
     ZooKeeper,
+    /// Apache Cassandra: one node.
+    Cassandra,
 }
 
 impl Kind {
@@ -43,6 +45,7 @@ impl Kind {
         Self::Consul,
         Self::Etcd,
         Self::ZooKeeper,
+        Self::Cassandra,
     ];
 
     /// Its name on command lines, in folders and in reports: lower case, without blanks.
@@ -59,6 +62,7 @@ impl Kind {
             Self::Consul => "consul",
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
+            Self::Cassandra => "cassandra",
         }
     }
 
@@ -76,6 +80,7 @@ impl Kind {
             Self::Consul => &["MEMBERSHIP_TEST_CONSUL_URL"],
             Self::Etcd => &["MEMBERSHIP_TEST_ETCD_URL"],
             Self::ZooKeeper => &["MEMBERSHIP_TEST_ZOOKEEPER_URL", "MEMBERSHIP_TEST_ZK_URL"],
+            Self::Cassandra => &["MEMBERSHIP_TEST_CASSANDRA_URL"],
         }
     }
 }

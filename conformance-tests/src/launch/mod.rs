@@ -61,20 +61,21 @@ pub struct Options {
     /// An acknowledged write survives the kill of the server (Redis: `appendfsync always`; PostgreSQL: `fsync` and `synchronous_commit`;
     /// MariaDB: `innodb_flush_log_at_trx_commit=1`; Azurite cannot, and keeps what it has when it is [stopped](Server::stop);
     /// MongoDB always does what a write asks for; DynamoDB Local writes a file, and does not flush it to the disk; Consul and etcd always flush;
-    /// ZooKeeper flushes its log before it answers).
+    /// ZooKeeper flushes its log before it answers; Cassandra: `commitlog_sync: batch`).
     pub durable: bool,
     /// Further arguments of the server's program, after our own. `{dir}` stands for its data folder, `{port}` for its port. For Redis and
     /// Valkey a first argument without a dash is a configuration file. MongoDB is a replica set of one member, unless `--replSet=NAME` names
     /// one that the test makes by itself; after `--replSet=` it is in none. Consul is a cluster of one server, unless `-bootstrap-expect=N` and
     /// `-retry-join` say otherwise. ZooKeeper's are lines of its configuration, `server.1=127.0.0.1:2888:3888` for instance; `myid=1` is written
-    /// into the file of that name.
+    /// into the file of that name. Those of Cassandra are Java's, or, without a dash, further lines of its `cassandra.yaml`.
     pub args: Vec<String>,
     /// The password of the user that [`Server::url`] names; without one nobody is asked. Azurite's is the key of the account, in base64; without
     /// one it is the key that everybody knows. DynamoDB Local takes any. Consul's is the token of whoever may do everything; who has none then
-    /// may do nothing. ZooKeeper takes any, as that of the user `membership`.
+    /// may do nothing. ZooKeeper takes any, as that of the user `membership`. Cassandra's is that of its superuser
+    /// `cassandra`; without one anybody may do everything.
     pub password: Option<String>,
     /// Speaks TLS with a certificate by an authority of its own ([`Server::tls`]). Needs the feature `launch-tls`. Redis and Valkey then speak
-    /// nothing else; PostgreSQL and MariaDB take both, unless told otherwise; Consul has a second port without.
+    /// nothing else; PostgreSQL, MariaDB and Cassandra take both, unless told otherwise; Consul has a second port without.
     pub tls: bool,
     /// Listens on this port of 127.0.0.1; without it on a free one.
     pub port: Option<u16>,
@@ -198,7 +199,7 @@ impl Server {
     /// `azure-table://devstoreaccount1/membership?endpoint=http://127.0.0.1:10002/devstoreaccount1&account_key=…`,
     /// `mongodb://127.0.0.1:27017/membership?directConnection=true`,
     /// `dynamodb://local:…@us-east-1/membership?endpoint=http://127.0.0.1:8000`, `consul://:…@127.0.0.1:8500`,
-    /// `etcd://127.0.0.1:2379`, `zk://127.0.0.1:2181`.
+    /// `etcd://127.0.0.1:2379`, `zk://127.0.0.1:2181`, `cassandra://127.0.0.1:9042/membership`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

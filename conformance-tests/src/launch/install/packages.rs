@@ -30,6 +30,9 @@ pub(super) enum Source {
         needs: &'static [(&'static str, &'static str)],
         program: Option<(&'static str, &'static str)>,
     },
+    /// A program of Java from Maven's central archive, with everything it depends on: exactly that version. Each of the machine's programs
+    /// that it `needs` must take its argument.
+    Maven { group: &'static str, artifact: &'static str, pinned: &'static str, needs: &'static [(&'static str, &'static str)] },
 }
 
 const DOCUMENTS: &[&str] = &["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian"];
@@ -126,6 +129,14 @@ const ZOOKEEPER: Recipe = Recipe {
     prune: DOCUMENTS,
 };
 
+const CASSANDRA: Recipe = Recipe {
+    number: 1,
+    // The server as its own project publishes it, for Java 17.
+    source: Source::Maven { group: "org.apache.cassandra", artifact: "cassandra-all", pinned: "5.0.6", needs: &[("java", "-version")] },
+    tools: &[],
+    prune: &[],
+};
+
 pub(super) fn recipe(kind: Kind) -> &'static Recipe {
     match kind {
         Kind::Redis => &REDIS,
@@ -138,5 +149,6 @@ pub(super) fn recipe(kind: Kind) -> &'static Recipe {
         Kind::Consul => &CONSUL,
         Kind::Etcd => &ETCD,
         Kind::ZooKeeper => &ZOOKEEPER,
+        Kind::Cassandra => &CASSANDRA,
     }
 }

@@ -1,6 +1,7 @@
 //! What is special about each server: how its files are made, how it is started, and the smallest real call that it answers.
 
 mod azurite;
+mod cassandra;
 mod consul;
 mod dynamodb;
 pub(super) mod etcd;
@@ -146,6 +147,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
         Kind::Consul => &consul::Consul,
         Kind::Etcd => &etcd::Etcd,
         Kind::ZooKeeper => &zookeeper::ZooKeeper,
+        Kind::Cassandra => &cassandra::Cassandra,
     }
 }
 

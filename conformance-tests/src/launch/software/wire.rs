@@ -187,6 +187,47 @@ pub(super) fn etcd(mut stream: impl Read + Write, path: &str, body: &str) -> io:
     if head.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(wrong(body)) }
 }
 
+/// Cassandra: logs in where that is asked for, and asks one question.
+pub(super) fn cassandra(mut stream: impl Read + Write, user: Option<(&str, &str)>, question: &str) -> io::Result<()> {
+    const STARTUP: u8 = 1;
+    const AUTHENTICATE: u8 = 3;
+    const QUERY: u8 = 7;
+    const RESULT: u8 = 8;
+    const AUTH_RESPONSE: u8 = 15;
+    fn call(stream: &mut (impl Read + Write), code: u8, body: &[u8]) -> io::Result<u8> {
+        const ERROR: u8 = 0;
+        // The fourth version of the protocol, no flags, stream 0.
+        let mut frame = vec![4, 0, 0, 0, code];
+        frame.extend(length(body));
+        frame.extend_from_slice(body);
+        stream.write_all(&frame)?;
+        let mut head = [0; 9];
+        stream.read_exact(&mut head)?;
+        let [_, _, _, _, answer, length @ ..] = head;
+        let mut body = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap_or(0).min(1 << 20)];
+        stream.read_exact(&mut body)?;
+        if answer == ERROR { Err(wrong(String::from_utf8_lossy(body.get(6..).unwrap_or_default()))) } else { Ok(answer) }
+    }
+    fn length(of: &[u8]) -> [u8; 4] {
+        u32::try_from(of.len()).unwrap_or(0).to_be_bytes()
+    }
+    if call(&mut stream, STARTUP, b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0")? == AUTHENTICATE {
+        let (name, password) = user.ok_or_else(|| wrong("it asks for a password"))?;
+        let who = format!("\0{name}\0{password}");
+        let mut body = length(who.as_bytes()).to_vec();
+        body.extend_from_slice(who.as_bytes());
+        call(&mut stream, AUTH_RESPONSE, &body)?;
+    }
+    let mut body = length(question.as_bytes()).to_vec();
+    body.extend_from_slice(question.as_bytes());
+    // At consistency ONE, without values.
+    body.extend([0, 1, 0]);
+    match call(&mut stream, QUERY, &body)? {
+        RESULT => Ok(()),
+        other => Err(wrong(format!("an answer of kind {other}"))),
+    }
+}
+
 fn packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
