@@ -148,3 +148,13 @@ async fn an_azure_table_needs_an_account() {
     let error = connect("azure-table://bo:hunter2@contoso/silos", blue()).await.unwrap_err();
     assert!(matches!(error, ConnectError::Table(_)) && !error.to_string().contains("hunter2"), "{error}");
 }
+
+#[cfg(feature = "cassandra")]
+#[tokio::test]
+async fn cassandra_is_asked_and_says_what_is_wrong() {
+    // Nobody listens on port 1.
+    let unreachable = error("cassandra://u:hunter2@127.0.0.1:1/ks").await;
+    assert!(unreachable.contains("unavailable") && !unreachable.contains("hunter2"), "{unreachable}");
+    let unknown = error("cassandra://u:hunter2@127.0.0.1:1/ks?colour=red").await;
+    assert!(unknown.contains("`colour` is no option") && !unknown.contains("hunter2"), "{unknown}");
+}

@@ -28,6 +28,7 @@ const CLIENTS: &[(&str, &[&str])] = &[
     ("etcd", &["membership-etcd"]),
     ("mongodb", &["mongodb"]),
     ("azure-table", &["azure_core", "azure_identity"]),
+    ("cassandra", &["scylla"]),
     ("zk", &["zookeeper-client"]),
 ];
 

@@ -30,6 +30,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("dynamodb", &["dynamodb"]),
     ("azure-table", &["azure-table"]),
     ("mongodb", &["mongodb"]),
+    ("cassandra", &["cassandra"]),
     ("etcd", &["etcd"]),
     ("zk", &["zookeeper"]),
 ];

@@ -10,6 +10,7 @@ mod ensemble;
 mod etcd_members;
 #[cfg(any(
     feature = "azure-table",
+    feature = "cassandra",
     feature = "dynamodb",
     feature = "etcd",
     feature = "mongodb",
@@ -24,6 +25,7 @@ mod replica_set;
 mod scenarios;
 #[cfg(any(
     feature = "azure-table",
+    feature = "cassandra",
     feature = "dynamodb",
     feature = "etcd",
     feature = "mongodb",
@@ -39,6 +41,7 @@ mod support;
 /// The tests of one kind of server.
 #[cfg(any(
     feature = "azure-table",
+    feature = "cassandra",
     feature = "dynamodb",
     feature = "etcd",
     feature = "mongodb",
@@ -89,6 +92,7 @@ macro_rules! tests_over {
 
 #[cfg(any(
     feature = "azure-table",
+    feature = "cassandra",
     feature = "dynamodb",
     feature = "etcd",
     feature = "mongodb",
@@ -105,6 +109,7 @@ tests_over! {
     dynamodb, "dynamodb", DynamoDb;
     azurite, "azure-table", Azurite;
     mongodb, "mongodb", MongoDb;
+    cassandra, "cassandra", Cassandra;
     zookeeper, "zk", ZooKeeper;
     etcd, "etcd", Etcd;
 }

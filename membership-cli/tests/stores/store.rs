@@ -100,6 +100,7 @@ impl Store {
                 return Some(tables.replace("{\"TableNames\":[]}", ""));
             }
             Kind::MongoDb => return Some(self.collections()),
+            Kind::Cassandra => return Some(self.keyspaces()),
             // A new server has five znodes of its own.
             Kind::ZooKeeper => {
                 let said = self.says("srvr");
@@ -162,6 +163,28 @@ impl Store {
         let batch = u32::from_le_bytes(answer[at..at + 4].try_into().unwrap());
         // An empty list is its length and a zero.
         if batch == 5 { String::new() } else { String::from_utf8_lossy(&answer[at..at + usize::try_from(batch).unwrap()]).into_owned() }
+    }
+
+    /// The tables of Cassandra in the keyspace of its address. It brings no program to ask; two requests of its protocol are typed.
+    fn keyspaces(&self) -> String {
+        let mut connection = TcpStream::connect(self.server.address()).unwrap();
+        let mut ask = |code: u8, body: &[u8]| {
+            let head = [&[4, 0, 0, 0, code][..], &u32::try_from(body.len()).unwrap().to_be_bytes()].concat();
+            connection.write_all(&[&head[..], body].concat()).unwrap();
+            let mut head = [0; 9];
+            connection.read_exact(&mut head).unwrap();
+            let mut answer = vec![0; usize::try_from(u32::from_be_bytes([head[5], head[6], head[7], head[8]])).unwrap()];
+            connection.read_exact(&mut answer).unwrap();
+            (head[4], answer)
+        };
+        ask(1, b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0");
+        let question = b"SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'membership'";
+        let length = u32::try_from(question.len()).unwrap().to_be_bytes();
+        // At consistency ONE, without values; a result (8) of rows.
+        let (code, answer) = ask(7, &[&length[..], question, &[0, 1, 0]].concat());
+        assert_eq!(code, 8, "{}", String::from_utf8_lossy(&answer));
+        let names = ["silos", "heartbeats"];
+        names.into_iter().filter(|name| answer.windows(name.len()).any(|part| part == name.as_bytes())).collect::<Vec<_>>().join("\n")
     }
 
     /// Everything that it answers until it hangs up.

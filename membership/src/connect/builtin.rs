@@ -5,6 +5,7 @@ use super::registry::Connectors;
 #[cfg_attr(
     not(any(
         feature = "azure-table",
+        feature = "cassandra",
         feature = "dynamodb",
         feature = "etcd",
         feature = "memory",
@@ -25,6 +26,11 @@ pub(super) fn register(connectors: &mut Connectors) {
     #[cfg(feature = "azure-table")]
     {
         let _ = connectors.register("azure-table", azure::open);
+    }
+    #[cfg(feature = "cassandra")]
+    {
+        let _ = connectors.register("cassandra", cassandra::open);
+        let _ = connectors.register_schema("cassandra", cassandra::schema);
     }
     #[cfg(feature = "sqlite")]
     {
@@ -104,6 +110,28 @@ mod azure {
             let table = AzureTable::open(AzureTableConfig::from_url(&url)?, cluster)?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
+    }
+}
+
+#[cfg(feature = "cassandra")]
+mod cassandra {
+    use std::sync::Arc;
+
+    use membership_cassandra::{CassandraConfig, CassandraTable};
+    use membership_core::{ClusterName, MembershipTable, TableError};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = CassandraTable::connect(CassandraConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
+    }
+
+    /// Keyspace and tables, for `cqlsh`.
+    pub(super) fn schema(url: &str) -> Result<String, TableError> {
+        Ok(CassandraConfig::from_url(url)?.schema())
     }
 }
 

@@ -36,8 +36,8 @@ pub(super) const KNOWN: &[Known] = &[
     provided("mongodb"),
     provided_by("mongodb+srv", "mongodb-srv"),
     provided("azure-table"),
+    provided("cassandra"),
     provided("zk"),
-    planned("cassandra", "cassandra"),
     planned("consul", "consul"),
     planned("consul+https", "consul"),
 ];

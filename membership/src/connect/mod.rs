@@ -26,6 +26,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// | `mongodb://` | MongoDB 4.4 or newer, a replica set or sharded | `mongodb` |
 /// | `mongodb+srv://` | the same, its hosts in DNS | `mongodb-srv` |
 /// | `azure-table://` | Azure Table storage | `azure-table` |
+/// | `cassandra://` | Cassandra 4.0 or newer, ScyllaDB | `cassandra` |
 /// | `zk://` | ZooKeeper 3.6 or newer | `zk` |
 ///
 /// ```

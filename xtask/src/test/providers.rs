@@ -50,6 +50,7 @@ pub const PROVIDERS: &[Provider] = &[
     store("etcd", &[], "membership-etcd", &[], Kind::Etcd),
     // Three members, whose leader is killed.
     store("etcd-set", &["members", "etcd_members"], "membership-etcd", &[], Kind::Etcd),
+    store("cassandra", &["scylla"], "membership-cassandra", &[], Kind::Cassandra),
     store("zookeeper", &["zk"], "membership-zk", &[], Kind::ZooKeeper),
     // Three servers, whose leader is killed.
     store("zookeeper-set", &["three_servers", "ensemble"], "membership-zk", &[], Kind::ZooKeeper),
