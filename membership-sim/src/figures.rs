@@ -1,18 +1,16 @@
-//! Tables of figures: for people, or as comma-separated values.
+//! Tables of figures: for people, as comma-separated values, or for a document.
 
-#![allow(clippy::print_stdout, reason = "what the commands answer")]
-
-/// A table that is printed when it is complete.
-#[derive(Debug)]
+/// A table that is printed when it is complete. Its first column is text, the others are numbers and stand to the right.
+#[derive(Clone, Debug)]
 pub struct Figures {
-    head: Vec<&'static str>,
+    head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Figures {
     /// One with these columns.
-    pub fn new(head: &[&'static str]) -> Self {
-        Self { head: head.to_vec(), rows: Vec::new() }
+    pub fn new(head: &[&str]) -> Self {
+        Self { head: head.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
     }
 
     /// A row; one cell for each column.
@@ -20,24 +18,64 @@ impl Figures {
         self.rows.push(cells);
     }
 
-    /// Prints it. The first column is text, the others are numbers and stand to the right.
-    pub fn print(&self, csv: bool) {
-        let head: Vec<String> = self.head.iter().map(|cell| (*cell).to_owned()).collect();
-        let all = || std::iter::once(&head).chain(&self.rows);
-        if csv {
-            for row in all() {
-                println!("{}", row.join(","));
-            }
-            return;
-        }
+    /// The columns.
+    pub fn head(&self) -> &[String] {
+        &self.head
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
+    /// For people.
+    pub fn text(&self) -> String {
+        let all = || std::iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| all().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
+        let mut text = String::new();
         for row in all() {
             let cells = row.iter().zip(&widths).enumerate();
             let cells = cells.map(|(i, (cell, width))| if i == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") });
-            println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+            text.push('\n');
         }
+        text
     }
+
+    /// Comma-separated values.
+    pub fn csv(&self) -> String {
+        let cell = |cell: &String| if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() };
+        let line = |row: &Vec<String>| row.iter().map(cell).collect::<Vec<_>>().join(",") + "\n";
+        std::iter::once(&self.head).chain(&self.rows).map(line).collect()
+    }
+
+    /// For a document in Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
+        let rule: String = self.head.iter().enumerate().map(|(i, _)| if i == 0 { "|---" } else { "|---:" }).collect();
+        line(&self.head) + &rule + "|\n" + &self.rows.iter().map(line).collect::<String>()
+    }
+}
+
+/// So many digits, or a dash for what does not exist.
+pub fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+/// The value that a share `q` (0 to 1) of all do not exceed.
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index within the list")]
+    let index = ((sorted.len() as f64 * q).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
+    sorted.get(index).copied()
+}
+
+/// The mean; none of nothing.
+#[allow(clippy::cast_precision_loss, reason = "counts of samples")]
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 /// The most memory that this process ever had, in MiB; none where the system does not say.
@@ -46,4 +84,27 @@ pub fn peak_memory() -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kib / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_in_three_forms() {
+        let mut figures = Figures::new(&["what", "s"]);
+        figures.row(vec!["a, b".to_owned(), "12.5".to_owned()]);
+        assert_eq!(figures.text(), "what     s\na, b  12.5\n");
+        assert_eq!(figures.csv(), "what,s\n\"a, b\",12.5\n");
+        assert_eq!(figures.markdown(), "| what | s |\n|---|---:|\n| a, b | 12.5 |\n");
+    }
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let values = [5.0, 1.0, 3.0, 2.0, 4.0];
+        assert_eq!(quantile(&values, 0.5), Some(3.0));
+        assert_eq!(quantile(&values, 0.99), Some(5.0));
+        assert_eq!(quantile(&values, 0.0), Some(1.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
 }

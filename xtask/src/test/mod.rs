@@ -81,6 +81,16 @@ impl Soak {
             command.args(["test", "--locked", "-p", "membership-core", "--features", "testing", "--test", "campaign"]);
             command.env("MEMBERSHIP_SEEDS", &self.seeds).current_dir(root);
             outcomes.push(manner.whole("campaign", command)?);
+            // Larger clusters, a floor for each kind of fault, and the experiment that takes longest.
+            for (what, arguments) in [
+                ("campaign of 30 silos", vec!["campaign", "--silos", "30", "--seeds", self.seeds.as_str()]),
+                ("slow members, the whole grid", vec!["lifeguard", "--full"]),
+            ] {
+                heading(what);
+                let mut command = Command::new(cargo());
+                command.args(["run", "--locked", "--release", "-p", "membership-sim", "--"]).args(arguments).current_dir(root);
+                outcomes.push(manner.whole(what, command)?);
+            }
         }
         let everything: Vec<&Provider> = PROVIDERS.iter().collect();
         let asked = if self.only.is_empty() { &everything } else { &self.only };

@@ -1,0 +1,125 @@
+//! `crash` and `mass`: many members end at one moment.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use membership_core::testing::Dice;
+
+use super::{QUIET, draw, false_deaths, seconds, victims};
+use crate::arena::{Member, Trouble, settled};
+use crate::figures::{Figures, number};
+use crate::report::{Common, Report};
+use crate::systems::System;
+use crate::work::side_by_side;
+
+/// So long it may take.
+const AT_MOST: Duration = Duration::from_secs(180);
+
+/// Members that crash at one moment: when the others know, and in how many steps.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Crash {
+    #[command(flatten)]
+    pub common: Common,
+    /// Members: by default 1000 for `crash`, 100 for `mass`
+    #[arg(long, value_parser = clap::value_parser!(u16).range(4..=2000))]
+    pub silos: Option<u16>,
+    /// Which systems
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
+    pub systems: Vec<System>,
+}
+
+struct Outcome {
+    first: Option<Duration>,
+    one: Option<Duration>,
+    all: Option<Duration>,
+    known: usize,
+    healthy: usize,
+    sizes: usize,
+    changes: u64,
+}
+
+impl Crash {
+    /// Runs it: `half` of them, or one in a hundred.
+    ///
+    /// # Errors
+    /// When a world stands still.
+    pub fn report(&self, half: bool) -> Result<Report, Trouble> {
+        let usual = if half { 100 } else { 1000 };
+        let silos = self.silos.map_or(if self.common.quick { 20 } else { usual }, usize::from);
+        let crashed = if half { silos / 2 } else { (silos / 100).max(1) };
+        let seeds = self.common.seeds_or(if half { 5 } else { 1 });
+        let pieces: Vec<(System, u64)> = self.systems.iter().flat_map(|s| seeds.iter().map(|seed| (*s, *seed))).collect();
+        let name = if half { "mass" } else { "crash" };
+        let outcomes = side_by_side(name, &pieces, self.common.threads(), |(system, seed)| one(*system, *seed, silos, crashed));
+        let mut report = Report::default();
+        let mut figures = Figures::new(&[
+            "system",
+            "seed",
+            "first noticed s",
+            "first known to all s",
+            "all known to all s",
+            "known",
+            "healthy given up",
+            "sizes seen",
+            "changes per member",
+        ]);
+        for ((system, seed), outcome) in pieces.iter().zip(outcomes) {
+            let o = outcome?;
+            let cells = [
+                number(seconds(o.first), 1),
+                number(seconds(o.one), 1),
+                number(seconds(o.all), 1),
+                o.known.to_string(),
+                o.healthy.to_string(),
+            ];
+            let mut row = vec![system.name().to_owned(), seed.to_string()];
+            row.extend(cells);
+            row.extend([o.sizes.to_string(), o.changes.to_string()]);
+            figures.row(row);
+            if *system == System::Membership {
+                report.must(o.healthy == 0, format!("seed {seed}: {} healthy silos were declared dead", o.healthy));
+                report.must(
+                    o.all.is_some(),
+                    format!("seed {seed}: {} of {crashed} crashes were known to all within {} s", o.known, AT_MOST.as_secs()),
+                );
+            }
+        }
+        report.table(format!("{crashed} of {silos} members crash at one moment"), figures);
+        if half {
+            report.note("*Known*: crashed members that every survivor takes for dead within 180 s. No published figure.");
+        } else {
+            report.note(
+                "*Sizes seen*: different sizes of the cluster that any survivor saw afterwards; *changes*: the median of how often a \
+                 survivor's set changed. Published (Rapid, ATC 2018, 10 of 1,000): Rapid removes all ten in one change of view, about 10 \
+                 s later than memberlist; the others emit many sizes in between. Microsoft Orleans: 30 s until 2019, 15 s since, by its \
+                 settings.",
+            );
+        }
+        Ok(report)
+    }
+}
+
+fn one(system: System, seed: u64, silos: usize, crashed: usize) -> Result<Outcome, Trouble> {
+    let mut world = super::link::world(system, seed, silos)?;
+    settled(&mut *world, silos, QUIET)?;
+    let dead = draw(&mut Dice::new(seed), silos, crashed);
+    let well: BTreeSet<Member> = (0..silos).filter(|member| !dead.contains(member)).collect();
+    let began = world.now();
+    for member in &dead {
+        world.kill(*member);
+    }
+    world.run_for(AT_MOST)?;
+    let record = world.record();
+    let known: Vec<Duration> = dead.iter().filter_map(|member| record.known_to_all(*member, &well)).map(|at| at - began).collect();
+    let mut changes: Vec<u64> = well.iter().filter_map(|member| record.sights.get(*member)).map(|sight| sight.changes).collect();
+    changes.sort_unstable();
+    Ok(Outcome {
+        first: dead.iter().filter_map(|member| record.first_death(*member, &well)).min().map(|at| at - began),
+        one: known.iter().copied().min(),
+        all: known.iter().copied().max().filter(|_| known.len() == dead.len()),
+        known: known.len(),
+        healthy: victims(false_deaths(&record, &well)),
+        sizes: record.sizes.len(),
+        changes: changes.get(changes.len() / 2).copied().unwrap_or(0),
+    })
+}

@@ -1,0 +1,191 @@
+//! `flipflop` and `loss80`: one member in a hundred with a broken link, as in the evaluation of Rapid.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use membership_core::testing::Dice;
+
+use super::{QUIET, draw};
+use crate::arena::{Arena, Member, Trouble, settled};
+use crate::figures::{Figures, number};
+use crate::report::{Common, Report};
+use crate::systems::System;
+use crate::work::side_by_side;
+
+/// Half of a flip-flop.
+const HALF: Duration = Duration::from_secs(20);
+/// All of the faulty ones must be gone within so much fault time.
+const BOUND: f64 = 120.0;
+
+/// Members whose links are broken in one direction: are they removed, all of them and nobody else?
+#[derive(clap::Args, Clone, Debug)]
+pub struct Link {
+    #[command(flatten)]
+    pub common: Common,
+    /// Members; one in a hundred is faulty
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(20..=2000))]
+    pub silos: u16,
+    /// Virtual seconds of the fault
+    #[arg(long, default_value_t = 480, value_parser = clap::value_parser!(u64).range(60..=3600))]
+    pub seconds: u64,
+    /// Which systems
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
+    pub systems: Vec<System>,
+}
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// All that reaches it gets lost, 20 s on, 20 s off.
+    Flipflop,
+    /// 80 % of what leaves it gets lost.
+    Loss,
+}
+
+#[derive(Debug)]
+struct Outcome {
+    faulty: usize,
+    /// Of these, how many some well member took for dead at some time.
+    removed: usize,
+    /// And how many of them are not counted by anybody well at the end.
+    gone: usize,
+    /// Fault time until the last of them was taken for dead by all that are well.
+    last: Option<f64>,
+    first: Option<f64>,
+    healthy: usize,
+    sizes: usize,
+    changes: u64,
+}
+
+impl Link {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When a world stands still.
+    pub fn report(&self, fault: Fault) -> Result<Report, Trouble> {
+        let seeds = self.common.seeds_or(1);
+        let silos = if self.common.quick { usize::from(self.silos).min(40) } else { usize::from(self.silos) };
+        let pieces: Vec<(System, u64)> = self.systems.iter().flat_map(|s| seeds.iter().map(|seed| (*s, *seed))).collect();
+        let name = if fault == Fault::Flipflop { "flipflop" } else { "loss80" };
+        let outcomes = side_by_side(name, &pieces, self.common.threads(), |(system, seed)| self.one(fault, *system, *seed, silos));
+        let mut report = Report::default();
+        let mut figures = Figures::new(&[
+            "system",
+            "seed",
+            "faulty",
+            "declared dead",
+            "gone at the end",
+            "first s",
+            "all known to all s",
+            "healthy given up",
+            "sizes seen",
+            "changes per member",
+        ]);
+        for ((system, seed), outcome) in pieces.iter().zip(outcomes) {
+            let o = outcome?;
+            figures.row(vec![
+                system.name().to_owned(),
+                seed.to_string(),
+                o.faulty.to_string(),
+                o.removed.to_string(),
+                o.gone.to_string(),
+                number(o.first, 1),
+                number(o.last, 1),
+                o.healthy.to_string(),
+                o.sizes.to_string(),
+                o.changes.to_string(),
+            ]);
+            if *system == System::Membership {
+                let exactly = o.healthy == 0 && o.removed == o.faulty && o.gone == o.faulty;
+                let soon = o.last.is_some_and(|last| last <= BOUND);
+                report.must(
+                    exactly && soon,
+                    format!(
+                        "seed {seed}: {} of {} faulty removed, {} healthy ones, within {} s of fault time (exactly the faulty, \
+                    within {BOUND} s)",
+                        o.gone,
+                        o.faulty,
+                        o.healthy,
+                        number(o.last, 1)
+                    ),
+                );
+            }
+        }
+        let what = match fault {
+            Fault::Flipflop => "all that reaches them is lost, 20 s on, 20 s off",
+            Fault::Loss => "80 % of what leaves them is lost",
+        };
+        report.table(format!("{silos} members, one in a hundred faulty: {what}; {} s", self.seconds), figures);
+        report.note(match fault {
+            Fault::Flipflop => {
+                "Times are time under fault (the off halves do not count). Published (Rapid, ATC 2018, 1,000 processes, 10 faulty, 900 \
+                 s): ZooKeeper never reacts; memberlist oscillates between 991 and 1000 members and never removes all; Rapid removes \
+                 exactly the 10."
+            }
+            Fault::Loss => {
+                "Published (Rapid, ATC 2018, 1,000 processes, 10 faulty, from t = 90 s): ZooKeeper reacts at t = 200 s or so, \
+                 incompletely; memberlist inconclusive, its views inconsistent until t = 400 s or so; Rapid removes exactly the faulty."
+            }
+        });
+        report.note(
+            "The table (where there is one) is reachable by all; a silo that was declared dead is not started again. *Healthy given up*: by members that are well. *Changes*: \
+        the median of how often a well member's set of members changed.",
+        );
+        Ok(report)
+    }
+
+    fn one(&self, fault: Fault, system: System, seed: u64, silos: usize) -> Result<Outcome, Trouble> {
+        let mut world = world(system, seed, silos)?;
+        settled(&mut *world, silos, QUIET)?;
+        let faulty = draw(&mut Dice::new(seed), silos, (silos / 100).max(1));
+        let well: BTreeSet<Member> = (0..silos).filter(|member| !faulty.contains(member)).collect();
+        let began = world.now();
+        let mut under = Vec::new();
+        let end = began + Duration::from_secs(self.seconds);
+        while world.now() < end {
+            let (egress, ingress) = if fault == Fault::Flipflop { (0.0, 1.0) } else { (0.8, 0.0) };
+            under.push(world.now());
+            for member in &faulty {
+                world.loss(*member, egress, ingress);
+            }
+            world.run_for(HALF.min(end - world.now()))?;
+            if fault == Fault::Flipflop && world.now() < end {
+                for member in &faulty {
+                    world.loss(*member, 0.0, 0.0);
+                }
+                world.run_for(HALF.min(end - world.now()))?;
+            }
+        }
+        let record = world.record();
+        // How much of the time until a moment was under fault.
+        let fault_time = |at: Duration| under.iter().map(|from| at.saturating_sub(*from).min(HALF).as_secs_f64()).sum::<f64>();
+        let first = faulty.iter().filter_map(|member| record.first_death(*member, &well)).min();
+        let known: Vec<Option<Duration>> = faulty.iter().map(|member| record.known_to_all(*member, &well)).collect();
+        let last = known.iter().copied().collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
+        let mut changes: Vec<u64> = well.iter().filter_map(|member| record.sights.get(*member)).map(|sight| sight.changes).collect();
+        changes.sort_unstable();
+        let smallest = well.iter().filter_map(|member| record.sights.get(*member)).map(|sight| sight.size).max().unwrap_or(0);
+        Ok(Outcome {
+            faulty: faulty.len(),
+            removed: faulty.iter().filter(|member| record.first_death(**member, &well).is_some()).count(),
+            gone: silos.saturating_sub(smallest).min(faulty.len()),
+            first: first.map(fault_time),
+            last: last.map(fault_time),
+            healthy: super::victims(super::false_deaths(&record, &well).filter(|death| well.contains(&death.by))),
+            sizes: record.sizes.len(),
+            changes: changes.get(changes.len() / 2).copied().unwrap_or(0),
+        })
+    }
+}
+
+/// A world in which nobody comes back who was declared dead, where that is ours to decide.
+pub fn world(system: System, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
+    match system {
+        System::Foca | System::Chitchat => system.world(seed, members),
+        _ => {
+            let mut ours = system.ours(seed, members)?;
+            ours.supervised = false;
+            Ok(Box::new(ours))
+        }
+    }
+}

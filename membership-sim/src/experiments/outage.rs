@@ -1,0 +1,146 @@
+//! `outage`: the table is gone, slow, or gone together with the network.
+
+use std::time::Duration;
+
+use super::{QUIET, until_active, until_agreed};
+use crate::arena::{Arena, Trouble, settled};
+use crate::figures::{Figures, number};
+use crate::report::{Common, Report};
+use crate::systems::System;
+use crate::work::side_by_side;
+
+/// Of a slow table: calls take up to so long in either direction, so that one in a hundred takes more than 5 s there and back.
+const SLOW: Duration = Duration::from_millis(2_690);
+
+/// A table that nobody reaches, or that is slow: who is declared dead, who joins, how soon all is well.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Outage {
+    #[command(flatten)]
+    pub common: Common,
+    /// Members
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
+    pub silos: u16,
+    /// Which of our own
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership])]
+    pub systems: Vec<System>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    TableGone,
+    TableSlow,
+    BothGone,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::TableGone, Self::TableSlow, Self::BothGone];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::TableGone => "table gone for 10 min",
+            Self::TableSlow => "table slow for 10 min (p99 5 s)",
+            Self::BothGone => "table and network gone for 2 min",
+        }
+    }
+
+    const fn time(self) -> Duration {
+        Duration::from_secs(if matches!(self, Self::BothGone) { 120 } else { 600 })
+    }
+}
+
+struct Outcome {
+    dead: u64,
+    stopped: usize,
+    /// When a silo that starts in the middle is Active, from its start on.
+    joined: Option<f64>,
+    joined_during: bool,
+    agreed: Option<f64>,
+}
+
+impl Outage {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When a world stands still.
+    pub fn report(&self) -> Result<Report, Trouble> {
+        let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
+        let seeds = self.common.seeds_or(5);
+        let mut pieces = Vec::new();
+        for kind in Kind::ALL {
+            for system in &self.systems {
+                pieces.extend(seeds.iter().map(|seed| (kind, *system, *seed)));
+            }
+        }
+        let outcomes = side_by_side("outage", &pieces, self.common.threads(), |(kind, system, seed)| one(*system, *seed, silos, *kind));
+        let mut report = Report::default();
+        let mut figures = Figures::new(&[
+            "what",
+            "system",
+            "seed",
+            "declared dead",
+            "stopped",
+            "a newcomer is Active after s",
+            "during it",
+            "one view again after s",
+        ]);
+        for ((kind, system, seed), outcome) in pieces.iter().zip(outcomes) {
+            let o = outcome?;
+            figures.row(vec![
+                kind.name().to_owned(),
+                system.name().to_owned(),
+                seed.to_string(),
+                o.dead.to_string(),
+                o.stopped.to_string(),
+                number(o.joined, 1),
+                if o.joined_during { "yes" } else { "no" }.to_owned(),
+                number(o.agreed, 1),
+            ]);
+            if *system == System::Membership {
+                report.must(
+                    o.dead == 0 && o.stopped == 0,
+                    format!("{}, seed {seed}: {} healthy silos were declared dead, {} stopped", kind.name(), o.dead, o.stopped),
+                );
+            }
+        }
+        report.table(format!("{silos} silos"), figures);
+        report.note(
+            "A newcomer starts in its last quarter; *one view again*: from the end of it until all that run, the newcomer included, are Active \
+             in the same view. Deaths are counted until 5 min after it. Microsoft Orleans documents the same aim: \"existing silos can \
+             continue processing calls, but they cannot durably admit a member or declare a failed member dead\".",
+        );
+        Ok(report)
+    }
+}
+
+fn one(system: System, seed: u64, silos: usize, kind: Kind) -> Result<Outcome, Trouble> {
+    let mut ours = system.ours(seed, silos)?;
+    ours.supervised = false;
+    settled(&mut ours, silos, QUIET)?;
+    let (before, last) = (ours.cluster.stats().voted_out, kind.time() / 4);
+    match kind {
+        Kind::TableGone => ours.cluster.table_outage(kind.time()),
+        Kind::TableSlow => ours.cluster.slow_table(Duration::from_millis(1), SLOW),
+        Kind::BothGone => {
+            ours.cluster.table_outage(kind.time());
+            ours.cluster.network_outage(kind.time());
+        }
+    }
+    ours.run_for(kind.time() - last)?;
+    let newcomer = ours.start(1, Duration::ZERO).start;
+    let mut joined = until_active(&mut ours, newcomer, last)?;
+    let joined_during = joined.is_some();
+    if let Some(took) = joined {
+        ours.run_for(last.saturating_sub(Duration::from_secs_f64(took)))?;
+    }
+    if kind == Kind::TableSlow {
+        ours.cluster.slow_table(Duration::from_millis(1), Duration::from_millis(6));
+    }
+    let ended = ours.now();
+    let agreed = until_agreed(&mut ours, Duration::from_secs(600))?;
+    if !joined_during {
+        joined = agreed.map(|took| took + last.as_secs_f64());
+    }
+    ours.run_for(Duration::from_secs(300).saturating_sub(ours.now() - ended))?;
+    let stopped = (0..silos).filter(|member| !ours.runs(*member)).count();
+    Ok(Outcome { dead: ours.cluster.stats().voted_out - before, stopped, joined, joined_during, agreed })
+}

@@ -1,0 +1,91 @@
+//! `restart`: everybody loses power at one moment.
+
+use std::time::Duration;
+
+use super::{QUIET, until_agreed};
+use crate::arena::{Arena, Trouble, settled};
+use crate::figures::{Figures, number};
+use crate::report::{Common, Report};
+use crate::systems::System;
+use crate::work::side_by_side;
+
+/// The whole cluster loses power and starts again over its old rows: when is it there?
+#[derive(clap::Args, Clone, Debug)]
+pub struct Restart {
+    #[command(flatten)]
+    pub common: Common,
+    /// Members
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
+    pub silos: u16,
+    /// Which of our own
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Orleans2019, System::Orleans2026])]
+    pub systems: Vec<System>,
+}
+
+struct Outcome {
+    first: Option<f64>,
+    all: Option<f64>,
+    healthy: u64,
+}
+
+impl Restart {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When a world stands still.
+    pub fn report(&self) -> Result<Report, Trouble> {
+        let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
+        let seeds = self.common.seeds_or(3);
+        let mut pieces = Vec::new();
+        for (name, same) in [("the same addresses", true), ("new addresses", false)] {
+            for system in &self.systems {
+                pieces.extend(seeds.iter().map(|seed| (name, same, *system, *seed)));
+            }
+        }
+        let outcomes = side_by_side("restart", &pieces, self.common.threads(), |(_, same, system, seed)| one(*system, *seed, silos, *same));
+        let mut report = Report::default();
+        let mut figures =
+            Figures::new(&["on", "system", "seed", "first Active s", "all Active in one view s", "declared dead while running"]);
+        for ((name, _, system, seed), outcome) in pieces.iter().zip(outcomes) {
+            let o = outcome?;
+            let cells = [number(o.first, 1), number(o.all, 1), o.healthy.to_string()];
+            figures.row([(*name).to_owned(), system.name().to_owned(), seed.to_string()].into_iter().chain(cells).collect());
+            if *system == System::Membership {
+                report.must(o.all.is_some(), format!("{name}, seed {seed}: no common view within 15 min"));
+                report.must(o.healthy == 0, format!("{name}, seed {seed}: {} were declared dead while they ran", o.healthy));
+            }
+        }
+        report.table(format!("{silos} silos lose power at one moment and start within 2 s, 5 s later"), figures);
+        report.note(
+            "Published: Microsoft Orleans waits until the old rows are stale, 10 min until 9.0 and 90 s since, by its settings; \
+        a new process at the same address supersedes the old row at once.",
+        );
+        Ok(report)
+    }
+}
+
+fn one(system: System, seed: u64, silos: usize, same: bool) -> Result<Outcome, Trouble> {
+    let mut ours = system.ours(seed, silos)?;
+    ours.supervised = false;
+    settled(&mut ours, silos, QUIET)?;
+    let before = ours.cluster.stats().voted_out_alive;
+    for member in 0..silos {
+        ours.kill(member);
+    }
+    ours.run_for(Duration::from_secs(5))?;
+    let began = ours.now();
+    if same {
+        for member in 0..silos {
+            ours.restart(member);
+            ours.run_for(Duration::from_secs(2) / u32::try_from(silos).unwrap_or(1))?;
+        }
+    } else {
+        ours.start(silos, Duration::from_secs(2));
+    }
+    let active = |c: &membership_core::testing::Cluster| {
+        c.running().into_iter().any(|process| c.status(process) == Some(membership_core::SiloStatus::Active))
+    };
+    let first = ours.cluster.run_until(Duration::from_secs(900), active)?.then(|| (ours.now() - began).as_secs_f64());
+    let all = until_agreed(&mut ours, Duration::from_secs(900))?.map(|_| (ours.now() - began).as_secs_f64());
+    Ok(Outcome { first, all, healthy: ours.cluster.stats().voted_out_alive - before })
+}

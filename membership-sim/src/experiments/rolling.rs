@@ -1,0 +1,137 @@
+//! `rolling`: every silo is replaced, one by one.
+
+use std::time::Duration;
+
+use super::{QUIET, until_active, until_agreed};
+use crate::arena::{Arena, Member, Trouble, settled};
+use crate::figures::{Figures, mean, number, quantile};
+use crate::ours::Ours;
+use crate::report::{Common, Report};
+use crate::systems::System;
+use crate::work::side_by_side;
+
+/// Every silo replaced one by one: who is declared dead, how long it takes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Rolling {
+    #[command(flatten)]
+    pub common: Common,
+    /// Members
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
+    pub silos: u16,
+    /// Which of our own
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership])]
+    pub systems: Vec<System>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    LeaveSame,
+    LeaveNew,
+    KillSame,
+}
+
+impl How {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::LeaveSame, "leaves, same address"), (Self::LeaveNew, "leaves, new address"), (Self::KillSame, "killed, same address")];
+}
+
+struct Outcome {
+    /// Declared dead although it ran.
+    healthy: u64,
+    took: Vec<f64>,
+    total: f64,
+    commits: u64,
+    agreed: Option<f64>,
+}
+
+impl Rolling {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When a world stands still.
+    pub fn report(&self) -> Result<Report, Trouble> {
+        let silos = if self.common.quick { usize::from(self.silos).min(8) } else { usize::from(self.silos) };
+        let seeds = self.common.seeds_or(3);
+        let mut pieces = Vec::new();
+        for (how, name) in How::ALL {
+            for system in &self.systems {
+                pieces.extend(seeds.iter().map(|seed| (how, name, *system, *seed)));
+            }
+        }
+        let outcomes = side_by_side("rolling", &pieces, self.common.threads(), |(how, _, system, seed)| one(*system, *seed, silos, *how));
+        let mut report = Report::default();
+        let mut figures = Figures::new(&[
+            "each one",
+            "system",
+            "seed",
+            "healthy declared dead",
+            "gone to Active: mean s",
+            "p99 s",
+            "all replaced s",
+            "commits per replacement",
+            "one view at the end after s",
+        ]);
+        for ((_, name, system, seed), outcome) in pieces.iter().zip(outcomes) {
+            let o = outcome?;
+            #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+            let commits = o.commits as f64 / silos as f64;
+            figures.row(vec![
+                (*name).to_owned(),
+                system.name().to_owned(),
+                seed.to_string(),
+                o.healthy.to_string(),
+                number(mean(&o.took), 2),
+                number(quantile(&o.took, 0.99), 2),
+                number(Some(o.total), 0),
+                number(Some(commits), 1),
+                number(o.agreed, 1),
+            ]);
+            if *system == System::Membership {
+                report.must(o.healthy == 0, format!("{name}, seed {seed}: {} healthy silos were declared dead", o.healthy));
+                report.must(
+                    o.took.len() == silos && o.agreed.is_some(),
+                    format!("{name}, seed {seed}: only {} of {silos} were replaced", o.took.len()),
+                );
+            }
+        }
+        report.table(format!("{silos} silos, replaced one by one, the next one as soon as the one before is Active"), figures);
+        report.note("*Gone to Active*: from the start of the new process until it is Active. No published figure.");
+        Ok(report)
+    }
+}
+
+fn one(system: System, seed: u64, silos: usize, how: How) -> Result<Outcome, Trouble> {
+    let mut ours = system.ours(seed, silos)?;
+    ours.supervised = false;
+    settled(&mut ours, silos, QUIET)?;
+    let (before, began) = (*ours.cluster.stats(), ours.now());
+    let mut took = Vec::new();
+    for old in 0..silos {
+        if how != How::KillSame {
+            leave(&mut ours, old)?;
+        }
+        let new = if how == How::LeaveNew {
+            ours.start(1, Duration::ZERO).start
+        } else {
+            ours.restart(old);
+            old
+        };
+        took.extend(until_active(&mut ours, new, Duration::from_secs(300))?);
+    }
+    let total = (ours.now() - began).as_secs_f64();
+    let agreed = until_agreed(&mut ours, Duration::from_secs(300))?;
+    ours.run_for(Duration::from_secs(120))?;
+    let after = *ours.cluster.stats();
+    Ok(Outcome { healthy: after.voted_out_alive - before.voted_out_alive, took, total, commits: after.commits - before.commits, agreed })
+}
+
+/// It is asked to leave, and has 60 s for that.
+fn leave(ours: &mut Ours, member: Member) -> Result<(), Trouble> {
+    let process = ours.process(member);
+    ours.cluster.leave(process);
+    // Should it take longer, it is killed, as by an orchestrator.
+    if !ours.cluster.run_until(Duration::from_secs(60), |cluster| !cluster.is_running(process))? {
+        ours.kill(member);
+    }
+    Ok(())
+}

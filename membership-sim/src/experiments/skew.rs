@@ -1,0 +1,117 @@
+//! `skew`: wall clocks that are wrong, and jump.
+
+use std::time::Duration;
+
+use super::{QUIET, until_active, until_agreed};
+use crate::arena::{Arena, Trouble, settled};
+use crate::figures::{Figures, number};
+use crate::report::{Common, Report};
+use crate::systems::System;
+use crate::work::side_by_side;
+
+/// Clocks are up to so many milliseconds wrong.
+const MOST: i64 = 600_000;
+
+/// Wall clocks up to ten minutes wrong, that jump: who is declared dead, who can join?
+#[derive(clap::Args, Clone, Debug)]
+pub struct Skew {
+    #[command(flatten)]
+    pub common: Common,
+    /// Members
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
+    pub silos: u16,
+    /// Which of our own
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership])]
+    pub systems: Vec<System>,
+}
+
+struct Outcome {
+    dead: u64,
+    crash: Option<f64>,
+    join: Option<f64>,
+    back: Option<f64>,
+}
+
+impl Skew {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When a world stands still.
+    pub fn report(&self) -> Result<Report, Trouble> {
+        let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
+        let seeds = self.common.seeds_or(5);
+        let mut pieces = Vec::new();
+        for (name, stepped) in [("±10 min, constant", false), ("±10 min, another every 60 s", true)] {
+            for system in &self.systems {
+                pieces.extend(seeds.iter().map(|seed| (name, stepped, *system, *seed)));
+            }
+        }
+        let outcomes =
+            side_by_side("skew", &pieces, self.common.threads(), |(_, stepped, system, seed)| one(*system, *seed, silos, *stepped));
+        let mut report = Report::default();
+        let mut figures = Figures::new(&[
+            "clocks",
+            "system",
+            "seed",
+            "declared dead",
+            "a crash known to all s",
+            "newcomer Active s",
+            "restarted, clock 10 min back, Active s",
+        ]);
+        for ((name, _, system, seed), outcome) in pieces.iter().zip(outcomes) {
+            let o = outcome?;
+            figures.row(vec![
+                (*name).to_owned(),
+                system.name().to_owned(),
+                seed.to_string(),
+                o.dead.to_string(),
+                number(o.crash, 1),
+                number(o.join, 1),
+                number(o.back, 1),
+            ]);
+            if *system == System::Membership {
+                report.must(o.dead == 0, format!("{name}, seed {seed}: {} healthy silos were declared dead", o.dead));
+                let all = o.crash.is_some() && o.join.is_some() && o.back.is_some();
+                report.must(all, format!("{name}, seed {seed}: a crash was not noticed, or somebody could not join"));
+            }
+        }
+        report.table(
+            format!("{silos} silos, wrong clocks for 10 min, then a crash, a newcomer, and a restart with a clock set back"),
+            figures,
+        );
+        report.note(
+            "Monotonic clocks are right. Microsoft Orleans: silos stopped because hosts were 3 minutes apart (orleans#7505, since fixed).",
+        );
+        Ok(report)
+    }
+}
+
+fn one(system: System, seed: u64, silos: usize, stepped: bool) -> Result<Outcome, Trouble> {
+    let mut ours = system.ours(seed, silos)?;
+    ours.supervised = false;
+    settled(&mut ours, silos, QUIET)?;
+    let before = ours.cluster.stats().voted_out_alive;
+    for minute in 0..10 {
+        if minute == 0 || stepped {
+            for member in 0..silos {
+                let wrong = ours.cluster.dice().below(usize::try_from(2 * MOST).unwrap_or(0));
+                let process = ours.process(member);
+                ours.cluster.clock_offset(process, i64::try_from(wrong).unwrap_or(0) - MOST);
+            }
+        }
+        ours.run_for(Duration::from_secs(60))?;
+    }
+    ours.kill(0);
+    let crash = until_agreed(&mut ours, Duration::from_secs(180))?;
+    let newcomer = ours.start(1, Duration::ZERO).start;
+    let process = ours.process(newcomer);
+    ours.cluster.clock_offset(process, MOST);
+    let join = until_active(&mut ours, newcomer, Duration::from_secs(300))?;
+    ours.kill(1);
+    let process = ours.process(1);
+    ours.cluster.clock_offset(process, -MOST);
+    ours.restart(1);
+    let back = until_active(&mut ours, 1, Duration::from_secs(300))?;
+    ours.run_for(Duration::from_secs(300))?;
+    Ok(Outcome { dead: ours.cluster.stats().voted_out_alive - before, crash, join, back })
+}

@@ -1,0 +1,187 @@
+//! `steady`: a cluster to which nothing happens.
+
+use std::time::{Duration, Instant};
+
+use super::QUIET;
+use crate::arena::{Arena, Traffic, Trouble, settled};
+use crate::figures::{Figures, mean, number, peak_memory, quantile};
+use crate::report::{Common, Report};
+use crate::systems::System;
+use crate::work::side_by_side;
+
+/// What a quiet cluster costs: messages, table operations, and how fast it is simulated.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Steady {
+    #[command(flatten)]
+    pub common: Common,
+    /// Sizes of the clusters
+    #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000], value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub silos: Vec<u16>,
+    /// Virtual minutes that are measured
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    pub minutes: u64,
+    /// Which systems
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
+    pub systems: Vec<System>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    system: System,
+    silos: usize,
+    seed: u64,
+    minutes: u64,
+}
+
+#[derive(Default)]
+struct Outcome {
+    /// Of each member in each second.
+    messages: Vec<f64>,
+    kbytes: Vec<f64>,
+    /// Reads, of these whole, rows of those, heartbeats: each per second. Commits.
+    table: Option<[f64; 5]>,
+    given_up: usize,
+    joined: f64,
+    took: f64,
+    events: Option<f64>,
+}
+
+impl Steady {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When a world stands still.
+    pub fn report(&self) -> Result<Report, Trouble> {
+        let sizes: Vec<usize> = if self.common.quick { vec![10] } else { self.silos.iter().map(|n| usize::from(*n)).collect() };
+        let minutes = if self.common.quick { 1 } else { self.minutes };
+        let mut pieces = Vec::new();
+        for system in &self.systems {
+            for silos in &sizes {
+                pieces.extend(self.common.seeds_or(1).into_iter().map(|seed| Piece { system: *system, silos: *silos, seed, minutes }));
+            }
+        }
+        let outcomes = side_by_side("steady", &pieces, self.common.threads(), one);
+        let mut load = Figures::new(&[
+            "system",
+            "members",
+            "messages/s: mean",
+            "p99",
+            "max",
+            "KB/s: mean",
+            "p99",
+            "max",
+            "table reads/s",
+            "whole",
+            "rows/s",
+            "heartbeats/s",
+            "commits",
+            "given up",
+        ]);
+        let mut speed = Figures::new(&["system", "members", "joined in s", "simulated in s", "virtual over real", "events/s"]);
+        let mut report = Report::default();
+        for (piece, outcome) in pieces.iter().zip(outcomes) {
+            let o = outcome?;
+            let name = || vec![piece.system.name().to_owned(), piece.silos.to_string()];
+            let mut row = name();
+            for values in [&o.messages, &o.kbytes] {
+                row.extend([mean(values), quantile(values, 0.99), quantile(values, 1.0)].map(|value| number(value, 2)));
+            }
+            row.extend((0..5).map(|i| number(o.table.and_then(|table| table.get(i).copied()), if i < 2 { 2 } else { 0 })));
+            row.push(o.given_up.to_string());
+            load.row(row);
+            let mut row = name();
+            #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+            let ratio = (minutes * 60) as f64 / o.took;
+            row.extend([
+                number(Some(o.joined), 1),
+                number(Some(o.took), 1),
+                number(Some(ratio), 0),
+                number(o.events.map(|events| events / o.took), 0),
+            ]);
+            speed.row(row);
+            if piece.system == System::Membership {
+                report.must(o.given_up == 0, format!("{} silos: {} were given up, and nothing had happened", piece.silos, o.given_up));
+                report.must(
+                    piece.silos != 1000 || minutes != 10 || o.took <= 60.0,
+                    format!("1000 silos for 10 virtual minutes took {:.0} s, not 60", o.took),
+                );
+            }
+        }
+        for (name, sent) in [
+            ("ZooKeeper, published", ["0.01", "0.33", "0.67"]),
+            ("memberlist, published", ["0.64", "6.40", "8.04"]),
+            ("Rapid, published", ["0.71", "3.72", "11.37"]),
+        ] {
+            let dashes = |n: usize| std::iter::repeat_n("–".to_owned(), n);
+            let cells = [name.to_owned(), "1000".to_owned()]
+                .into_iter()
+                .chain(dashes(3))
+                .chain(sent.iter().map(|s| (*s).to_owned()))
+                .chain(dashes(6));
+            load.row(cells.collect());
+        }
+        if let Some(mib) = peak_memory() {
+            report.must(mib < 2048, format!("{mib} MiB at most, not 2 GiB"));
+        }
+        report.table(
+            format!("{minutes} virtual minutes of quiet: what each member sends in each second, and what all of them ask of the table"),
+            load,
+        );
+        report.table("How fast that is simulated, on one thread each", speed);
+        report.note(
+            "Frames and datagrams as the systems encode them, without what TCP, UDP and IP add. Published: Rapid, ATC 2018, table 2, \
+             KB/s sent per process at 1,000, over a run with crashes. Microsoft Orleans, derived from its settings: at 1,000 silos 33 \
+             heartbeats and 17 reads per second, 17,000 rows per second.",
+        );
+        Ok(report)
+    }
+}
+
+/// The world of one run: of ours we want to know more.
+enum World {
+    Ours(Box<crate::ours::Ours>),
+    Other(Box<dyn Arena>),
+}
+
+impl World {
+    fn arena(&mut self) -> &mut dyn Arena {
+        match self {
+            Self::Ours(ours) => &mut **ours,
+            Self::Other(other) => &mut **other,
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures for people")]
+fn one(piece: &Piece) -> Result<Outcome, Trouble> {
+    let mut world = match piece.system {
+        System::Foca | System::Chitchat => World::Other(piece.system.world(piece.seed, piece.silos)?),
+        _ => World::Ours(Box::new(piece.system.ours(piece.seed, piece.silos)?)),
+    };
+    let mut outcome = Outcome::default();
+    let began = Instant::now();
+    settled(world.arena(), piece.silos, QUIET)?;
+    outcome.joined = began.elapsed().as_secs_f64();
+    let before = if let World::Ours(ours) = &world { Some((*ours.cluster.stats(), ours.cluster.table_traffic())) } else { None };
+    let mut sent: Vec<Traffic> = (0..piece.silos).map(|member| world.arena().sent(member)).collect();
+    for _ in 0..piece.minutes * 60 {
+        let began = Instant::now();
+        world.arena().run_for(Duration::from_secs(1))?;
+        outcome.took += began.elapsed().as_secs_f64();
+        for (member, last) in sent.iter_mut().enumerate() {
+            let now = world.arena().sent(member);
+            let since = now.since(*last);
+            *last = now;
+            outcome.messages.push(since.messages as f64);
+            outcome.kbytes.push(since.bytes as f64 / 1e3);
+        }
+    }
+    if let (World::Ours(ours), Some((stats, traffic))) = (&world, before) {
+        let (now, traffic, seconds) = (*ours.cluster.stats(), ours.cluster.table_traffic().since(&traffic), (piece.minutes * 60) as f64);
+        let (reads, whole) = ((traffic.reads + traffic.unchanged) as f64 / seconds, traffic.reads as f64 / seconds);
+        outcome.table = Some([reads, whole, whole * piece.silos as f64, traffic.heartbeats as f64 / seconds, traffic.commits as f64]);
+        outcome.events = Some((now.inputs - stats.inputs) as f64);
+    }
+    outcome.given_up = super::victims(world.arena().record().deaths.iter());
+    Ok(outcome)
+}

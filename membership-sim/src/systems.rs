@@ -1,0 +1,92 @@
+//! The systems that are compared, by name, each in the configuration that its makers give for one data centre.
+
+use std::time::Duration;
+
+use membership_core::{Config, Preset};
+
+use crate::arena::{Arena, Trouble};
+use crate::ours::{Make, Ours};
+use crate::peers;
+
+/// A system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum System {
+    /// This library: preset `lan`, above 200 silos with a heartbeat every 30 s
+    Membership,
+    /// This library set to what Microsoft Orleans did until 2019, as far as its settings go
+    #[value(name = "orleans-2019")]
+    Orleans2019,
+    /// This library set to what Microsoft Orleans does since 2026, as far as its settings go
+    #[value(name = "orleans-2026")]
+    Orleans2026,
+    /// The crate foca: SWIM, `Config::new_lan`
+    Foca,
+    /// The crate chitchat: scuttlebutt and phi accrual, its defaults
+    Chitchat,
+}
+
+impl System {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Membership => "membership",
+            Self::Orleans2019 => "orleans-2019",
+            Self::Orleans2026 => "orleans-2026",
+            Self::Foca => "foca",
+            Self::Chitchat => "chitchat",
+        }
+    }
+
+    /// Its configuration, if it is of our making.
+    ///
+    /// `orleans-2019`: probes every 10 s with a time-out of 10 s whatever was measured, 3 misses, 2 votes that count for 2 minutes, 3
+    /// probed silos, heartbeats that are stale after 10 minutes, at most 2 rows in a commit (one of its own and one that it supersedes).
+    /// Not expressible, and therefore as in this library: successors on one ring instead of three rings, no indirect last probe, no
+    /// self-monitoring, no check of partitions before a vote, back-off from 2 to 64 s after conflicts, views sent whole, a heartbeat every
+    /// 5 minutes of which two may be missed (here every 200 s, three).
+    ///
+    /// `orleans-2026`: adaptive time-outs of 2.5 to 20 s, 10 probed silos, heartbeats every 30 s. Not expressible: a vote of the
+    /// intermediary without consent of its own, no check of partitions, evidence of life from any traffic within a minute, back-off from 2
+    /// to 64 s.
+    pub fn config(self, silos: usize) -> Option<(Config, usize)> {
+        let (lan, s) = (Config::preset(Preset::Lan), Duration::from_secs);
+        match self {
+            Self::Membership if silos > 200 => Some((Config { i_am_alive_period: s(30), ..lan }, 100)),
+            Self::Membership => Some((lan, 100)),
+            Self::Orleans2019 => {
+                let config = Config {
+                    probe_timeout: s(10),
+                    min_probe_timeout: s(10),
+                    max_probe_timeout: s(10),
+                    num_probed_silos: 3,
+                    i_am_alive_period: s(200),
+                    ..lan
+                };
+                Some((config, 2))
+            }
+            Self::Orleans2026 => Some((Config { i_am_alive_period: s(30), ..lan }, 2)),
+            Self::Foca | Self::Chitchat => None,
+        }
+    }
+
+    /// A world of it, for so many members, without anybody yet.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn world(self, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
+        match self {
+            Self::Foca => Ok(Box::new(peers::foca::world(seed, members))),
+            Self::Chitchat => Ok(Box::new(peers::chitchat::World::new(seed)?)),
+            _ => Ok(Box::new(self.ours(seed, members)?)),
+        }
+    }
+
+    /// A cluster of it; only for those of our making.
+    ///
+    /// # Errors
+    /// For the others.
+    pub fn ours(self, seed: u64, members: usize) -> Result<Ours, Trouble> {
+        let made = self.config(members).ok_or_else(|| Trouble(format!("{} has no table", self.name())))?;
+        Make { rows_per_commit: made.1, ..Make::new(seed, made.0) }.build()
+    }
+}

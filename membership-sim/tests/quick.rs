@@ -1,0 +1,70 @@
+//! Every experiment runs, small and short, and prints the figures it promises.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+
+fn sim(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_membership-sim")).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn every_experiment_runs() {
+    for (name, column) in [
+        ("outage", "declared dead"),
+        ("pause", "others given up"),
+        ("skew", "declared dead"),
+        ("wipe", "applications told"),
+        ("rolling", "healthy declared dead"),
+        ("split", "larger side settled s"),
+        ("flipflop", "all known to all s"),
+        ("loss80", "healthy given up"),
+        ("crash", "first noticed s"),
+        ("mass", "all known to all s"),
+        ("restart", "first Active s"),
+        ("bootstrap", "all see all s"),
+        ("steady", "KB/s: mean"),
+    ] {
+        let (code, csv, errors) = sim(&[name, "--quick", "--csv"]);
+        // Small clusters need not keep what large ones must: 1 is an answer, too.
+        assert!(matches!(code, Some(0 | 1)), "{name}: {code:?} {errors}");
+        assert!(csv.lines().any(|line| line.split(',').any(|cell| cell == column)), "{name}: {csv}");
+        assert!(csv.lines().filter(|line| line.contains("membership") || name == "wipe").count() > 0, "{name}: {csv}");
+        if name != "flipflop" && name != "loss80" {
+            assert_eq!(code, Some(0), "{name}: {csv} {errors}");
+        }
+    }
+}
+
+#[test]
+fn lifeguard_runs_in_every_system_and_is_drawn() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (code, text, errors) = sim(&["lifeguard", "--quick", "--silos", "40", "--svg", file.path().to_str().unwrap()]);
+    assert!(matches!(code, Some(0 | 1)), "{code:?} {errors}");
+    for name in ["membership", "foca", "chitchat", "Lifeguard, published"] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
+    }
+    assert!(std::fs::read_to_string(file.path()).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn a_campaign_runs_and_says_how_to_see_it_again() {
+    let (code, text, errors) = sim(&["campaign", "--seeds", "0..2", "--silos", "6", "--minutes", "5"]);
+    assert_eq!(code, Some(0), "{text} {errors}");
+    assert!(text.contains("every invariant held in every run"), "{text}");
+    let (code, text, errors) = sim(&["replay", "1", "--silos", "6", "--minutes", "5"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(text.contains("starts"), "{text}");
+}
+
+#[test]
+fn bad_input_is_one_clear_error() {
+    let (code, _, errors) = sim(&["campaign", "--seeds", "9..3"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("expected A..B with A smaller than B"), "{errors}");
+    let (code, _, errors) = sim(&["measurements", "--only", "nonsense"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("there is no experiment `nonsense`; there are lifeguard, "), "{errors}");
+}
