@@ -144,7 +144,8 @@ impl Inner {
         deadline: Instant,
     ) -> Result<CommitOutcome, TableError> {
         let deadline = deadline.max(Instant::now() + self.link.config.timeout() / 4);
-        match self.judged(request, deadline).await {
+        // Judged as one that was sent before: when the table has moved on too far, its record is gone, and that is no conflict.
+        match self.judged(&request.again(), deadline).await {
             Ok(Ok(outcome)) => Ok(outcome),
             Ok(Err(_)) if doubt == Doubt::Settled => {
                 let message = format!("others were at the same partition, and the commit did not happen: {}", why.message());
