@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::{EtcdCluster, How, Kind, LaunchError, Options, ReplicaSet, Server};
+use conformance_tests::launch::{ConsulServers, EtcdCluster, How, Kind, LaunchError, Options, ReplicaSet, Server};
 
 /// Long enough for a busy machine; only a failing test waits for it.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -95,6 +95,21 @@ async fn members_of_etcd_have_another_leader_when_the_first_is_killed() {
 #[tokio::test]
 async fn zookeeper_lives_dies_and_lives_again() {
     life(Kind::ZooKeeper).await;
+}
+
+#[tokio::test]
+async fn servers_of_consul_have_another_leader_when_the_first_is_killed() {
+    let all = match ConsulServers::start(3, Some("0c0ffee0-5ec2-4e75-8a11-5add1e5ba77e")).await {
+        Err(LaunchError::Yours { .. }) => return,
+        other => other.expect("starts"),
+    };
+    let killed = all.kill_leader().await.expect("there is a leader");
+    assert_eq!(all.servers()[killed].process_id().expect("local"), None, "it still runs");
+    let next = all.leader_but(Some(killed)).await.expect("somebody takes over");
+    assert_ne!(next, killed);
+    all.start_again(killed).await.expect("it takes part again");
+    let hosts: Vec<String> = all.servers().iter().map(|server| server.address().to_string()).collect();
+    assert_eq!(all.url(), format!("consul://:0c0ffee0-5ec2-4e75-8a11-5add1e5ba77e@{}", hosts.join(",")));
 }
 
 async fn life(kind: Kind) {

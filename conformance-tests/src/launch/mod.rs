@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod consul_servers;
 #[cfg(feature = "containers")]
 mod container;
 mod ensemble;
@@ -45,6 +46,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use consul_servers::ConsulServers;
 pub use ensemble::Ensemble;
 pub use error::LaunchError;
 pub use etcd_cluster::EtcdCluster;

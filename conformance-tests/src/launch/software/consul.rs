@@ -82,6 +82,12 @@ impl Software for Consul {
     }
 }
 
+/// By which port its servers know whoever leads, if this one knows anybody.
+pub(in crate::launch) fn leader(address: SocketAddr) -> io::Result<Option<u16>> {
+    let answer = wire::consul_leader(wire::tcp(address)?)?;
+    Ok(answer.rsplit_once(':').and_then(|(_, port)| port.parse().ok()))
+}
+
 /// A cluster of one, which waits for nobody and calls nobody.
 const ALWAYS: &[&str] = &[
     "-server",

@@ -2,7 +2,7 @@
 
 mod azurite;
 mod cassandra;
-mod consul;
+pub(super) mod consul;
 mod dynamodb;
 pub(super) mod etcd;
 mod mariadb;

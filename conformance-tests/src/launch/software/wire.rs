@@ -228,6 +228,15 @@ pub(super) fn cassandra(mut stream: impl Read + Write, user: Option<(&str, &str)
     }
 }
 
+/// Consul: the address of whoever leads, as its servers know it; empty if this one knows nobody. Anybody may ask.
+pub(super) fn consul_leader(mut stream: impl Read + Write) -> io::Result<String> {
+    stream.write_all(b"GET /v1/status/leader HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(1 << 16).read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+    if head.split(' ').nth(1) == Some("200") { Ok(body.trim().trim_matches('"').to_owned()) } else { Err(wrong(body)) }
+}
+
 fn packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut head = [0; 4];
     stream.read_exact(&mut head)?;
