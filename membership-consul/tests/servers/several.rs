@@ -1,0 +1,67 @@
+//! Three servers: one is killed, one stands still, two are away. Clauses T5 and T13.
+
+use std::time::Duration;
+
+use membership_consul::{ConsulConfig, ConsulTable};
+use membership_core::{CommitOutcome, MembershipTable, NextStep, TableErrorKind, VersionToken};
+
+use crate::support::table::*;
+use crate::support::three::Three;
+use crate::support::*;
+
+async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> VersionToken {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let mut request = insert(token, [n]);
+    loop {
+        match table.commit(&request).await {
+            Ok(CommitOutcome::Committed(token)) => return token,
+            Ok(CommitOutcome::Conflict(conflict)) => panic!("nobody else commits: {conflict:?}"),
+            Err(e) if e.next_step() == NextStep::GiveUp => panic!("{e}"),
+            Err(e) => {
+                assert!(tokio::time::Instant::now() < deadline, "not within a minute: {e}");
+                request = request.again();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_three_may_die_or_stand_still() {
+    let three = Three::start().await;
+    let servers = three.0.servers();
+    let config = ConsulConfig::from_url(&three.0.url()).unwrap().operation_timeout(Duration::from_secs(3));
+    let table = ConsulTable::connect(config, blue()).await.unwrap();
+    let mut token = fill(&table, 1).await;
+    let mut rows = 1;
+    for turn in 0..2 {
+        let leader = three.0.leader_but(None).await.unwrap();
+        if turn == 0 {
+            servers[leader].kill().await.unwrap();
+        } else {
+            servers[leader].pause().await.unwrap();
+        }
+        for _ in 0..3 {
+            token = commit_somehow(&table, &token, rows).await;
+            rows += 1;
+        }
+        servers[leader].resume().await.unwrap();
+        servers[leader].start_again().await.unwrap();
+    }
+    let (now, _) = read(&table).await;
+    assert_eq!((now.rows.len() as u64, &now.token), (rows, &token));
+
+    // Without a majority nobody is told that there is nothing.
+    servers[0].kill().await.unwrap();
+    servers[1].kill().await.unwrap();
+    until("nobody leads", async || {
+        let kind = read_kind(&table, None).await;
+        assert!(matches!(kind, Ok(()) | Err(TableErrorKind::Unavailable)), "{kind:?}");
+        kind.is_err()
+    })
+    .await;
+    let error = table.commit(&insert(&token, [rows])).await.unwrap_err();
+    assert!(matches!(error.kind(), TableErrorKind::Unavailable | TableErrorKind::OutcomeUnknown), "{error}");
+    tokio::try_join!(servers[0].start_again(), servers[1].start_again()).unwrap();
+    until("somebody leads again", async || read_kind(&table, Some(&token)).await.is_ok()).await;
+}

@@ -1,0 +1,86 @@
+//! Short words for what tables are asked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use membership_core::{
+    CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, Heartbeats, InitializeRequest, InstanceId, MembershipEntry,
+    MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
+    WallTime,
+};
+
+/// A number that was not given out before, in any process.
+pub fn unique() -> u128 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    (u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << 64) | (u128::from(std::process::id()) << 32) | u128::from(nanos)
+}
+
+pub fn silo(n: u64) -> SiloAddress {
+    SiloAddress::new([10, 0, 0, 1].into(), u16::try_from(n % 50_000).unwrap(), n + 1)
+}
+
+pub fn entry(n: u64) -> MembershipEntry {
+    MembershipEntry::new(silo(n), InstanceId::new(u128::from(n)), WallTime::from_millis(1_763_000_000_000 + n))
+}
+
+pub fn insert(on: &VersionToken, numbers: impl IntoIterator<Item = u64>) -> CommitRequest {
+    CommitRequest::new(on.clone(), CommitId::new(unique()), None, numbers.into_iter().map(entry), [], [])
+}
+
+pub fn update(on: &VersionToken, n: u64, name: &str) -> CommitRequest {
+    let mut e = entry(n);
+    e.silo_name = name.to_owned();
+    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [], [e], [])
+}
+
+pub fn remove(on: &VersionToken, n: u64) -> CommitRequest {
+    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [], [], [silo(n).row_key()])
+}
+
+pub async fn initialize(table: &dyn MembershipTable) -> Result<(), TableError> {
+    table.initialize(&InitializeRequest { table_id: TableId::new(unique()), settings: SharedSettings::default() }).await
+}
+
+pub async fn read(table: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
+    match table.read(&ReadRequest::all()).await.unwrap() {
+        ReadAnswer::Snapshot { snapshot, heartbeats } => (snapshot, heartbeats.unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn read_kind(table: &dyn MembershipTable, known: Option<&VersionToken>) -> Result<(), TableErrorKind> {
+    let request = ReadRequest { known: known.cloned(), heartbeats: true, barrier: false };
+    table.read(&request).await.map(drop).map_err(|e| e.kind())
+}
+
+pub async fn commit(table: &dyn MembershipTable, request: &CommitRequest) -> VersionToken {
+    match table.commit(request).await.unwrap() {
+        CommitOutcome::Committed(token) => token,
+        CommitOutcome::Conflict(c) => panic!("{c:?}"),
+    }
+}
+
+/// The kind of error that a commit ends with.
+pub async fn commit_kind(table: &dyn MembershipTable, request: &CommitRequest) -> TableErrorKind {
+    table.commit(request).await.map(|outcome| panic!("{outcome:?}")).unwrap_err().kind()
+}
+
+pub fn beat(n: u64, counter: u64) -> HeartbeatWrite {
+    HeartbeatWrite::Silo { silo: silo(n), heartbeat: Heartbeat { counter, at: WallTime::from_millis(counter) } }
+}
+
+/// Initializes a table and puts so many rows into it.
+pub async fn fill(table: &dyn MembershipTable, rows: u64) -> VersionToken {
+    initialize(table).await.unwrap();
+    let (start, _) = read(table).await;
+    if rows == 0 { start.token } else { commit(table, &insert(&start.token, 0..rows)).await }
+}
+
+/// A version of a table that is not there.
+pub fn nobodys() -> VersionToken {
+    VersionToken::new(TableId::new(1), 5, CommitId::new(1), &[])
+}
+
+pub fn insert_entry(on: &VersionToken, entry: MembershipEntry) -> CommitRequest {
+    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [entry], [], [])
+}
