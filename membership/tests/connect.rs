@@ -44,8 +44,8 @@ async fn sqlite_opens_a_file() {
 }
 
 #[tokio::test]
-async fn a_reserved_scheme_is_not_promised() {
-    for scheme in ["cassandra", "consul", "consul+https"] {
+async fn a_scheme_of_nobody_is_not_promised() {
+    for scheme in ["riak", "cassandra+https"] {
         let error = error(&format!("{scheme}://u:hunter2@host/db")).await;
         assert!(error.contains(&format!("no provider for `{scheme}:` in this version")), "{error}");
         assert!(!error.contains("hunter2") && !error.contains("host"), "{error}");
@@ -75,6 +75,14 @@ async fn the_schemes_of_mongodb_belong_to_its_features() {
     for (scheme, feature) in [("mongodb", "mongodb"), ("mongodb+srv", "mongodb-srv")] {
         let error = Connectors::empty().connect(&format!("{scheme}://u:hunter2@h"), blue()).await.unwrap_err().to_string();
         assert!(error.contains(&format!("cargo add silo-membership --features {feature}")) && !error.contains("hunter2"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_schemes_of_consul_belong_to_one_feature() {
+    for scheme in ["consul", "consul+https"] {
+        let error = Connectors::empty().connect(&format!("{scheme}://:hunter2@h"), blue()).await.unwrap_err().to_string();
+        assert!(error.contains("cargo add silo-membership --features consul") && !error.contains("hunter2"), "{error}");
     }
 }
 

@@ -30,6 +30,8 @@ const CLIENTS: &[(&str, &[&str])] = &[
     ("azure-table", &["azure_core", "azure_identity"]),
     ("cassandra", &["scylla"]),
     ("zk", &["zookeeper-client"]),
+    // It speaks HTTP, as others do.
+    ("consul", &["membership-consul"]),
 ];
 
 impl Clients {

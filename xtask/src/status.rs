@@ -33,6 +33,7 @@ const SCHEMES: &[(&str, &[&str])] = &[
     ("cassandra", &["cassandra"]),
     ("etcd", &["etcd"]),
     ("zk", &["zookeeper"]),
+    ("consul", &["consul"]),
 ];
 
 /// The operations of the table of round trips, as the suite calls them.

@@ -4,6 +4,8 @@
 //! `cargo test -p membership-cli --features redis --test stores redis::`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
 
+#[cfg(feature = "consul")]
+mod consul_servers;
 #[cfg(feature = "zk")]
 mod ensemble;
 #[cfg(feature = "etcd")]
@@ -11,6 +13,7 @@ mod etcd_members;
 #[cfg(any(
     feature = "azure-table",
     feature = "cassandra",
+    feature = "consul",
     feature = "dynamodb",
     feature = "etcd",
     feature = "mongodb",
@@ -26,6 +29,7 @@ mod scenarios;
 #[cfg(any(
     feature = "azure-table",
     feature = "cassandra",
+    feature = "consul",
     feature = "dynamodb",
     feature = "etcd",
     feature = "mongodb",
@@ -42,6 +46,7 @@ mod support;
 #[cfg(any(
     feature = "azure-table",
     feature = "cassandra",
+    feature = "consul",
     feature = "dynamodb",
     feature = "etcd",
     feature = "mongodb",
@@ -93,6 +98,7 @@ macro_rules! tests_over {
 #[cfg(any(
     feature = "azure-table",
     feature = "cassandra",
+    feature = "consul",
     feature = "dynamodb",
     feature = "etcd",
     feature = "mongodb",
@@ -108,6 +114,7 @@ tests_over! {
     mariadb, "mysql", MariaDb;
     dynamodb, "dynamodb", DynamoDb;
     azurite, "azure-table", Azurite;
+    consul, "consul", Consul;
     mongodb, "mongodb", MongoDb;
     cassandra, "cassandra", Cassandra;
     zookeeper, "zk", ZooKeeper;

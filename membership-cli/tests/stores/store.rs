@@ -99,6 +99,12 @@ impl Store {
                 let (_, tables) = answer.split_once("\r\n\r\n").unwrap_or_default();
                 return Some(tables.replace("{\"TableNames\":[]}", ""));
             }
+            // The key that the launcher writes to see whether it can is there before any silo.
+            Kind::Consul => {
+                let answer = self.says("GET /v1/kv/membership?keys&consistent HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+                let (_, keys) = answer.split_once("\r\n\r\n").unwrap_or_default();
+                return Some(keys.to_owned());
+            }
             Kind::MongoDb => return Some(self.collections()),
             Kind::Cassandra => return Some(self.keyspaces()),
             // A new server has five znodes of its own.

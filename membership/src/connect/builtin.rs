@@ -6,6 +6,7 @@ use super::registry::Connectors;
     not(any(
         feature = "azure-table",
         feature = "cassandra",
+        feature = "consul",
         feature = "dynamodb",
         feature = "etcd",
         feature = "memory",
@@ -57,6 +58,13 @@ pub(super) fn register(connectors: &mut Connectors) {
     {
         for scheme in ["redis", "rediss", "redis+sentinel", "redis+cluster"] {
             let _ = connectors.register(scheme, redis::open);
+        }
+    }
+    #[cfg(feature = "consul")]
+    {
+        for scheme in ["consul", "consul+https"] {
+            let _ = connectors.register(scheme, consul::open);
+            let _ = connectors.register_schema(scheme, consul::schema);
         }
     }
     #[cfg(feature = "etcd")]
@@ -232,6 +240,28 @@ mod redis {
             let table = RedisTable::connect(RedisConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
+    }
+}
+
+#[cfg(feature = "consul")]
+mod consul {
+    use std::sync::Arc;
+
+    use membership_consul::{ConsulConfig, ConsulTable};
+    use membership_core::{ClusterName, MembershipTable, TableError};
+
+    use crate::connect::Connecting;
+
+    pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
+        Box::pin(async move {
+            let table = ConsulTable::connect(ConsulConfig::from_url(&url)?, cluster).await?;
+            Ok(Arc::new(table) as Arc<dyn MembershipTable>)
+        })
+    }
+
+    /// Consul needs no tables; what silos need is a policy.
+    pub(super) fn schema(url: &str) -> Result<String, TableError> {
+        Ok(ConsulConfig::from_url(url)?.policy())
     }
 }
 

@@ -4,20 +4,14 @@
 pub(super) struct Known {
     pub(super) scheme: &'static str,
     pub(super) feature: &'static str,
-    /// Whether this version has a provider for it.
-    pub(super) provided: bool,
 }
 
 const fn provided(scheme: &'static str) -> Known {
-    Known { scheme, feature: scheme, provided: true }
+    Known { scheme, feature: scheme }
 }
 
 const fn provided_by(scheme: &'static str, feature: &'static str) -> Known {
-    Known { scheme, feature, provided: true }
-}
-
-const fn planned(scheme: &'static str, feature: &'static str) -> Known {
-    Known { scheme, feature, provided: false }
+    Known { scheme, feature }
 }
 
 pub(super) const KNOWN: &[Known] = &[
@@ -31,6 +25,8 @@ pub(super) const KNOWN: &[Known] = &[
     provided_by("redis+sentinel", "redis"),
     provided_by("redis+cluster", "redis"),
     provided("dynamodb"),
+    provided("consul"),
+    provided_by("consul+https", "consul"),
     provided("etcd"),
     provided_by("etcd+https", "etcd"),
     provided("mongodb"),
@@ -38,8 +34,6 @@ pub(super) const KNOWN: &[Known] = &[
     provided("azure-table"),
     provided("cassandra"),
     provided("zk"),
-    planned("consul", "consul"),
-    planned("consul+https", "consul"),
 ];
 
 pub(super) fn known(scheme: &str) -> Option<&'static Known> {

@@ -127,7 +127,7 @@ impl Connectors {
 
     fn unknown(&self, scheme: String) -> ConnectError {
         match known(&scheme) {
-            Some(known) if known.provided => ConnectError::FeatureOff { scheme, feature: known.feature },
+            Some(known) => ConnectError::FeatureOff { scheme, feature: known.feature },
             Some(_) => ConnectError::NoProvider { scheme, known: self.names() },
             None => ConnectError::UnknownScheme { scheme, known: self.names() },
         }

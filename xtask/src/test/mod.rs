@@ -19,7 +19,7 @@ use share::{LIMIT, Manner, Outcome};
 pub struct Test {
     /// Only the tests of these stores: memory, sqlite, redis, valkey, postgres, mariadb (or mysql), dynamodb (or
     /// dynamo), mongodb, mongodb-set (three members), azure-table (or azurite), etcd, etcd-set, zookeeper (or
-    /// zk), zookeeper-set (three servers), cassandra. Several, or separated by commas.
+    /// zk), zookeeper-set (three servers), consul, consul-set, cassandra. Several, or separated by commas.
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = providers::named)]
     only: Vec<&'static Provider>,
     /// Servers as containers, by a Docker engine, and not as processes of this machine.

@@ -54,6 +54,9 @@ pub const PROVIDERS: &[Provider] = &[
     store("zookeeper", &["zk"], "membership-zk", &[], Kind::ZooKeeper),
     // Three servers, whose leader is killed.
     store("zookeeper-set", &["three_servers", "ensemble"], "membership-zk", &[], Kind::ZooKeeper),
+    store("consul", &[], "membership-consul", &[], Kind::Consul),
+    // Three servers, whose leader is killed.
+    store("consul-set", &["consul_servers", "three_servers", "several"], "membership-consul", &[], Kind::Consul),
     // What is no store: the launcher of the servers, the example of a provider, and this program.
     Provider { also: &["launch"], ..plain("launcher", "conformance-tests", &["launch-tests"], false) },
     plain("toy", "membership-toy", &[], false),
@@ -122,6 +125,9 @@ mod tests {
         assert_eq!(of("membership-cli", "stores", "ensemble::the_leader_is_killed"), Some("zookeeper-set"));
         assert_eq!(of("membership-zk", "conformance", "three_servers"), Some("zookeeper-set"));
         assert_eq!(of("membership-zk", "membership_zk", "url::tests::it"), Some("zookeeper"));
+        assert_eq!(of("membership-cli", "stores", "consul_servers::the_leader_is_killed"), Some("consul-set"));
+        assert_eq!(of("membership-consul", "conformance", "three_servers"), Some("consul-set"));
+        assert_eq!(of("membership-consul", "servers", "tokens::it"), Some("consul"));
         assert_eq!(of("membership-cli", "stores", "etcd_members::the_leader_is_killed"), Some("etcd-set"));
         assert_eq!(of("membership-etcd", "conformance", "one_member"), Some("etcd"));
         assert_eq!(of("membership-etcd", "conformance", "three_members"), Some("etcd-set"));
