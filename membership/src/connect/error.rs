@@ -13,7 +13,7 @@ pub enum ConnectError {
         known: Vec<String>,
     },
     /// Nobody knows the scheme.
-    #[error("`{scheme}:` is no scheme that this build knows; it knows {}", list(.known))]
+    #[error("`{scheme}:` is no scheme that this build knows; it knows {}, and `Connectors::register` takes your own", list(.known))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
@@ -27,14 +27,6 @@ pub enum ConnectError {
         scheme: String,
         /// The feature it needs.
         feature: &'static str,
-    },
-    /// The scheme is reserved, but this version has no provider for it.
-    #[error("there is no provider for `{scheme}:` in this version; this build knows {}, and `Connectors::register` takes your own", list(.known))]
-    NoProvider {
-        /// The scheme.
-        scheme: String,
-        /// What this build has.
-        known: Vec<String>,
     },
     /// Not a scheme: a letter, then letters, digits, `+`, `-` and `.`, at most 32.
     #[error("that is no scheme: use a lower-case letter, then lower-case letters, digits, `+`, `-` and `.`, at most 32 characters")]

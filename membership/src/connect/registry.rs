@@ -128,7 +128,6 @@ impl Connectors {
     fn unknown(&self, scheme: String) -> ConnectError {
         match known(&scheme) {
             Some(known) => ConnectError::FeatureOff { scheme, feature: known.feature },
-            Some(_) => ConnectError::NoProvider { scheme, known: self.names() },
             None => ConnectError::UnknownScheme { scheme, known: self.names() },
         }
     }
