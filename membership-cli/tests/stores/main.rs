@@ -10,53 +10,21 @@ mod consul_servers;
 mod ensemble;
 #[cfg(feature = "etcd")]
 mod etcd_members;
-#[cfg(any(
-    feature = "azure-table",
-    feature = "cassandra",
-    feature = "consul",
-    feature = "dynamodb",
-    feature = "etcd",
-    feature = "mongodb",
-    feature = "redis",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "zk"
-))]
+#[allow(dead_code, reason = "only stores that announce changes are asked")]
+mod hints;
+#[allow(dead_code, reason = "a build without a store in a network uses nothing of it")]
 mod outages;
 #[cfg(feature = "mongodb")]
 mod replica_set;
 mod scenarios;
-#[cfg(any(
-    feature = "azure-table",
-    feature = "cassandra",
-    feature = "consul",
-    feature = "dynamodb",
-    feature = "etcd",
-    feature = "mongodb",
-    feature = "redis",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "zk"
-))]
+#[allow(dead_code, reason = "a build without a store in a network uses nothing of it")]
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
 /// The tests of one kind of server.
-#[cfg(any(
-    feature = "azure-table",
-    feature = "cassandra",
-    feature = "consul",
-    feature = "dynamodb",
-    feature = "etcd",
-    feature = "mongodb",
-    feature = "redis",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "zk"
-))]
 macro_rules! tests_over {
-    ($($store:ident, $feature:literal, $kind:ident;)+) => {
+    ($($store:ident, $feature:literal, $kind:ident $(, $hints:ident)?;)+) => {
         $(
             #[cfg(feature = $feature)]
             mod $store {
@@ -69,6 +37,13 @@ macro_rules! tests_over {
                     let store = Store::start(Kind::$kind);
                     scenarios::silos_come_and_go(store.place("come-and-go"));
                 }
+
+                $(
+                    #[test]
+                    fn views_follow_hints() {
+                        super::$hints::views_follow_hints(&Store::start(Kind::$kind));
+                    }
+                )?
 
                 #[test]
                 fn the_server_is_killed_and_started_again() {
@@ -95,30 +70,18 @@ macro_rules! tests_over {
     };
 }
 
-#[cfg(any(
-    feature = "azure-table",
-    feature = "cassandra",
-    feature = "consul",
-    feature = "dynamodb",
-    feature = "etcd",
-    feature = "mongodb",
-    feature = "redis",
-    feature = "postgres",
-    feature = "mysql",
-    feature = "zk"
-))]
 tests_over! {
-    redis, "redis", Redis;
+    redis, "redis", Redis, hints;
     valkey, "redis", Valkey;
-    postgres, "postgres", Postgres;
+    postgres, "postgres", Postgres, hints;
     mariadb, "mysql", MariaDb;
     dynamodb, "dynamodb", DynamoDb;
     azurite, "azure-table", Azurite;
-    consul, "consul", Consul;
+    consul, "consul", Consul, hints;
     mongodb, "mongodb", MongoDb;
     cassandra, "cassandra", Cassandra;
-    zookeeper, "zk", ZooKeeper;
-    etcd, "etcd", Etcd;
+    zookeeper, "zk", ZooKeeper, hints;
+    etcd, "etcd", Etcd, hints;
 }
 
 /// The file that needs no server: the same coming and going.
