@@ -249,6 +249,50 @@ fn table_wiped() {
 }
 
 #[test]
+fn table_rolled_back() {
+    let (mut cluster, all) = cluster(3);
+    cluster.kill(all[2]);
+    assert!(cluster.run_until(S(60), |c| is_dead(c, all[2])).unwrap());
+    cluster.run_for(S(2)).unwrap();
+    assert!(cluster.roll_back_table(2) == 2 && !is_dead(&cluster, all[2]), "the table has forgotten it");
+    cluster.run_for(S(90)).unwrap();
+    let told = Notice::Table(TableState::Changed(Discontinuity::RolledBack));
+    for silo in &all[..2] {
+        assert!(cluster.is_running(*silo), "everyone keeps running");
+        assert!(cluster.notices(*silo).iter().any(|(_, n)| *n == told), "{:?}", cluster.notices(*silo));
+    }
+    for silo in &all[..2] {
+        cluster.restart(*silo);
+    }
+    cluster.run_until_agreed(S(120)).unwrap();
+    the_end("table_rolled_back", "The table goes back by two versions; the silos are restarted", cluster);
+}
+
+#[test]
+fn half_dead() {
+    let (mut cluster, all) = cluster(5);
+    cluster.hang(all[1], S(300));
+    assert!(cluster.run_until(S(180), |c| is_dead(c, all[1])).unwrap(), "signs of life hold a death up, and do not prevent it");
+    assert_eq!(cause(&cluster, all[1]), Some(CauseOfDeath::Voted));
+    assert!(cluster.stats().heard > 100);
+    cluster.run_for(S(300)).unwrap();
+    assert_eq!(declared_dead(&cluster, all[1]), Some("voted"));
+    let others: Vec<ProcessId> = all.iter().copied().filter(|s| *s != all[1]).collect();
+    assert!(alive(&cluster, &others));
+    the_end("half_dead", "The protocol of a silo hangs; its application still answers", cluster);
+}
+
+#[test]
+fn restart_with_the_clock_set_back() {
+    let (mut cluster, all) = cluster(3);
+    let before = cluster.address(all[1]).unwrap();
+    let new = cluster.restart_with_clock(all[1], -86_400_000);
+    cluster.run_until_agreed(S(60)).unwrap();
+    assert!(cluster.address(new).unwrap().is_successor_of(&before), "a clock set back locks nobody out");
+    the_end("clock_set_back", "A silo restarts at its address, with the clock a day behind", cluster);
+}
+
+#[test]
 fn whole_cluster_restarted() {
     let (mut cluster, all) = cluster(4);
     for silo in &all {

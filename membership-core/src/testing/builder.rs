@@ -158,10 +158,15 @@ impl Builder {
             factory: self.factory.unwrap_or_else(machine::protocols),
             scratch: Vec::new(),
             load: None,
+            flaps: BTreeMap::new(),
+            flaps_so_far: 0,
+            cuts: Vec::new(),
             usual: Usual { latency: self.latency, table: self.table_latency },
             count_bytes: self.count_bytes,
             sizes: Sizes::default(),
             told: super::describe::Told::default(),
+            #[cfg(test)]
+            lie: None,
         };
         cluster.start(self.silos);
         Ok(cluster)

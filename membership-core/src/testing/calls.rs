@@ -7,9 +7,9 @@ use super::checks::Fact;
 use super::circumstances::{ProcessId, VirtualTime};
 use super::cluster::Cluster;
 use super::describe;
-use super::events::Event;
+use super::events::{Due, Event};
 use super::process::Held;
-use super::store::{Call, Happened};
+use super::store::{Call, Happened, UnknownOutcome};
 use crate::protocol::{CallId, Destination, Header, Input, Message};
 use crate::{CauseOfDeath, SiloStatus, TableErrorKind};
 
@@ -55,8 +55,22 @@ impl Cluster {
         let (Some(me), Some(they)) = (self.processes.get(from.0), self.processes.get(receiver.0)) else { return };
         let way = if they.is_running() { self.network.carry(me.place, they.place, &mut self.dice) } else { None };
         match way {
-            Some(after) => self.agenda.plan(self.now + after, Event::Deliver { from, to: receiver, header, body }),
+            Some(after) => {
+                if self.network.duplicates(&mut self.dice) {
+                    self.deliver_again(from, receiver, header.clone(), body.clone());
+                }
+                self.agenda.plan(self.now + after, Event::Deliver { from, to: receiver, header, body });
+            }
             None => self.stats.dropped += 1,
+        }
+    }
+
+    /// A second copy of a message, with a fate of its own.
+    fn deliver_again(&mut self, from: ProcessId, to: ProcessId, header: Header, body: Arc<Message>) {
+        let (Some(me), Some(they)) = (self.processes.get(from.0), self.processes.get(to.0)) else { return };
+        if let Some(after) = self.network.carry(me.place, they.place, &mut self.dice) {
+            self.stats.duplicated += 1;
+            self.agenda.plan(self.now + after, Event::Deliver { from, to, header, body });
         }
     }
 
@@ -74,9 +88,8 @@ impl Cluster {
 
     /// A table call leaves a process, which waits for the answer until `deadline`.
     pub(super) fn launch(&mut self, process: ProcessId, call: CallId, what: Call, deadline: VirtualTime) {
-        let (low, high) = self.store.latency;
-        let there = self.dice.between(low, high);
-        let back = self.dice.between(low, high);
+        let there = self.store.draw(&mut self.dice);
+        let back = self.store.draw(&mut self.dice);
         let deadline = deadline.max(self.now);
         let (at, answer_at) = (self.now + there, self.now + there + back);
         if self.store.is_down(self.now) || self.store.cut.contains(&process) {
@@ -92,15 +105,22 @@ impl Cluster {
         }
         if matches!(what, Call::Commit(_)) && self.dice.chance(self.store.unknown) {
             self.stats.unknown += 1;
-            let lands_at = match self.dice.below(3) {
-                0 => Some(at),
-                1 => Some(at + self.dice.between(Duration::from_millis(500), LATEST)),
-                _ => None,
+            let drawn = [UnknownOutcome::Applied, UnknownOutcome::AppliedLate, UnknownOutcome::NotApplied];
+            let kind = self.store.unknown_kind.unwrap_or_else(|| drawn[self.dice.below(drawn.len())]);
+            let lands_at = match kind {
+                UnknownOutcome::Applied => Some(at),
+                UnknownOutcome::AppliedLate => Some(at + self.dice.between(Duration::from_millis(500), LATEST)),
+                UnknownOutcome::NotApplied => None,
             };
+            match kind {
+                UnknownOutcome::Applied => self.stats.unknown_applied += 1,
+                UnknownOutcome::AppliedLate => self.stats.unknown_late += 1,
+                UnknownOutcome::NotApplied => self.stats.unknown_lost += 1,
+            }
             let input = what.failed(call, TableErrorKind::OutcomeUnknown, "connection reset");
             self.agenda.plan(answer_at.min(deadline), Event::Answer { process, input });
             if let Some(at) = lands_at {
-                self.agenda.plan(at, Event::Ask { process, call, what, answer_at: None });
+                self.agenda.plan(at, Event::Ask { process, call, what, answer: None });
             }
             return;
         }
@@ -108,29 +128,40 @@ impl Cluster {
             // The process gives up; the call may still be carried out, before or after that.
             self.stats.failed_calls += 1;
             self.agenda.plan(deadline, Event::Answer { process, input: what.timed_out(call) });
-            self.agenda.plan(at, Event::Ask { process, call, what, answer_at: None });
+            self.agenda.plan(at, Event::Ask { process, call, what, answer: None });
             return;
         }
-        self.agenda.plan(at, Event::Ask { process, call, what, answer_at: Some(answer_at) });
+        self.agenda.plan(at, Event::Ask { process, call, what, answer: Some(Due { at: answer_at, deadline }) });
     }
 
     /// A call is at the table.
-    pub(super) fn ask(&mut self, process: ProcessId, call: CallId, what: Call, answer_at: Option<VirtualTime>) {
+    pub(super) fn ask(&mut self, process: ProcessId, call: CallId, what: Call, answer: Option<Due>) {
         if self.store.is_down(self.now) {
-            if let Some(at) = answer_at {
+            if let Some(due) = answer {
                 self.stats.failed_calls += 1;
-                self.agenda.plan(at, Event::Answer { process, input: what.timed_out(call) });
+                self.agenda.plan(due.at, Event::Answer { process, input: what.timed_out(call) });
             }
             return;
         }
         let mut happened = Happened::default();
-        let input = self.store.perform(call, &what, &mut self.dice, &mut happened);
-        if answer_at.is_none() && matches!(&input, Input::Committed { result: Ok(crate::CommitOutcome::Committed(_)), .. }) {
+        #[cfg_attr(not(test), allow(unused_mut))]
+        let mut input = self.store.perform(call, &what, &mut self.dice, &mut happened);
+        #[cfg(test)]
+        if let Some(lie) = &mut self.lie {
+            lie(&mut input);
+        }
+        if answer.is_none() && matches!(&input, Input::Committed { result: Ok(crate::CommitOutcome::Committed(_)), .. }) {
             self.stats.unknown_landed += 1;
         }
         self.tell_table(&happened);
-        if let Some(at) = answer_at {
-            self.agenda.plan(at, Event::Answer { process, input });
+        let busy = self.store.serve(what.rows(&input), self.now) - self.now;
+        let Some(due) = answer else { return };
+        if due.at + busy > due.deadline {
+            self.stats.failed_calls += 1;
+            self.agenda.plan(due.deadline.max(self.now), Event::Answer { process, input: what.timed_out(call) });
+        } else {
+            self.stats.queued_calls += u64::from(busy > Duration::ZERO);
+            self.agenda.plan(due.at + busy, Event::Answer { process, input });
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::clock::Skew;
 use crate::{Config, SiloAddress, WallTime};
 
 /// Time since the virtual world began.
@@ -78,8 +79,8 @@ pub struct Life {
     pub table_cut: Spell,
     /// When the application asked it to leave.
     pub leaving: Option<VirtualTime>,
-    /// How far its wall clock is from the truth, in milliseconds.
-    pub skew_ms: i64,
+    /// How wrong its wall clock is.
+    pub skew: Skew,
     /// Whether another process listens at the address it advertises.
     pub hidden: bool,
 }
@@ -126,6 +127,8 @@ pub struct Circumstances {
     pub blocks: BTreeMap<(usize, usize), Spell>,
     /// The last clean split.
     pub split: Option<Split>,
+    /// How much any monotonic clock was ever too fast or too slow, in parts per million.
+    pub worst_ppm: u64,
     /// When a row's heartbeat last moved in the table: the last two times.
     pub beats: BTreeMap<SiloAddress, [Option<VirtualTime>; 2]>,
 }
@@ -148,6 +151,7 @@ impl Circumstances {
             lossy: BTreeMap::new(),
             blocks: BTreeMap::new(),
             split: None,
+            worst_ppm: 0,
             beats: BTreeMap::new(),
         }
     }
@@ -192,7 +196,20 @@ impl Circumstances {
     #[must_use]
     pub fn memory_of_votes(&self) -> Duration {
         let c = &self.config;
-        c.death_vote_expiration + c.failure_window() * 2 + c.max_probe_timeout * c.num_missed_probes_limit + c.table_refresh_period
+        let time = c.death_vote_expiration + c.failure_window() * 2 + c.max_probe_timeout * c.num_missed_probes_limit;
+        self.stretched(time + c.table_refresh_period)
+    }
+
+    /// At most so long does something take that takes this long by the clock of any process.
+    #[must_use]
+    pub fn stretched(&self, time: Duration) -> Duration {
+        if self.worst_ppm == 0 { time } else { time.mul_f64(1e6 / (1e6 - self.worst_ppm.min(900_000) as f64)) }
+    }
+
+    /// At least so long does something take that takes this long by the clock of any process.
+    #[must_use]
+    pub fn shrunk(&self, time: Duration) -> Duration {
+        if self.worst_ppm == 0 { time } else { time.mul_f64(1e6 / (1e6 + self.worst_ppm as f64)) }
     }
 
     /// `now` minus `back`, not before the beginning.
@@ -205,14 +222,14 @@ impl Circumstances {
     #[must_use]
     pub fn certainly_fresh(&self, silo: &SiloAddress) -> bool {
         let period = self.config.i_am_alive_period;
-        let (oldest, newest) = (self.ago(period * self.config.num_missed_i_am_alive_limit), self.ago(period));
+        let (oldest, newest) = (self.ago(self.shrunk(period * self.config.num_missed_i_am_alive_limit)), self.ago(self.stretched(period)));
         self.beats.get(silo).is_some_and(|beats| beats.iter().flatten().any(|t| (oldest..=newest).contains(t)))
     }
 
     /// The wall clock of a silo's process now.
     #[must_use]
     pub fn wall(&self, silo: &SiloAddress) -> WallTime {
-        wall(self.now, self.owner(silo).map_or(0, |l| l.skew_ms))
+        wall(self.now, self.owner(silo).map_or(0, |l| l.skew.at(self.now)))
     }
 }
 

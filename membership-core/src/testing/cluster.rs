@@ -10,6 +10,7 @@ use super::circumstances::{Circumstances, ProcessId, VirtualTime};
 use super::describe;
 use super::dice::Dice;
 use super::events::{Agenda, Event};
+use super::faults::Flap;
 use super::machine::MachineFactory;
 use super::network::{Latency, Network};
 use super::process::{Process, Running};
@@ -51,9 +52,17 @@ pub struct Cluster {
     pub(super) scratch: Vec<Effect>,
     pub(super) load: Option<Load>,
     pub(super) told: describe::Told,
+    /// Links that open and shut, by the number they were given.
+    pub(super) flaps: BTreeMap<u64, Flap>,
+    pub(super) flaps_so_far: u64,
+    /// Pairs of zones between which nothing gets through.
+    pub(super) cuts: Vec<(usize, usize)>,
     pub(super) usual: Usual,
     pub(super) count_bytes: bool,
     pub(super) sizes: Sizes,
+    /// A planted bug: what the table really answers.
+    #[cfg(test)]
+    pub(super) lie: Option<Box<dyn FnMut(&mut Input)>>,
 }
 
 /// How long things take when nothing is wrong.
@@ -133,7 +142,7 @@ impl Cluster {
             Event::Undeliverable { to, endpoint } => {
                 self.feed(to, None, Input::SendFailed { to: endpoint, reason: "connection refused".to_owned() });
             }
-            Event::Ask { process, call, what, answer_at } => self.ask(process, call, what, answer_at),
+            Event::Ask { process, call, what, answer } => self.ask(process, call, what, answer),
             Event::Answer { process, input } => {
                 if matches!(input, Input::Start) {
                     self.listen(process);
@@ -151,6 +160,8 @@ impl Cluster {
             }
             Event::Resume(id) => self.resume(id, false),
             Event::Release(id) => self.release(id, false),
+            Event::Flap(number) => self.flap_on(number),
+            Event::Chatter(id) => self.chatter(id),
             Event::TableUp => self.table_up(false),
             Event::NetworkUp => self.network_up(),
         }
@@ -174,7 +185,7 @@ impl Cluster {
     }
 
     /// Plans the next wake-up of a process. One that is planned already for an earlier time finds out then.
-    fn plan_wake(&mut self, id: ProcessId) {
+    pub(super) fn plan_wake(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(id.0) else { return };
         if !process.is_running() || process.paused_until.is_some() {
             return;
@@ -291,6 +302,7 @@ impl Cluster {
         process.outbox.clear();
         process.inbox.clear();
         process.held_until = None;
+        process.hung = false;
         if self.listeners.get(&process.endpoint) == Some(&id) {
             self.listeners.remove(&process.endpoint);
         }
@@ -308,6 +320,7 @@ impl Cluster {
             return;
         }
         process.paused_until = None;
+        process.hung = false;
         process.wake_at = None;
         let mut backlog = std::mem::take(&mut process.backlog);
         if let Some(life) = self.truth.lives.get_mut(id.0) {

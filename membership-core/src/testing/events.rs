@@ -9,6 +9,13 @@ use super::circumstances::{ProcessId, VirtualTime};
 use super::store::Call;
 use crate::protocol::{CallId, Command, Header, Input, Message};
 
+/// When an answer gets to the process, and until when that waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    pub at: VirtualTime,
+    pub deadline: VirtualTime,
+}
+
 #[derive(Debug)]
 pub(super) enum Event {
     /// A process wanted to be woken.
@@ -17,8 +24,8 @@ pub(super) enum Event {
     Deliver { from: ProcessId, to: ProcessId, header: Header, body: Arc<Message> },
     /// A sender learns that nobody listens there.
     Undeliverable { to: ProcessId, endpoint: SocketAddr },
-    /// A table call gets to the table; the answer is due at `answer_at`, unless it was given already.
-    Ask { process: ProcessId, call: CallId, what: Call, answer_at: Option<VirtualTime> },
+    /// A table call gets to the table; the answer is due, unless it was given already.
+    Ask { process: ProcessId, call: CallId, what: Call, answer: Option<Due> },
     /// The answer of the table gets to the process.
     Answer { process: ProcessId, input: Input },
     /// A process that is held has waited for an answer as long as it waits for one, unless it has it.
@@ -29,30 +36,34 @@ pub(super) enum Event {
     Resume(ProcessId),
     /// What was held goes on, if that is not prolonged.
     Release(ProcessId),
+    /// Links that open and shut do so, unless that has ended.
+    Flap(u64),
+    /// The rest of a process whose protocol hangs says something to everybody.
+    Chatter(ProcessId),
     /// An outage ends, if it is not prolonged.
     TableUp,
     /// The whole network works again.
     NetworkUp,
 }
 
-struct Due {
+struct Planned {
     at: VirtualTime,
     seq: u64,
     event: Box<Event>,
 }
 
-impl PartialEq for Due {
+impl PartialEq for Planned {
     fn eq(&self, other: &Self) -> bool {
         self.seq == other.seq
     }
 }
-impl Eq for Due {}
-impl PartialOrd for Due {
+impl Eq for Planned {}
+impl PartialOrd for Planned {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Due {
+impl Ord for Planned {
     /// The heap gives the largest first: so earlier is larger, and among equals what was planned first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.at.cmp(&self.at).then(other.seq.cmp(&self.seq))
@@ -62,14 +73,14 @@ impl Ord for Due {
 /// Events by time; those of one moment in the order in which they were planned.
 #[derive(Default)]
 pub(super) struct Agenda {
-    heap: BinaryHeap<Due>,
+    heap: BinaryHeap<Planned>,
     seq: u64,
 }
 
 impl Agenda {
     pub(super) fn plan(&mut self, at: VirtualTime, event: Event) {
         self.seq += 1;
-        self.heap.push(Due { at, seq: self.seq, event: Box::new(event) });
+        self.heap.push(Planned { at, seq: self.seq, event: Box::new(event) });
     }
 
     pub(super) fn next(&mut self, until: VirtualTime) -> Option<(VirtualTime, Event)> {

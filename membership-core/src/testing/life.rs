@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::circumstances::{Life, ProcessId, Spell};
+use super::clock::{Monotonic, Skew};
 use super::cluster::Cluster;
 use super::events::Event;
 use super::process::{CLOCK_BEGIN, Process, Running, Sent};
@@ -50,9 +51,8 @@ impl Cluster {
         {
             life.hidden = true;
         }
-        let skew = self.processes.get(silo.0).map_or(0, |p| p.skew_ms);
         let new = self.start_at(endpoint);
-        self.clock_offset(new, skew);
+        self.inherit_clocks(silo, new);
         new
     }
 
@@ -83,9 +83,10 @@ impl Cluster {
             running: Running::Yes,
             place,
             endpoint,
-            mono_begin: CLOCK_BEGIN + self.dice.between(Duration::ZERO, CLOCK_BEGIN),
-            skew_ms: 0,
+            mono: Monotonic::beginning(CLOCK_BEGIN + self.dice.between(Duration::ZERO, CLOCK_BEGIN)),
+            skew: Skew::default(),
             paused_until: None,
+            hung: false,
             backlog: Vec::new(),
             held_until: None,
             outbox: Vec::new(),
@@ -111,12 +112,13 @@ impl Cluster {
             held: Spell::default(),
             table_cut: Spell::default(),
             leaving: None,
-            skew_ms: 0,
+            skew: Skew::default(),
             hidden: !listens,
         });
         self.stats.starts += 1;
         if earlier == 0 {
             self.join_split(place);
+            self.join_cuts(place);
         }
         self.note(id, "starts".to_owned());
         self.agenda.plan(self.now + delay, Event::Answer { process: id, input: Input::Start });
@@ -176,19 +178,6 @@ impl Cluster {
     /// Any input for a process, now. The answer to a table call that it does not wait for is not taken.
     pub fn inject(&mut self, silo: ProcessId, input: Input) {
         self.agenda.plan(self.now, Event::Answer { process: silo, input });
-    }
-
-    /// Sets a process's wall clock wrong by so many milliseconds; its monotonic clock is never wrong.
-    pub fn clock_offset(&mut self, silo: ProcessId, millis: i64) {
-        let Some(process) = self.processes.get_mut(silo.0) else { return };
-        process.skew_ms = millis;
-        if let Some(life) = self.truth.lives.get_mut(silo.0) {
-            life.skew_ms = millis;
-        }
-        if millis != 0 {
-            self.stats.clock_offsets += 1;
-            self.note(silo, format!("has a clock that is wrong by {:.1}s", millis as f64 / 1e3));
-        }
     }
 }
 

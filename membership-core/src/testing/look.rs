@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::checks::{Fact, Load, Recovery};
 use super::circumstances::{Circumstances, ProcessId, VirtualTime};
 use super::cluster::Cluster;
+use super::network::Network;
 use super::stats::Stats;
 use super::trace::Trace;
 use super::traffic::TableTraffic;
@@ -83,6 +84,12 @@ impl Cluster {
     #[must_use]
     pub fn row(&self, silo: ProcessId) -> Option<&MembershipEntry> {
         self.table()?.rows.get(&self.address(silo)?)
+    }
+
+    /// The network.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
     }
 
     /// Everything that really happened.
@@ -171,7 +178,7 @@ impl Cluster {
     /// P7, if it is not; or any other invariant broken meanwhile.
     pub fn settle(&mut self) -> Result<(), Violation> {
         self.end_faults();
-        self.run_for(Recovery::within(&self.config))?;
+        self.run_for(self.truth.stretched(Recovery::within(&self.config)))?;
         let live: Vec<(ProcessId, Option<ClusterView>)> = self.running().into_iter().map(|id| (id, self.view(id).cloned())).collect();
         let table = self.table().cloned();
         self.show(&Fact::Settled { live: &live, table: table.as_ref() });

@@ -53,6 +53,10 @@ pub struct Network {
     ingress: BTreeMap<usize, f64>,
     down: bool,
     shut: BTreeSet<(usize, usize)>,
+    duplicates: f64,
+    delayed: (f64, Duration),
+    zones: usize,
+    between_zones: Option<Latency>,
 }
 
 impl Network {
@@ -67,12 +71,19 @@ impl Network {
         if from != to && (self.down || self.is_shut(from, to) || self.gets_lost(from, to, dice)) {
             return None;
         }
-        Some(self.latency.draw(dice))
+        let usual = self.latency_between(from, to).draw(dice);
+        let (share, most) = self.delayed;
+        Some(if dice.chance(share) { usual + dice.between(Duration::ZERO, most) } else { usual })
     }
 
     fn gets_lost(&self, from: usize, to: usize, dice: &mut Dice) -> bool {
         let at = |rates: &BTreeMap<usize, f64>, place| rates.get(&place).copied().unwrap_or(0.0);
         dice.chance(self.loss) || dice.chance(at(&self.egress, from)) || dice.chance(at(&self.ingress, to))
+    }
+
+    /// Whether the network makes a second copy of a message, which is carried like the first.
+    pub fn duplicates(&self, dice: &mut Dice) -> bool {
+        dice.chance(self.duplicates)
     }
 
     /// How long messages take.
@@ -110,6 +121,46 @@ impl Network {
     /// The places that lose messages of their own.
     pub fn lossy(&self) -> impl Iterator<Item = usize> {
         self.egress.keys().chain(self.ingress.keys()).copied()
+    }
+
+    /// So many of all messages arrive twice: 0 to 1.
+    pub fn set_duplicates(&mut self, rate: f64) {
+        self.duplicates = rate;
+    }
+
+    /// So many of all messages (0 to 1) take up to so much longer, and are overtaken by others.
+    pub fn set_delayed(&mut self, share: f64, most: Duration) {
+        self.delayed = (share, most);
+    }
+
+    /// How much longer some messages take than usual.
+    #[must_use]
+    pub fn longest_delay(&self) -> Duration {
+        if self.delayed.0 > 0.0 { self.delayed.1 } else { Duration::ZERO }
+    }
+
+    /// Deals the places out to so many zones, one after the other; messages between zones take so long. 0 or 1: no zones.
+    pub fn set_zones(&mut self, zones: usize, between: Latency) {
+        self.zones = zones;
+        self.between_zones = (zones > 1).then_some(between);
+    }
+
+    /// The zone of a place.
+    #[must_use]
+    pub const fn zone(&self, place: usize) -> usize {
+        if self.zones > 1 { place % self.zones } else { 0 }
+    }
+
+    /// How many zones there are.
+    #[must_use]
+    pub const fn zones(&self) -> usize {
+        if self.zones > 1 { self.zones } else { 1 }
+    }
+
+    /// How long messages take between two places.
+    #[must_use]
+    pub fn latency_between(&self, a: usize, b: usize) -> Latency {
+        self.between_zones.filter(|_| self.zone(a) != self.zone(b)).unwrap_or(self.latency)
     }
 
     /// Shuts a direction. Says whether it was open.
@@ -150,8 +201,10 @@ impl Network {
         std::mem::take(&mut self.shut)
     }
 
-    /// Nothing gets lost at random any more, anywhere.
+    /// Nothing gets lost, doubled or delayed at random any more, anywhere.
     pub fn lose_nothing(&mut self) {
+        self.duplicates = 0.0;
+        self.delayed = (0.0, Duration::ZERO);
         self.loss = 0.0;
         self.egress.clear();
         self.ingress.clear();

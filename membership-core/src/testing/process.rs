@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::circumstances::{ProcessId, VirtualTime, wall};
+use super::clock::{Monotonic, Skew};
 use super::machine::Machine;
 use super::store::Call;
 use crate::protocol::{CallId, Destination, Header, Input, Message, Notice, Termination};
@@ -38,10 +39,11 @@ pub(super) struct Process {
     pub running: Running,
     pub place: usize,
     pub endpoint: SocketAddr,
-    /// What its monotonic clock shows when the world begins.
-    pub mono_begin: Duration,
-    pub skew_ms: i64,
+    pub mono: Monotonic,
+    pub skew: Skew,
     pub paused_until: Option<VirtualTime>,
+    /// Whether only its protocol does not run, while other threads of it do.
+    pub hung: bool,
     /// What arrived while it was paused, with the sender of messages.
     pub backlog: Vec<(Option<ProcessId>, Input)>,
     pub held_until: Option<VirtualTime>,
@@ -65,13 +67,13 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn clocks(&self, now: VirtualTime) -> Now {
-        let mono = now + self.mono_begin;
-        Now { mono: MonoTime::from_nanos(u64::try_from(mono.as_nanos()).unwrap_or(u64::MAX)), wall: wall(now, self.skew_ms) }
+        let mono = self.mono.shows(now);
+        Now { mono: MonoTime::from_nanos(u64::try_from(mono.as_nanos()).unwrap_or(u64::MAX)), wall: wall(now, self.skew.at(now)) }
     }
 
     /// The virtual time of one of its monotonic times.
     pub(super) fn when(&self, mono: MonoTime) -> VirtualTime {
-        Duration::from_nanos(mono.as_nanos()).saturating_sub(self.mono_begin)
+        self.mono.when(Duration::from_nanos(mono.as_nanos()))
     }
 
     /// It has the answer to a call, or gives up waiting for it. Says whether it still waited: each call is answered once.

@@ -22,6 +22,16 @@ pub struct Stats {
     pub sent: u64,
     /// Messages that did not arrive.
     pub dropped: u64,
+    /// Messages that arrived twice.
+    pub duplicated: u64,
+    /// Times that flapping links were shut.
+    pub flaps: u64,
+    /// Cuts between two zones.
+    pub zone_cuts: u64,
+    /// Times that a protocol hung while the rest of its process was alive.
+    pub hangs: u64,
+    /// Signs of life from the rest of such processes that others took.
+    pub heard: u64,
     /// Commits that landed.
     pub commits: u64,
     /// Commits that met a conflict.
@@ -30,6 +40,20 @@ pub struct Stats {
     pub unknown: u64,
     /// Of those, commits that landed nevertheless, then or later.
     pub unknown_landed: u64,
+    /// Unknown outcomes of commits that were applied at once.
+    pub unknown_applied: u64,
+    /// Unknown outcomes of commits that were to be applied later.
+    pub unknown_late: u64,
+    /// Unknown outcomes of commits that were never applied.
+    pub unknown_lost: u64,
+    /// Table calls that waited because the table was busy.
+    pub queued_calls: u64,
+    /// Times that the table was wiped.
+    pub wipes: u64,
+    /// Times that a backup of the table was restored.
+    pub restores: u64,
+    /// Times that the table was rolled back.
+    pub rollbacks: u64,
     /// Table calls that failed otherwise.
     pub failed_calls: u64,
     /// Outages of the table.
@@ -48,6 +72,10 @@ pub struct Stats {
     pub voted_out_alive: u64,
     /// Processes whose wall clock was wrong.
     pub clock_offsets: u64,
+    /// Clocks that began to run fast or slow.
+    pub clock_drifts: u64,
+    /// Restarts with the clock set back.
+    pub clocks_set_back: u64,
 }
 
 impl Stats {
@@ -58,7 +86,7 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 22] {
+    fn fields(&mut self) -> [&mut u64; 36] {
         [
             &mut self.starts,
             &mut self.kills,
@@ -69,10 +97,22 @@ impl Stats {
             &mut self.blocks,
             &mut self.sent,
             &mut self.dropped,
+            &mut self.duplicated,
+            &mut self.flaps,
+            &mut self.zone_cuts,
+            &mut self.hangs,
+            &mut self.heard,
             &mut self.commits,
             &mut self.conflicts,
             &mut self.unknown,
             &mut self.unknown_landed,
+            &mut self.unknown_applied,
+            &mut self.unknown_late,
+            &mut self.unknown_lost,
+            &mut self.queued_calls,
+            &mut self.wipes,
+            &mut self.restores,
+            &mut self.rollbacks,
             &mut self.failed_calls,
             &mut self.table_outages,
             &mut self.wakes,
@@ -82,6 +122,8 @@ impl Stats {
             &mut self.voted_out,
             &mut self.voted_out_alive,
             &mut self.clock_offsets,
+            &mut self.clock_drifts,
+            &mut self.clocks_set_back,
         ]
     }
 }

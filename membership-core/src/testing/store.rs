@@ -1,6 +1,6 @@
 //! The table of the virtual world: the in-memory table behind a store that can be slow, down, unsure, busy with others, or wiped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::circumstances::{ProcessId, VirtualTime};
@@ -70,12 +70,35 @@ impl Call {
         }
     }
 
+    /// How many rows the table touches for it.
+    pub(super) fn rows(&self, answer: &Input) -> usize {
+        match (self, answer) {
+            (_, Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, .. }), .. }) => 1 + snapshot.rows.len(),
+            (Self::Commit(request), _) => 1 + request.changes.len(),
+            _ => 1,
+        }
+    }
+
     /// How it fails when nobody knows whether the store got it.
     pub(super) fn timed_out(&self, call: CallId) -> Input {
         let kind = if matches!(self, Self::Commit(_)) { TableErrorKind::OutcomeUnknown } else { TableErrorKind::Unavailable };
         self.failed(call, kind, TIMED_OUT)
     }
 }
+
+/// What really became of a commit whose outcome is unknown to its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum UnknownOutcome {
+    /// It was applied, and reported as failed.
+    Applied,
+    /// It is applied later, up to 15 s after it was reported as failed.
+    AppliedLate,
+    /// It is never applied.
+    NotApplied,
+}
+
+/// How many versions the table can be rolled back by.
+const REMEMBERED: usize = 64;
 
 /// What happened in the table because of one call.
 #[derive(Debug, Default)]
@@ -91,8 +114,18 @@ pub(super) struct Store {
     pub table: MemoryTable,
     pub down_until: Option<VirtualTime>,
     pub latency: (Duration, Duration),
+    /// So many calls are slow, in either direction, and take up to so long.
+    pub tail: (f64, Duration),
+    /// Rows per second that it reads or writes; one call after the other.
+    pub rate: Option<f64>,
+    /// Until when it is busy with earlier calls.
+    pub busy_until: VirtualTime,
     pub conflicts: f64,
     pub unknown: f64,
+    /// Which kind of unknown outcome; none = any.
+    pub unknown_kind: Option<UnknownOutcome>,
+    /// What it was after the last commits, newest last.
+    pub history: VecDeque<MemoryState>,
     pub cut: BTreeSet<ProcessId>,
     pub truth: Option<Snapshot>,
     pub traffic: TableTraffic,
@@ -107,8 +140,13 @@ impl Store {
             table: MemoryTable::new(cluster),
             down_until: None,
             latency,
+            tail: (0.0, Duration::ZERO),
+            rate: None,
+            busy_until: Duration::ZERO,
             conflicts: 0.0,
             unknown: 0.0,
+            unknown_kind: None,
+            history: VecDeque::new(),
             cut: BTreeSet::new(),
             truth: None,
             traffic: TableTraffic::default(),
@@ -141,6 +179,8 @@ impl Store {
                 if self.truth.is_none() {
                     self.truth = self.look();
                     happened.founded.clone_from(&self.truth);
+                    self.history.clear();
+                    self.remember();
                 }
                 Input::Initialized { call, result }
             }
@@ -170,9 +210,31 @@ impl Store {
             && before.version() != after.version()
         {
             happened.commits.push((before.clone(), after.clone(), request.clone()));
+            self.remember();
         }
         self.truth = now;
         result
+    }
+
+    fn remember(&mut self) {
+        if self.history.len() > REMEMBERED {
+            self.history.pop_front();
+        }
+        self.history.push_back(self.backup());
+    }
+
+    /// How long one direction of a call takes.
+    pub(super) fn draw(&self, dice: &mut Dice) -> Duration {
+        let (low, high) = self.latency;
+        let (share, slow) = self.tail;
+        if dice.chance(share) { dice.between(high, slow.max(high)) } else { dice.between(low, high) }
+    }
+
+    /// Until when the table is busy with a call that gets there now and touches so many rows, after all that came before it.
+    pub(super) fn serve(&mut self, rows: usize, now: VirtualTime) -> VirtualTime {
+        let Some(rate) = self.rate else { return now };
+        self.busy_until = self.busy_until.max(now) + Duration::from_secs_f64(rows as f64 / rate);
+        self.busy_until
     }
 
     /// Somebody else, a program or a person, commits something that changes no row.
@@ -186,6 +248,7 @@ impl Store {
     pub(super) fn wipe(&mut self) {
         self.table.wipe();
         self.truth = None;
+        self.history.clear();
     }
 
     pub(super) fn backup(&self) -> MemoryState {
@@ -193,6 +256,19 @@ impl Store {
     }
 
     pub(super) fn restore(&mut self, state: MemoryState) -> Option<Snapshot> {
+        self.table.restore_state(state);
+        self.truth = self.look();
+        self.history.clear();
+        self.remember();
+        self.truth.clone()
+    }
+
+    /// The table as it was so many versions ago, or as long ago as is remembered.
+    pub(super) fn roll_back(&mut self, versions: usize) -> Option<Snapshot> {
+        self.truth.as_ref()?;
+        let kept = self.history.len().saturating_sub(versions).max(1);
+        let state = self.history.get(kept - 1)?.clone();
+        self.history.truncate(kept);
         self.table.restore_state(state);
         self.truth = self.look();
         self.truth.clone()

@@ -15,19 +15,27 @@ struct Details {
     at: Duration,
     tail: Vec<String>,
     replay: Option<String>,
+    shrink: Option<String>,
 }
 
 impl Violation {
     /// Of `invariant` (`P1` to `P11`, or another word for what the world itself demands), at a virtual time, in a run from a seed.
     #[must_use]
     pub fn new(seed: u64, invariant: &'static str, what: impl Into<String>, at: Duration, tail: Vec<String>) -> Self {
-        Self(Box::new(Details { seed, invariant, what: what.into(), at, tail, replay: None }))
+        Self(Box::new(Details { seed, invariant, what: what.into(), at, tail, replay: None, shrink: None }))
     }
 
     /// Adds the command that replays it.
     #[must_use]
     pub fn with_replay(mut self, command: impl Into<String>) -> Self {
         self.0.replay = Some(command.into());
+        self
+    }
+
+    /// Adds the command that looks for a smaller run that fails the same way.
+    #[must_use]
+    pub fn with_shrink(mut self, command: impl Into<String>) -> Self {
+        self.0.shrink = Some(command.into());
         self
     }
 
@@ -75,6 +83,9 @@ impl fmt::Display for Violation {
         }
         if let Some(command) = &d.replay {
             writeln!(f, "  to see it again: {command}")?;
+        }
+        if let Some(command) = &d.shrink {
+            writeln!(f, "  to find a smaller one: {command}")?;
         }
         Ok(())
     }

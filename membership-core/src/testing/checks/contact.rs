@@ -23,9 +23,9 @@ pub struct Contact {
 impl Contact {
     fn must_meet(&self, other: &SiloAddress, joiner: &SiloAddress, truth: &Circumstances) -> bool {
         let apart = |a: i64, b: i64| Duration::from_millis(a.abs_diff(b)) + Duration::from_secs(120) >= FAR_BEHIND;
-        let young = self.seen.get(other).is_some_and(|t| truth.now.saturating_sub(*t) < truth.config.i_am_alive_period * 3);
+        let young = self.seen.get(other).is_some_and(|t| truth.now.saturating_sub(*t) < truth.shrunk(truth.config.i_am_alive_period * 3));
         match (truth.owner(other), truth.owner(joiner)) {
-            (Some(o), Some(j)) => !apart(o.skew_ms, j.skew_ms) && (young || truth.certainly_fresh(other)),
+            (Some(o), Some(j)) => !apart(o.skew.at(truth.now), j.skew.at(truth.now)) && (young || truth.certainly_fresh(other)),
             _ => false,
         }
     }

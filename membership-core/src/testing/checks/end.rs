@@ -3,20 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use super::history::{self, History, State};
 use super::{Check, Fact, changed};
 use crate::protocol::{Destination, Effect, Input, Message, Notice, Termination};
 use crate::testing::circumstances::{Circumstances, ProcessId};
-use crate::{ReadAnswer, SiloAddress, SiloStatus, Snapshot, TableId};
+use crate::{ReadAnswer, SiloAddress, SiloStatus, Snapshot};
 
 /// P4: a silo that has confirmed its end (it read its row Dead or gone, or its own leaving was acknowledged and it stops) sends nothing
 /// more except one farewell to each, publishes nothing, writes nothing; and after [`Effect::Stop`] nothing comes at all.
 /// And nobody stops as declared dead whose row is not Dead: an end is confirmed by the table.
 #[derive(Clone, Debug, Default)]
 pub struct Silence {
-    joined: BTreeMap<ProcessId, (SiloAddress, u64, Option<TableId>)>,
+    /// Who joined at what version, and the newest state of the table that it published.
+    joined: BTreeMap<ProcessId, (SiloAddress, u64, Option<State>)>,
     confirmed: BTreeSet<ProcessId>,
     /// Rows that are, or were, in the table and not Dead: what nobody may take for its own end.
     living: BTreeSet<SiloAddress>,
+    /// Processes that the table told of their end. A table that is changed from outside afterwards does not undo that for them.
+    told: BTreeSet<ProcessId>,
+    history: History,
     stopped: BTreeSet<ProcessId>,
     farewells: BTreeSet<(ProcessId, SocketAddr)>,
 }
@@ -25,7 +30,8 @@ impl Silence {
     fn confirms(&self, process: ProcessId, input: &Input) -> bool {
         let Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, .. }), .. } = input else { return false };
         let Some((me, since, table)) = self.joined.get(&process) else { return false };
-        table.is_some_and(|t| t == snapshot.table_id())
+        // A table that went another way than the one it knew is not believed: that latches, and ends nobody.
+        table.is_some_and(|known| self.history.leads(known, history::state(&snapshot.token)))
             && snapshot.version() >= *since
             && snapshot.rows.by_key(&me.row_key()).is_none_or(|row| row.entry().is_some_and(|e| e.status == SiloStatus::Dead))
     }
@@ -60,12 +66,14 @@ impl Check for Silence {
     }
 
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
+        self.history.see(fact);
         match fact {
-            // What waited out a pause was asked before it, and may be asked again first.
-            Fact::Takes { process, input }
-                if self.confirms(*process, input) && truth.life(*process).is_none_or(|l| !l.paused.touched(truth.now)) =>
-            {
-                self.confirmed.insert(*process);
+            Fact::Takes { process, input } if self.confirms(*process, input) => {
+                self.told.insert(*process);
+                // What waited out a pause was asked before it, and may be asked again first.
+                if truth.life(*process).is_none_or(|l| !l.paused.touched(truth.now)) {
+                    self.confirmed.insert(*process);
+                }
             }
             Fact::Founded(snapshot) => self.living.extend(living(snapshot)),
             Fact::Committed { after, request, .. } => {
@@ -76,7 +84,9 @@ impl Check for Silence {
                     };
                 }
             }
-            Fact::Wants { process, effect: Effect::Stop(Termination::DeclaredDead(end)) } if self.living.contains(&end.silo) => {
+            Fact::Wants { process, effect: Effect::Stop(Termination::DeclaredDead(end)) }
+                if self.living.contains(&end.silo) && !(self.history.changed() && self.told.contains(process)) =>
+            {
                 let name = truth.life(*process).map_or("?", |l| l.name.as_str());
                 return Err(format!("{name} stops as declared dead ({}) at v{}, but its row is not Dead", end.cause(), end.version));
             }
@@ -94,7 +104,7 @@ impl Check for Silence {
                     }
                     Effect::Publish(view) => {
                         if let Some((_, _, table)) = self.joined.get_mut(process) {
-                            *table = Some(view.table_id());
+                            *table = Some(history::state(view.token()));
                         }
                     }
                     Effect::Stop(_) => {

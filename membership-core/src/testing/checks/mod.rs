@@ -1,19 +1,26 @@
 //! The invariants of the protocol, watched while a virtual cluster runs.
 //!
 //! Each checker sees [`Fact`]s: what silos did, what the table really went through. It never sees what a silo *thinks* beyond what it
-//! publishes, and is never asked for advice. The invariants are numbered P1 to P11 as in the documentation of the protocol.
+//! publishes, and is never asked for advice. The invariants are numbered P1 to P11 as in the documentation of the protocol, and T1, T3
+//! and T6 as in the contract of the table: the last three judge every answer of the table that a silo takes.
 
 mod contact;
 mod death;
 mod end;
+mod history;
 mod load;
 mod outage;
 mod reach;
 mod recovery;
 mod split;
+mod table_conflicts;
+mod table_reads;
+mod table_versions;
 mod views;
 mod votes;
 
+#[cfg(test)]
+mod table_tests;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +32,9 @@ pub use outage::Outage;
 pub use reach::Reach;
 pub use recovery::Recovery;
 pub use split::LargerSide;
+pub use table_conflicts::TableConflicts;
+pub use table_reads::TableReads;
+pub use table_versions::TableVersions;
 pub use views::{Rising, SameVersionSameMembers};
 pub use votes::Votes;
 
@@ -87,7 +97,7 @@ pub enum Fact<'a> {
 
 /// Watches over one invariant.
 pub trait Check {
-    /// Which one: `P1` to `P11`.
+    /// Which one: `P1` to `P11`, `T1`, `T3` or `T6`.
     fn invariant(&self) -> &'static str;
 
     /// Takes note of a fact.
@@ -111,6 +121,9 @@ pub fn all() -> Vec<Box<dyn Check>> {
         Box::new(Contact::default()),
         Box::new(Reach),
         Box::new(LargerSide),
+        Box::new(TableVersions::default()),
+        Box::new(TableConflicts::default()),
+        Box::new(TableReads::default()),
     ]
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::protocol::{Destination, IndirectOutcome, Termination};
 use crate::testing::circumstances::{Life, Spell, Split};
+use crate::testing::clock::Skew;
 use crate::testing::fake::tampered_cluster;
 use crate::{
     CommitId, Config, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row, Rows, SharedSettings, Suspicion, TableId, VersionRow,
@@ -19,17 +20,17 @@ const S: fn(u64) -> Duration = Duration::from_secs;
 const NOON: Duration = Duration::from_secs(10_000);
 
 /// A made-up world: silos 0.. with one process each, beating, in touch with each other.
-struct Stage {
-    truth: Circumstances,
-    table: Snapshot,
+pub(super) struct Stage {
+    pub(super) truth: Circumstances,
+    pub(super) table: Snapshot,
 }
 
-fn silo(n: usize) -> SiloAddress {
+pub(super) fn silo(n: usize) -> SiloAddress {
     SiloAddress::new([10, 0, 0, u8::try_from(n).unwrap()].into(), 7100, 1)
 }
 
 impl Stage {
-    fn with(silos: usize) -> Self {
+    pub(super) fn with(silos: usize) -> Self {
         let mut truth = Circumstances::new(Config::default());
         truth.now = NOON;
         let mut rows = Rows::new();
@@ -45,19 +46,25 @@ impl Stage {
                 held: Spell::default(),
                 table_cut: Spell::default(),
                 leaving: None,
-                skew_ms: 0,
+                skew: Skew::default(),
                 hidden: false,
             });
             truth.owners.insert(silo(n), ProcessId(n));
             truth.beats.insert(silo(n), [Some(NOON - S(5)), Some(NOON - S(15))]);
             rows.insert(Row::encode(entry(n, SiloStatus::Active)));
         }
-        let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+        row.row_count = silos as u64;
         Self { truth, table: Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows } }
     }
 
     /// The commit of these entries, made by silo 0.
-    fn commit(&self, inserts: Vec<MembershipEntry>, updates: Vec<MembershipEntry>, removes: Vec<String>) -> (Snapshot, CommitRequest) {
+    pub(super) fn commit(
+        &self,
+        inserts: Vec<MembershipEntry>,
+        updates: Vec<MembershipEntry>,
+        removes: Vec<String>,
+    ) -> (Snapshot, CommitRequest) {
         let id = CommitId::new(u128::from(self.table.version()) + 1);
         let request = CommitRequest::new(self.table.token.clone(), id, Some(silo(0)), inserts, updates, removes);
         (request.apply_to(&self.table, request.next_token(&[])), request)

@@ -33,7 +33,8 @@ impl Votes {
         let expiry = truth.config.death_vote_expiration;
         let seen = self.appeared.get(&(suspect, vote.accuser)).map_or(truth.now, |(_, when)| *when);
         let clock = committer.map_or_else(|| truth.wall(&suspect), |c| truth.wall(&c));
-        truth.now.saturating_sub(seen) <= expiry + truth.config.table_refresh_period * 2 || clock.distance(vote.at) <= expiry
+        truth.now.saturating_sub(seen) <= truth.stretched(expiry + truth.config.table_refresh_period * 2)
+            || clock.distance(vote.at) <= expiry
     }
 
     /// The endpoints whose votes count, with the accusers that cast them.
@@ -73,7 +74,7 @@ impl Votes {
                 CauseOfDeath::Stuck if was != Some(SiloStatus::Joining) => return Err(format!("{name}, {was:?}, is called stuck")),
                 CauseOfDeath::Stuck => {
                     let waited = truth.now.saturating_sub(self.joining.get(&silo).copied().unwrap_or(truth.now));
-                    if waited < before.version_row.settings.max_join_attempt_time {
+                    if waited < truth.shrunk(before.version_row.settings.max_join_attempt_time) {
                         return Err(format!("{name} is called stuck after {waited:?}"));
                     }
                     let count = self.counting(&dead, Grounds::Stuck, &voters, request.committer, truth).len();
@@ -136,8 +137,15 @@ impl Check for Votes {
                 self.judge(before, after, request, truth)
             }
             Fact::Founded(snapshot) => {
-                self.appeared.clear();
-                self.joining = snapshot.rows.entries().map(|e| (e.address, truth.now)).collect();
+                // Whoever was behind has noticed nothing, and goes on with what it saw of these very rows and votes.
+                let there = |silo: &SiloAddress| snapshot.rows.get(silo);
+                self.appeared.retain(|(silo, accuser), (at, _)| {
+                    there(silo).is_some_and(|e| e.suspicions.iter().any(|v| v.accuser == *accuser && v.at == *at))
+                });
+                self.joining.retain(|silo, _| there(silo).is_some());
+                for entry in snapshot.rows.entries() {
+                    self.joining.entry(entry.address).or_insert(truth.now);
+                }
                 Ok(())
             }
             _ => Ok(()),

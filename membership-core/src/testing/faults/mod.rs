@@ -1,10 +1,16 @@
 //! What can go wrong between processes, and between them and the table; and the end of all that.
 
+mod clock;
+mod flap;
+mod hang;
 mod hold;
 mod network;
 mod table;
 #[cfg(test)]
 mod tests;
+mod zone;
+
+pub(super) use flap::Flap;
 
 use super::circumstances::ProcessId;
 use super::cluster::Cluster;
@@ -15,9 +21,13 @@ impl Cluster {
         self.heal();
         self.network.lose_nothing();
         self.network.set_latency(self.usual.latency);
+        self.network.set_zones(1, self.usual.latency);
         self.store.latency = self.usual.table;
         self.store.conflicts = 0.0;
+        self.store.tail.0 = 0.0;
+        self.store.rate = None;
         self.store.unknown = 0.0;
+        self.store.unknown_kind = None;
         self.table_up(true);
         for id in std::mem::take(&mut self.store.cut) {
             if let Some(life) = self.truth.lives.get_mut(id.0) {
@@ -69,7 +79,8 @@ impl Cluster {
 
     fn rough_spell(&mut self) {
         let latency = self.network.latency();
-        let slow = latency.slow.max(latency.high) > self.config.min_probe_timeout / 4;
+        let slow =
+            latency.slow.max(latency.high).max(self.network.longest_delay()).max(self.between_zones()) > self.config.min_probe_timeout / 4;
         let rough = self.network.loss() > 0.0 || slow;
         self.truth.rough_network.set(rough, self.now);
         if rough {
@@ -79,7 +90,8 @@ impl Cluster {
     }
 
     fn rough_table_spell(&mut self) {
-        self.truth.rough_table.set(self.store.unknown > 0.0 || self.store.latency != self.usual.table, self.now);
+        let slow = self.store.latency != self.usual.table || self.store.tail.0 > 0.0 || self.store.rate.is_some();
+        self.truth.rough_table.set(slow || self.store.unknown > 0.0, self.now);
     }
 
     fn touch_table(&mut self) {

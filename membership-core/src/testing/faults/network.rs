@@ -88,6 +88,8 @@ impl Cluster {
         if let Some(split) = &mut self.truth.split {
             split.healed.get_or_insert(self.now);
         }
+        self.flaps.clear();
+        self.cuts.clear();
         self.network_up();
     }
 
@@ -118,6 +120,19 @@ impl Cluster {
     /// How long messages take from now on.
     pub fn latency(&mut self, latency: Latency) {
         self.network.set_latency(latency);
+        self.rough_spell();
+    }
+
+    /// So many messages arrive twice: 0 to 1.
+    pub fn duplicates(&mut self, rate: f64) {
+        self.note_world(format!("{:.0} % of messages arrive twice", rate * 100.0));
+        self.network.set_duplicates(rate);
+    }
+
+    /// So many messages (0 to 1) take up to so much longer, and are overtaken by others.
+    pub fn delayed(&mut self, share: f64, most: Duration) {
+        self.note_world(format!("{:.0} % of messages take up to {:.1}s longer", share * 100.0, most.as_secs_f64()));
+        self.network.set_delayed(share, most);
         self.rough_spell();
     }
 

@@ -7,7 +7,7 @@ use crate::testing::checks::Fact;
 use crate::testing::circumstances::ProcessId;
 use crate::testing::cluster::Cluster;
 use crate::testing::events::Event;
-use crate::testing::store::Happened;
+use crate::testing::store::{Happened, UnknownOutcome};
 
 impl Cluster {
     /// Nobody can use the table for so long. Calls fail at once or never end.
@@ -36,6 +36,27 @@ impl Cluster {
         self.rough_table_spell();
     }
 
+    /// So many table calls (0 to 1) are slow in either direction, and take up to so long: the tail of the latencies.
+    pub fn table_tail(&mut self, share: f64, slow: Duration) {
+        self.note_world(format!("{:.0} % of table calls take up to {:.1}s", share * 100.0, slow.as_secs_f64() * 2.0));
+        self.store.tail = (share, slow);
+        self.rough_table_spell();
+    }
+
+    /// The table reads and writes so many rows per second, one call after the other; none = as many as anybody wants. Calls that wait
+    /// longer than their timeout have failed, or their outcome is unknown.
+    pub fn table_rate(&mut self, rows_per_second: Option<f64>) {
+        self.note_world(
+            rows_per_second.map_or_else(
+                || "the table serves everybody at once".to_owned(),
+                |rate| format!("the table serves {rate:.0} rows per second"),
+            ),
+        );
+        self.store.rate = rows_per_second.filter(|rate| *rate > 0.0);
+        self.store.busy_until = self.now;
+        self.rough_table_spell();
+    }
+
     /// Before so many of all commits somebody else commits: 0 to 1.
     pub fn table_conflicts(&mut self, rate: f64) {
         self.note_world(format!("foreign commits come before {:.0} % of all", rate * 100.0));
@@ -45,7 +66,13 @@ impl Cluster {
     /// The outcome of so many commits is unknown: they land, land later, or do not. 0 to 1.
     pub fn unknown_outcomes(&mut self, rate: f64) {
         self.note_world(format!("the outcome of {:.0} % of commits is unknown", rate * 100.0));
+        self.unknown_outcomes_of(None, rate);
+    }
+
+    /// The outcome of so many commits is unknown, and it is always of this kind; none = of any. 0 to 1.
+    pub fn unknown_outcomes_of(&mut self, kind: Option<UnknownOutcome>, rate: f64) {
         self.store.unknown = rate;
+        self.store.unknown_kind = kind;
         self.rough_table_spell();
     }
 
@@ -72,6 +99,7 @@ impl Cluster {
     /// The table is gone, as if somebody had emptied the store.
     pub fn wipe_table(&mut self) {
         self.note_world("the table is wiped".to_owned());
+        self.stats.wipes += 1;
         self.store.wipe();
         self.touch_table();
     }
@@ -85,9 +113,23 @@ impl Cluster {
     /// Brings a backup back, whatever happened since.
     pub fn restore_table(&mut self, backup: MemoryState) {
         self.note_world("a backup of the table is restored".to_owned());
+        self.stats.restores += 1;
+        self.touch_table();
         if let Some(snapshot) = self.store.restore(backup) {
             self.show(&Fact::Founded(&snapshot));
         }
+    }
+
+    /// Takes the table back by so many versions (or by as many as the world remembers: 64), heartbeats too: a store that failed over to a
+    /// replica that lagged. Says by how many.
+    pub fn roll_back_table(&mut self, versions: usize) -> u64 {
+        let Some(before) = self.store.truth.as_ref().map(crate::Snapshot::version) else { return 0 };
+        let Some(snapshot) = self.store.roll_back(versions) else { return 0 };
+        let by = before - snapshot.version();
+        self.note_world(format!("the table is rolled back by {by} versions"));
+        self.stats.rollbacks += 1;
         self.touch_table();
+        self.show(&Fact::Founded(&snapshot));
+        by
     }
 }
