@@ -121,7 +121,7 @@ impl Plan {
         match end {
             End::Loss => cluster.message_loss(0.0),
             End::Heal => cluster.heal(),
-            End::Slow => cluster.slow_table(Duration::from_millis(1), Duration::from_millis(6)),
+            End::Slow => cluster.usual_table(),
             End::Conflicts => cluster.table_conflicts(0.0),
             End::Unknown => cluster.unknown_outcomes(0.0),
             End::Cut(id) => cluster.cut_from_table(id, false),

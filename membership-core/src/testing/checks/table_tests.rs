@@ -156,6 +156,7 @@ fn t1_sees_a_number_used_twice_and_a_version_that_falls() {
     talk.reads(&mut check);
     talk.is_shown(&mut check, &zero).unwrap();
     talk.lands(&mut check, 12, &zero).unwrap();
+    talk.see(&mut check, &Fact::Founded(&one)).unwrap();
     let mut late = one;
     late.token = VersionToken::new(crate::TableId::new(99), 4, CommitId::new(1), &[]);
     assert!(talk.see(&mut check, &Fact::Founded(&late)).unwrap_err().contains("begins at v4"));

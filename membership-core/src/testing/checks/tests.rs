@@ -202,12 +202,16 @@ fn p4_sees_answers_after_reading_ones_own_death_and_a_second_farewell() {
     wants(&mut check, Effect::Tell(crate::protocol::Notice::Joining { silo: silo(1), version: 0 })).unwrap();
     wants(&mut check, Effect::Publish(ClusterView::new(stage.table.clone()))).unwrap();
     wants(&mut check, send(Message::ProbeAck { nonce: 1 })).unwrap();
-    stage.commits(&mut Rising::default(), vec![], voted(1, &[0])).unwrap();
+    // One whose table never went there takes it for another table, and goes on.
+    let mut stranger = check.clone();
+    stage.commits(&mut check, vec![], voted(1, &[0])).unwrap();
     let input = Input::Read {
         call: crate::protocol::CallId(1),
         result: Ok(crate::ReadAnswer::Snapshot { snapshot: stage.table.clone(), heartbeats: None }),
     };
     check.see(&Fact::Takes { process: me, input: &input }, &stage.truth).unwrap();
+    stranger.see(&Fact::Takes { process: me, input: &input }, &stage.truth).unwrap();
+    wants(&mut stranger, send(Message::ProbeAck { nonce: 1 })).unwrap();
     let mut other = check.clone();
     wants(&mut check, send(Message::Farewell { version: 1, delta: None })).unwrap();
     wants(&mut check, send(Message::Farewell { version: 1, delta: None })).unwrap_err();

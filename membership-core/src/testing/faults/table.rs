@@ -36,6 +36,12 @@ impl Cluster {
         self.rough_table_spell();
     }
 
+    /// Table calls take as long as when the world was built.
+    pub fn usual_table(&mut self) {
+        let (low, high) = self.usual.table;
+        self.slow_table(low, high);
+    }
+
     /// So many table calls (0 to 1) are slow in either direction, and take up to so long: the tail of the latencies.
     pub fn table_tail(&mut self, share: f64, slow: Duration) {
         self.note_world(format!("{:.0} % of table calls take up to {:.1}s", share * 100.0, slow.as_secs_f64() * 2.0));

@@ -8,7 +8,10 @@ use crate::testing::network::Latency;
 impl Cluster {
     /// Deals the machines out to so many zones, later ones too, and messages between zones take so long from now on. 0 or 1: no zones.
     pub fn zones(&mut self, zones: usize, between: Latency) {
-        self.note_world(format!("{zones} zones, up to {:.0} ms apart", between.slow.max(between.high).as_secs_f64() * 1e3));
+        self.note_world(match zones {
+            0 | 1 => "there are no zones".to_owned(),
+            _ => format!("{zones} zones, up to {:.0} ms apart", between.slow.max(between.high).as_secs_f64() * 1e3),
+        });
         self.network.set_zones(zones, between);
         self.rough_spell();
     }
