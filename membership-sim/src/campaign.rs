@@ -43,7 +43,7 @@ const ENOUGH: u64 = 20;
 /// Seeds that run every time, with `--daily`.
 const FIXED: Range<u64> = 0..40;
 /// After so long, with `--daily`, no further seed begins.
-const DAILY: Duration = Duration::from_secs(7 * 60);
+const DAILY: Duration = Duration::from_secs(4 * 60);
 /// So many seeds belong to a day.
 const OF_A_DAY: u64 = 10_000;
 
@@ -53,7 +53,7 @@ pub struct Campaign {
     /// The seeds, as A..B; B is not among them
     #[arg(long, value_name = "A..B", default_value = "0..100", value_parser = crate::report::seeds)]
     seeds: Range<u64>,
-    /// The seeds 0..40, and then those of today (days since 1970 × 10,000 and on) for seven minutes in all
+    /// The seeds 0..40, and then those of today (days since 1970 × 10,000 and on) for four minutes in all
     #[arg(long, conflicts_with = "seeds")]
     daily: bool,
     /// Silos of each cluster
@@ -118,9 +118,13 @@ impl Campaign {
         self.report(&sum, began.elapsed().as_secs_f64())
     }
 
+    fn options(&self) -> CampaignOptions {
+        CampaignOptions { silos: self.silos.into(), minutes: self.minutes, ..CampaignOptions::default() }
+    }
+
     /// Runs these seeds, or as many of them as begin within the time.
     fn over(&self, seeds: Range<u64>, within: Option<Duration>, sum: &mut Sum) {
-        let options = CampaignOptions { silos: self.silos.into(), minutes: self.minutes, ..CampaignOptions::default() };
+        let options = self.options();
         let jobs = self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
         let bar = if within.is_some() { ProgressBar::no_length() } else { work::bar(seeds.end - seeds.start, "seeds") };
         let (next, all, began) = (AtomicU64::new(seeds.start), Mutex::new(std::mem::take(sum)), Instant::now());
@@ -176,12 +180,9 @@ impl Campaign {
         broken.sort_by_key(|violation| violation.seed());
         for violation in &broken {
             println!("broken: {} by seed {}: {}", violation.invariant(), violation.seed(), violation.what());
-            println!(
-                "  again: cargo run --release -p membership-sim -- replay {} --silos {} --minutes {}",
-                violation.seed(),
-                self.silos,
-                self.minutes
-            );
+            let seed = violation.seed();
+            println!("  again, line by line: {}", campaign::replay_command(seed, &self.options()));
+            println!("  smaller: {}", campaign::shrink_command(seed, &self.options()));
             code = ExitCode::from(1);
         }
         if broken.is_empty() {

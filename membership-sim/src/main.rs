@@ -30,7 +30,9 @@ enum Sim {
     /// Random faults for half an hour of virtual time and more, seed by seed; every invariant is watched
     Campaign(campaign::Campaign),
     /// One run of a campaign in full, line by line
-    Replay(replay::Replay),
+    Replay(replay::Which),
+    /// Looks for a smaller run that fails like this one: fewer silos, less time, fewer faults
+    Shrink(replay::Which),
     /// Slow members, blocked again and again: who is taken for dead, and how soon
     Lifeguard(experiments::lifeguard::Lifeguard),
     /// The table is gone, slow, or gone together with the network
@@ -66,7 +68,8 @@ enum Sim {
 fn main() -> ExitCode {
     match Sim::parse() {
         Sim::Campaign(command) => command.run(),
-        Sim::Replay(command) => command.run(),
+        Sim::Replay(which) => which.replay(),
+        Sim::Shrink(which) => which.shrink(),
         Sim::Lifeguard(command) => command.common.tell(command.report()),
         Sim::Outage(command) => command.common.tell(command.report()),
         Sim::Pause(command) => command.common.tell(command.report()),

@@ -62,8 +62,12 @@ pub struct Cluster {
     pub(super) sizes: Sizes,
     /// A planted bug: what the table really answers.
     #[cfg(test)]
-    pub(super) lie: Option<Box<dyn FnMut(&mut Input)>>,
+    pub(super) lie: Option<Lie>,
 }
+
+/// Changes what a table answers.
+#[cfg(test)]
+pub(super) type Lie = Box<dyn FnMut(&mut Input)>;
 
 /// How long things take when nothing is wrong.
 #[derive(Clone, Copy, Debug)]
