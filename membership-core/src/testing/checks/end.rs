@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use super::history::{self, History, State};
 use super::{Check, Fact, changed};
-use crate::protocol::{Destination, Effect, Input, Message, Notice, Termination};
+use crate::model::version::RECENT_COMMITS;
+use crate::protocol::{DeclaredDead, Destination, Effect, Input, Message, Notice, Termination};
 use crate::testing::circumstances::{Circumstances, ProcessId};
 use crate::{ReadAnswer, SiloAddress, SiloStatus, Snapshot};
 
@@ -34,6 +35,14 @@ impl Silence {
         table.is_some_and(|known| self.history.leads(known, history::state(&snapshot.token)))
             && snapshot.version() >= *since
             && snapshot.rows.by_key(&me.row_key()).is_none_or(|row| row.entry().is_some_and(|e| e.status == SiloStatus::Dead))
+    }
+
+    /// Whether the table was changed from outside in a way that this process cannot see: its row is gone, and the version that it knew is
+    /// further back than the version row remembers.
+    fn cannot_tell(&self, process: ProcessId, end: &DeclaredDead) -> bool {
+        let known = self.joined.get(&process).map(|(_, since, published)| published.map_or(*since, |state| state.1.max(*since)));
+        let is_there = self.history.current.as_ref().is_some_and(|table| table.rows.get(&end.silo).is_some());
+        known.is_some_and(|known| known + RECENT_COMMITS as u64 <= end.version) && !is_there
     }
 
     fn allowed(&mut self, process: ProcessId, effect: &Effect) -> Result<(), String> {
@@ -85,7 +94,8 @@ impl Check for Silence {
                 }
             }
             Fact::Wants { process, effect: Effect::Stop(Termination::DeclaredDead(end)) }
-                if self.living.contains(&end.silo) && !(self.history.changed() && self.told.contains(process)) =>
+                if self.living.contains(&end.silo)
+                    && !(self.history.changed() && (self.told.contains(process) || self.cannot_tell(*process, end))) =>
             {
                 let name = truth.life(*process).map_or("?", |l| l.name.as_str());
                 return Err(format!("{name} stops as declared dead ({}) at v{}, but its row is not Dead", end.cause(), end.version));

@@ -4,7 +4,8 @@ use super::{Check, Fact, active, newly_dead};
 use crate::testing::circumstances::Circumstances;
 
 /// P10: with at least 3 Active, a silo that all of them but at most one reach both ways, and that does not pause, is never voted out.
-/// Judged over all the time from which votes can count; not judged while messages get lost at random.
+/// Judged over all the time from which votes can count; not judged while messages get lost at random, nor for a silo whose table was
+/// changed from outside: it knows, and writes no heartbeat until it is started anew.
 #[derive(Debug, Default)]
 pub struct Reach;
 
@@ -22,7 +23,8 @@ impl Check for Reach {
         for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
             let silo = dead.silo();
             let apart = active(before).filter(|e| e.address != silo && !truth.in_touch_since(&silo, &e.address, from)).count();
-            if apart <= 1 && truth.ran_since(&silo, from) {
+            let cut_off = truth.owner(&silo).is_some_and(|life| truth.table_changed.touched(life.started));
+            if apart <= 1 && !cut_off && truth.ran_since(&silo, from) {
                 return Err(format!("{} is voted out, though all Active silos but {apart} reach it both ways", truth.name(&silo)));
             }
         }
