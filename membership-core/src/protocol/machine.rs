@@ -170,6 +170,11 @@ impl Protocol {
         self.ended
     }
 
+    /// Others may know me: my row is in, or may be. Whoever asks for me by my address has seen it, whether I was told so or not.
+    pub(super) fn is_exposed(&self) -> bool {
+        self.ctx.status != SiloStatus::Created || self.joiner.row_may_be_in()
+    }
+
     fn notice_pause(&mut self) {
         let now = self.ctx.mono();
         let late = self.ctx.timers.next().map_or(Duration::ZERO, |due| now.since(due));
@@ -178,10 +183,8 @@ impl Protocol {
         if length == Length::None {
             return;
         }
-        // Others may have declared me dead: the table is asked before anything else is done. (One that is not mine has nothing to say.) A row
-        // of mine that may be on its way counts as in.
-        let exposed = self.ctx.status != SiloStatus::Created || self.joiner.row_may_be_in();
-        let suspend = length == Length::Long && exposed && !self.ctx.table_changed();
+        // Others may have declared me dead: the table is asked before anything else is done. (One that is not mine has nothing to say.)
+        let suspend = length == Length::Long && self.is_exposed() && !self.ctx.table_changed();
         if suspend {
             self.writer.read_first(&mut self.ctx);
         }

@@ -75,7 +75,7 @@ impl Protocol {
                 self.monitor.probe_received(self.ctx.now.mono);
                 if self.pause.silent {
                     self.pause.hold(link, from, *nonce);
-                } else if self.ctx.status != SiloStatus::Created {
+                } else if self.is_exposed() {
                     self.ctx.reply(link, from, Message::ProbeAck { nonce: *nonce });
                 }
             }
@@ -92,7 +92,7 @@ impl Protocol {
             Message::IndirectReply { round, outcome } => self.prober.on_indirect(&mut self.ctx, from, *round, outcome, stretch),
             Message::DialMe { nonce, endpoint } => {
                 // Nobody is dialled on another's behalf.
-                if *endpoint == from.endpoint() && self.ctx.status != SiloStatus::Created {
+                if *endpoint == from.endpoint() && self.is_exposed() {
                     self.ctx.dial_afresh(*endpoint, Some(from), Message::DialBack { nonce: *nonce });
                 } else {
                     self.drop_message("dial_elsewhere");

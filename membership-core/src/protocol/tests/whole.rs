@@ -115,6 +115,33 @@ fn after_a_long_pause_the_first_effect_is_a_read_and_nothing_is_answered_before_
     assert!(!w.protocol.is_suspended());
 }
 
+/// Others may vote it out by its probes before the table tells it that it is in (invariant P10).
+#[test]
+fn a_joiner_that_does_not_know_whether_its_row_is_in_answers_whoever_asks_for_it() {
+    let mut w = World { protocol: Protocol::new(setup()), ..World::new() };
+    let effects = w.take(Input::Start);
+    let met = effects.into_iter().find_map(|e| if let Effect::Send { header, body, .. } = e { Some((header, body)) } else { None });
+    let (header, body) = met.unwrap();
+    let mut effects = w.take(Input::Message { link: LinkId(1), header, body });
+    let call = loop {
+        let insert = effects.iter().find_map(|e| if let Effect::Commit { call, .. } = e { Some(*call) } else { None });
+        if let Some(call) = insert {
+            break call;
+        }
+        assert!(!w.probe().iter().any(is_ack), "nobody can know it yet");
+        let next = effects.into_iter().find_map(|e| match e {
+            Effect::Initialize { call, .. } => Some(Input::Initialized { call, result: Ok(()) }),
+            Effect::Read { call, .. } => Some(w.answer(call)),
+            _ => None,
+        });
+        effects = w.take(next.unwrap());
+    };
+    let error = TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "test", "no answer");
+    w.take(Input::Committed { call, result: Err(error) });
+    assert_eq!(w.protocol.status(), SiloStatus::Created);
+    assert!(w.probe().iter().any(is_ack));
+}
+
 #[test]
 fn found_dead_after_a_pause_it_says_nothing_more_and_leaves_nobody_waiting() {
     let mut w = World::new();

@@ -74,6 +74,7 @@ impl Cluster {
             self.shut(place, there);
             self.shut(there, place);
         }
+        self.block_spell();
     }
 
     /// Opens every direction, and ends a network outage.
