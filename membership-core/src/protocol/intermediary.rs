@@ -1,5 +1,5 @@
-//! Probing somebody on another silo's behalf: two probes in a row, then yes, no, or unknown; and my own word against it only if I
-//! am Active and healthy, know that silo at that epoch, and have no sign of life from it.
+//! Probing somebody on another silo's behalf: two probes, half a timeout apart, then yes, no, or unknown; and my own word against it only
+//! if I am Active and healthy, know that silo at that epoch, and have no sign of life from it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Intermediary {
         let key = ctx.random();
         let nonce = ctx.random();
         ctx.send_to(suspect, Message::Probe { nonce });
-        ctx.set_timer(Timer::Round(key), timeout);
+        ctx.set_timer(Timer::Round(key), timeout / 2);
         self.rounds.insert(key, Round { asker, link, asked, suspect, timeout, nonces: vec![nonce], began: ctx.mono() });
     }
 
@@ -77,7 +77,8 @@ impl Intermediary {
         Some(round.began)
     }
 
-    /// One probe has timed out. `alive_since` says when the suspect last gave me a sign of life; `local` and `score` how I feel.
+    /// The second probe is due, or has timed out. `alive_since` says when the suspect last gave me a sign of life; `local` and `score` how I
+    /// feel.
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, key: u64, alive_since: Option<(MonoTime, WallTime)>, score: u8, local: u8) {
         let Some(mut round) = self.rounds.remove(&key) else { return };
         if round.nonces.len() < 2 {

@@ -286,6 +286,8 @@ impl Protocol {
                 let alive = self.intermediary.suspect(key).and_then(|s| self.prober.last_sign(&s));
                 self.intermediary.on_timer(&mut self.ctx, key, alive, self.monitor.score(), self.monitor.local());
             }
+            // What is to be done is found out after every input.
+            Timer::Doubt(_) => {}
             Timer::Check => self.check.on_timer(&mut self.ctx),
             Timer::Leave => {
                 if self.leaver.on_timer(&mut self.ctx, &mut self.writer) {

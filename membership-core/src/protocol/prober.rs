@@ -79,6 +79,7 @@ impl Prober {
         let dropped: Vec<SiloAddress> = self.targets.keys().filter(|s| !targets.contains(s) || !is_alive(s)).copied().collect();
         for silo in dropped {
             ctx.timers.clear(Timer::Probe(silo));
+            ctx.timers.clear(Timer::Doubt(silo));
             if let Some(mut peer) = self.targets.remove(&silo).filter(|_| is_alive(&silo)) {
                 peer.flight = None;
                 peer.misses = 0;
@@ -186,9 +187,20 @@ impl Prober {
                 ctx.set_timer(Timer::Probe(silo), timeout);
             }
         }
+        if indirect && limit > 1 {
+            ctx.set_timer(Timer::Doubt(silo), timeout / 2);
+        }
         if let Some(peer) = self.targets.get_mut(&silo) {
             peer.flight = Some(Flight { nonce, began: now, timeout, via });
         }
+    }
+
+    /// Everybody whose last probe before a vote is on its way for half its time or longer. With a limit of one miss that would be said of
+    /// whoever answers a little late, and nobody is doubted.
+    pub(crate) fn doubted(&self, ctx: &Ctx) -> impl Iterator<Item = SiloAddress> {
+        let (now, limit) = (ctx.mono(), ctx.config.num_missed_probes_limit);
+        let last = self.targets.iter().filter(move |(_, p)| limit > 1 && p.misses.saturating_add(1) == limit);
+        last.filter(move |(_, p)| p.flight.as_ref().is_some_and(|f| now.since(f.began) >= f.timeout / 2)).map(|(silo, _)| *silo)
     }
 
     fn miss(peer: &mut Peer, ctx: &mut Ctx, silo: SiloAddress, flight: &Flight, indirect: bool) {

@@ -29,6 +29,8 @@ pub(crate) enum Timer {
     Probe(SiloAddress),
     /// An indirect round that I serve as intermediary.
     Round(u64),
+    /// The last probe before a vote has not been answered for a while: a partition check need not wait for its end.
+    Doubt(SiloAddress),
     /// The partition check's next step.
     Check,
     /// Leaving may take no longer.

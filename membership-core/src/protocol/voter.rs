@@ -65,9 +65,14 @@ impl Voter {
         self.voted.insert(silo, ctx.mono());
     }
 
+    /// Nothing that concerns me alone keeps me from accusing others.
+    fn may_judge(ctx: &Ctx, sight: &Sight<'_>) -> bool {
+        ctx.is_active() && !ctx.suspended && !ctx.table_changed() && sight.local == 0
+    }
+
     /// Everybody I would like to vote against now, before the partition rule.
     fn candidates(&self, ctx: &Ctx, prober: &Prober, sight: &Sight<'_>) -> Vec<Suspect> {
-        if !ctx.is_active() || ctx.suspended || ctx.table_changed() || sight.local > 0 {
+        if !Self::may_judge(ctx, sight) {
             return Vec::new();
         }
         let now = ctx.mono();
@@ -93,23 +98,31 @@ impl Voter {
 
     /// Holds back whoever shows signs of life; starts a partition check where one is needed.
     pub(crate) fn poll(&mut self, ctx: &mut Ctx, prober: &mut Prober, check: &mut PartitionCheck, sight: &Sight<'_>) {
+        let suspects = self.candidates(ctx, prober, sight);
+        for suspect in suspects.iter().filter(|s| s.evidence_of_life) {
+            prober.suppressed(&suspect.silo);
+        }
+        if check.is_running() || !Self::may_judge(ctx, sight) {
+            return;
+        }
         let now = ctx.mono();
+        let due = |silo: &SiloAddress, period: Duration| self.checked.get(silo).is_none_or(|(t, _)| now.since(*t) >= period);
+        let may_be_alone = |silo: &SiloAddress| !sight.stale.contains(silo) && ctx.members.active.len() > 2;
         let (mut to_check, mut stuck) = (BTreeSet::new(), BTreeSet::new());
-        for suspect in self.candidates(ctx, prober, sight) {
-            if suspect.evidence_of_life {
-                prober.suppressed(&suspect.silo);
-            } else if !sight.stale.contains(&suspect.silo)
-                && ctx.members.active.len() > 2
-                && self.verdict(ctx, &suspect).is_none()
-                && self.checked.get(&suspect.silo).is_none_or(|(t, _)| now.since(*t) >= suspect.period)
-            {
+        for suspect in suspects.iter().filter(|s| !s.evidence_of_life) {
+            if may_be_alone(&suspect.silo) && self.verdict(ctx, suspect).is_none() && due(&suspect.silo, suspect.period) {
                 to_check.insert(suspect.silo);
                 if suspect.mine.grounds == Grounds::Stuck {
                     stuck.insert(suspect.silo);
                 }
             }
         }
-        if !to_check.is_empty() && !check.is_running() {
+        if !sight.deaf {
+            // What the check takes, the last probe takes as well: by its end both have spoken.
+            let doubted = prober.doubted(ctx).filter(|s| may_be_alone(s) && due(s, prober.period(ctx, s, sight.stretch)));
+            to_check.extend(doubted);
+        }
+        if !to_check.is_empty() {
             let timeout = to_check.iter().map(|s| prober.period(ctx, s, sight.stretch)).max().unwrap_or(ctx.config.probe_timeout);
             check.start(ctx, to_check, stuck, timeout);
         }

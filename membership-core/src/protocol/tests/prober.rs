@@ -21,7 +21,11 @@ fn next_probe(ctx: &mut Ctx, prober: &mut Prober) -> Message {
     loop {
         let by = ctx.timers.next().unwrap().since(ctx.now.mono);
         pass_time(ctx, by);
-        let Some(Timer::Probe(target)) = ctx.timers.pop_due(ctx.now.mono) else { panic!("another timer") };
+        let target = match ctx.timers.pop_due(ctx.now.mono) {
+            Some(Timer::Probe(target)) => target,
+            Some(Timer::Doubt(_)) => continue,
+            other => panic!("{other:?}"),
+        };
         prober.on_timer(ctx, target, 1);
         let (to, message) = sent(ctx).pop().unwrap();
         if target == silo(2) {
@@ -65,6 +69,20 @@ fn next_indirect(ctx: &mut Ctx, prober: &mut Prober) -> Message {
         }
     }
     panic!("no indirect probe")
+}
+
+#[test]
+fn who_does_not_answer_the_last_probe_within_half_its_time_is_doubted() {
+    let (mut ctx, mut prober) = probing(4);
+    let Message::IndirectProbe { round, timeout, .. } = next_indirect(&mut ctx, &mut prober) else { panic!("not indirect") };
+    assert_eq!(prober.doubted(&ctx).count(), 0);
+    assert!(ctx.timers.next().unwrap().since(ctx.now.mono) <= timeout / 2, "it is looked at when that is over");
+    pass_time(&mut ctx, timeout / 2);
+    assert_eq!(prober.doubted(&ctx).collect::<Vec<_>>(), [silo(2)]);
+    for via in [silo(3), silo(4)] {
+        prober.on_indirect(&mut ctx, via, round, &IndirectOutcome::Yes, 1);
+    }
+    assert_eq!(prober.doubted(&ctx).count(), 0);
 }
 
 #[test]

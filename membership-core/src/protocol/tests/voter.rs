@@ -95,6 +95,26 @@ fn three_misses_and_a_check_that_most_answer_give_a_vote_once_per_failure_window
 }
 
 #[test]
+fn the_check_runs_beside_the_last_probe_and_not_after_it() {
+    let mut w = World::new(actives([1, 2, 3, 4]));
+    let misses = |w: &World| w.prober.suspects(&w.ctx, 0, 1).len();
+    while !w.check.is_running() {
+        assert_eq!((w.run(1), misses(&w)), (vec![], 0), "it begins before the last probe is missed");
+    }
+    let began = w.ctx.now.mono;
+    let period = w.prober.period(&w.ctx, &silo(2), 1);
+    w.votes_within(10);
+    assert!(w.ctx.now.mono.since(began) <= period + secs(2));
+    // One that answers the check is cleared by it.
+    let mut w = World::new(actives([1, 2, 3, 4]));
+    while !w.check.is_running() {
+        w.run(1);
+    }
+    w.silent.clear();
+    assert_eq!((w.run(14), misses(&w)), (vec![], 0));
+}
+
+#[test]
 fn a_minority_one_of_two_or_a_sick_silo_does_not_vote_unless_the_row_is_stale() {
     let mut minority = World::new(actives([1, 2, 3, 4]));
     minority.silent.extend([silo(3), silo(4)]);
