@@ -119,7 +119,8 @@ fn invariants_hold_4_of_4() {
 fn what_was_found_once_holds() {
     // A joiner that did not know whether its row was in did not answer probes, and was voted out (P10).
     // Newcomers that a split kept apart from everybody were not counted as cut off before it (P11, a fault of the world).
-    for seed in [207_780_380, 207_780_266] {
+    // A silo whose table was rolled back, and that says so and writes no heartbeats, was taken for a healthy one (P6, a fault of the check).
+    for seed in [207_780_380, 207_780_266, 207_780_606] {
         if let Err(violation) = campaign::run(seed, &CampaignOptions::default()) {
             panic!("{violation}");
         }

@@ -180,6 +180,13 @@ impl Circumstances {
         self.owner(silo).is_some_and(|l| l.ended.is_none() && !l.paused.touched(from) && !l.held.touched(from) && !l.hidden)
     }
 
+    /// Whether the table is the one that the silo's process found when it started. After a wipe, a restore or a rollback it says so, and
+    /// writes no heartbeats until it is started anew.
+    #[must_use]
+    pub fn has_its_table(&self, silo: &SiloAddress) -> bool {
+        self.owner(silo).is_some_and(|life| !self.table_changed.touched(life.started))
+    }
+
     /// Whether both ran and could talk both ways since `from` (or since the younger one's start).
     #[must_use]
     pub fn in_touch_since(&self, a: &SiloAddress, b: &SiloAddress, from: VirtualTime) -> bool {

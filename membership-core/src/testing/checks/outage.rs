@@ -9,7 +9,8 @@ use crate::testing::circumstances::Circumstances;
 const AFTERMATH: Duration = Duration::from_secs(300);
 
 /// P6: no healthy silo is voted out during, or within 5 minutes after, an outage of the table, of the network, or of both, that strikes
-/// all silos alike. Healthy: it ran all the time, and nothing but such outages was wrong with the network or its own way to the table.
+/// all silos alike. Healthy: it ran all the time, and nothing but such outages was wrong with the network, its own way to the
+/// table, or the table itself ([`has_its_table`](Circumstances::has_its_table)).
 #[derive(Debug, Default)]
 pub struct Outage;
 
@@ -29,7 +30,8 @@ impl Check for Outage {
         }
         for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
             let silo = dead.silo();
-            if truth.ran_since(&silo, from) && truth.owner(&silo).is_some_and(|l| !l.table_cut.touched(from)) {
+            let reaches_it = truth.owner(&silo).is_some_and(|l| !l.table_cut.touched(from));
+            if truth.ran_since(&silo, from) && truth.has_its_table(&silo) && reaches_it {
                 return Err(format!("{}, healthy, is voted out during or after an outage that struck all alike", truth.name(&silo)));
             }
         }

@@ -23,8 +23,7 @@ impl Check for Reach {
         for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
             let silo = dead.silo();
             let apart = active(before).filter(|e| e.address != silo && !truth.in_touch_since(&silo, &e.address, from)).count();
-            let cut_off = truth.owner(&silo).is_some_and(|life| truth.table_changed.touched(life.started));
-            if apart <= 1 && !cut_off && truth.ran_since(&silo, from) {
+            if apart <= 1 && truth.has_its_table(&silo) && truth.ran_since(&silo, from) {
                 return Err(format!("{} is voted out, though all Active silos but {apart} reach it both ways", truth.name(&silo)));
             }
         }

@@ -4,8 +4,9 @@ use super::{Check, Fact, active, newly_dead};
 use crate::SiloAddress;
 use crate::testing::circumstances::Circumstances;
 
-/// P11: after a split of the network with the table reachable by all, nobody of the larger side is voted out who ran all the time. The
-/// larger side: more than half of the Active silos, counting only those of it that really run.
+/// P11: after a split of the network with the table reachable by all, nobody of the larger side is voted out who ran all the time and has
+/// its table ([`has_its_table`](Circumstances::has_its_table)). The larger side: more than half of the Active silos, counting only those of
+/// it that really run.
 #[derive(Debug, Default)]
 pub struct LargerSide;
 
@@ -25,7 +26,7 @@ impl Check for LargerSide {
         for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
             let silo = dead.silo();
             let here = active(before).filter(|e| side(&e.address) == side(&silo) && truth.ran_since(&e.address, split.since)).count();
-            if here * 2 > active(before).count() && truth.ran_since(&silo, from) {
+            if here * 2 > active(before).count() && truth.ran_since(&silo, from) && truth.has_its_table(&silo) {
                 return Err(format!("{}, on the larger side of a split, is voted out", truth.name(&silo)));
             }
         }
