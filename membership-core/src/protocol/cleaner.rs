@@ -35,6 +35,9 @@ impl Cleaner {
         let now = ctx.mono();
         let Some(view) = &ctx.view else { return };
         let before = std::mem::take(&mut self.dead);
+        if ctx.members.alive.len() == view.len() {
+            return;
+        }
         let dead = view.members().filter(|e| e.status == SiloStatus::Dead).map(|e| e.address);
         self.dead = dead.map(|s| (s, before.get(&s).copied().unwrap_or(now))).collect();
         let leads = ctx.is_active() && view.leader().is_some_and(|l| l.address == ctx.me);

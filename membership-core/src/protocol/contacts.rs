@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::context::Ctx;
 use super::io::Unreached;
 use super::message::Message;
-use crate::{Heartbeats, MonoTime, SiloAddress, SiloStatus};
+use crate::{Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
 /// A row whose heartbeat is so far behind my clock, and that does not answer, need not be reached.
 const ABANDONED: Duration = Duration::from_secs(15 * 60);
@@ -62,7 +62,8 @@ impl Contacts {
     }
 
     pub(crate) fn on_send_failed(&mut self, to: SocketAddr, reason: &str) {
-        for (_, contact) in self.all.iter_mut().filter(|(silo, _)| silo.endpoint() == to) {
+        let incarnations = SiloAddress::at(to, 0)..=SiloAddress::at(to, MAX_SAFE_INTEGER);
+        for (_, contact) in self.all.range_mut(incarnations) {
             contact.error = Some(reason.to_owned());
         }
     }

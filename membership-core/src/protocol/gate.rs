@@ -65,10 +65,14 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
             (Err(_), Source::Message) => return Passage::NeedsRead,
             (Err(d), _) => return Passage::Broken(d),
         }
-        if source == Source::Message && (leap == 0 || leap > MAX_LEAP || ends_me(ctx, &snapshot)) {
+        if source == Source::Message && (leap == 0 || leap > MAX_LEAP) {
             return Passage::NeedsRead;
         }
         changed = snapshot.changed_since(known);
+        let concerns_me = changed.as_ref().is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
+        if source == Source::Message && concerns_me && ends_me(ctx, &snapshot) {
+            return Passage::NeedsRead;
+        }
         let dead = |e: &MembershipEntry| e.status == SiloStatus::Dead;
         let is_back = |s: &SiloAddress| snapshot.rows.get(s).is_some_and(|e| !dead(e));
         let risen = match &changed {

@@ -42,6 +42,9 @@ pub struct Protocol {
     pub(super) staleness: Staleness,
     pub(super) monitor: Monitor,
     pub(super) disseminator: Disseminator,
+    successors: rings::Successors,
+    /// Whom the prober was told to probe, and how many losses ago.
+    aimed_at: (BTreeSet<SiloAddress>, u64),
     pub(super) beater: Beater,
     pub(super) leaver: Leaver,
     pub(super) cleaner: Cleaner,
@@ -79,6 +82,8 @@ impl Protocol {
             staleness: Staleness::default(),
             monitor: Monitor::default(),
             disseminator: Disseminator::default(),
+            successors: rings::Successors::default(),
+            aimed_at: (BTreeSet::new(), 0),
             beater: Beater::default(),
             leaver: Leaver::default(),
             cleaner: Cleaner::default(),
@@ -319,6 +324,9 @@ impl Protocol {
 
     /// Active silos with a fresh vote against me.
     fn accusers(&self) -> Vec<SiloAddress> {
+        if self.ctx.members.accused.binary_search(&self.ctx.me).is_err() {
+            return Vec::new();
+        }
         let entry = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me));
         let active = |s: &SiloAddress| self.ctx.members.active.binary_search(s).is_ok();
         let fresh = |s: &&Suspicion| active(&s.accuser) && self.ctx.is_fresh(self.ctx.me, s);
@@ -428,9 +436,11 @@ impl Protocol {
     fn retarget(&mut self) {
         self.voter.on_view(&self.ctx);
         let mut targets = BTreeSet::new();
+        let moved = self.ctx.members.moved.replace(Vec::new());
         if self.ctx.is_active() {
             let ctx = &self.ctx;
-            targets.extend(rings::chosen(&ctx.me, &ctx.members.alive, &ctx.members.places, ctx.config.num_probed_silos));
+            self.successors.follow(ctx.me, &ctx.members, moved.as_deref(), ctx.config.num_probed_silos);
+            targets.extend(self.successors.silos());
             let votes = |s: &SiloAddress| ctx.view.as_ref().and_then(|v| v.get(s)).map_or(&[][..], |e| &e.suspicions);
             let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
             targets.extend(ctx.members.accused.iter().filter(|s| **s != ctx.me && fresh(s)).take(MAX_ACCUSED_TARGETS));
@@ -438,8 +448,14 @@ impl Protocol {
                 let live: Vec<SiloAddress> = ctx.members.active.iter().filter(|s| !self.stale.contains(s)).copied().collect();
                 targets.extend(self.stale.iter().filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE)));
             }
+        } else {
+            self.successors = rings::Successors::default();
         }
-        self.prober.set_targets(&mut self.ctx, &targets);
+        // Usually nothing has changed about them.
+        if self.aimed_at.0 != targets || self.aimed_at.1 != self.ctx.members.losses {
+            self.prober.set_targets(&mut self.ctx, &targets);
+            self.aimed_at = (targets, self.ctx.members.losses);
+        }
     }
 
     fn arm_fast_read(&mut self) {

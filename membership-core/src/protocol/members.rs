@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::rings;
-use crate::{MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime};
+use crate::{InstanceId, MonoTime, Rows, SiloAddress, SiloStatus, Suspicion, WallTime};
 
 /// When I saw a vote appear: its time, and mine. Mine is none when I was not reading the table just before: then it may be of any age.
 type Sighting = (WallTime, Option<MonoTime>);
@@ -17,6 +17,8 @@ pub(crate) struct Members {
     pub(crate) alive: Vec<SiloAddress>,
     /// Their places on the rings, in the same order.
     pub(crate) places: Vec<u64>,
+    /// Their processes, in the same order.
+    pub(crate) instances: Vec<InstanceId>,
     /// Joining silos, by address.
     pub(crate) joining: Vec<SiloAddress>,
     /// Alive silos with votes against them.
@@ -25,6 +27,8 @@ pub(crate) struct Members {
     pub(crate) first_seen: BTreeMap<SiloAddress, BTreeMap<SiloAddress, Sighting>>,
     /// Rises whenever somebody may be alive no more.
     pub(crate) losses: u64,
+    /// Who came to be alive, or is no more, since that was taken last; none: it may be anybody.
+    pub(crate) moved: Option<Vec<SiloAddress>>,
 }
 
 impl Members {
@@ -36,6 +40,7 @@ impl Members {
             let silo = entry.address;
             self.alive.push(silo);
             self.places.push(rings::place(&silo));
+            self.instances.push(entry.instance_id);
             match entry.status {
                 SiloStatus::Active => self.active.push(silo),
                 SiloStatus::Joining => self.joining.push(silo),
@@ -53,17 +58,22 @@ impl Members {
         for silo in changed {
             let entry = rows.get(silo).filter(|e| e.status != SiloStatus::Dead);
             let is = |status: SiloStatus| entry.is_some_and(|e| e.status == status);
-            match (self.alive.binary_search(silo), entry.is_some()) {
-                (Err(at), true) => {
+            match (self.alive.binary_search(silo), entry) {
+                (Ok(at), Some(entry)) => self.instances[at] = entry.instance_id,
+                (Err(at), Some(entry)) => {
                     self.alive.insert(at, *silo);
                     self.places.insert(at, rings::place(silo));
+                    self.instances.insert(at, entry.instance_id);
+                    self.moved.iter_mut().for_each(|moved| moved.push(*silo));
                 }
-                (Ok(at), false) => {
+                (Ok(at), None) => {
                     self.alive.remove(at);
                     self.places.remove(at);
+                    self.instances.remove(at);
                     self.losses += 1;
+                    self.moved.iter_mut().for_each(|moved| moved.push(*silo));
                 }
-                _ => {}
+                (Err(_), None) => {}
             }
             set(&mut self.active, *silo, is(SiloStatus::Active));
             set(&mut self.joining, *silo, is(SiloStatus::Joining));
@@ -74,6 +84,11 @@ impl Members {
                 self.first_seen.insert(*silo, sightings(votes, before.as_ref(), appeared));
             }
         }
+    }
+
+    /// Which process an alive silo is.
+    pub(crate) fn instance(&self, silo: &SiloAddress) -> Option<InstanceId> {
+        self.alive.binary_search(silo).ok().and_then(|at| self.instances.get(at).copied())
     }
 
     /// When I saw a vote appear, if I know.
@@ -105,7 +120,7 @@ fn set(list: &mut Vec<SiloAddress>, silo: SiloAddress, is_in: bool) {
 mod tests {
     use super::*;
     use crate::testing::Dice;
-    use crate::{Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row};
+    use crate::{Evidence, Extra, Grounds, MembershipEntry, Row};
 
     fn silo(n: usize) -> SiloAddress {
         SiloAddress::new([10, 0, 0, 1].into(), u16::try_from(n).unwrap() + 1, 1)
@@ -146,6 +161,7 @@ mod tests {
             followed.follow(&rows, &changed, appeared);
             looked_at.rebuild(&rows, appeared);
             looked_at.losses = followed.losses;
+            looked_at.moved.clone_from(&followed.moved);
             assert_eq!(followed, looked_at, "step {step}");
         }
         assert!(followed.losses > 100);

@@ -52,13 +52,19 @@ impl Protocol {
                 _ => self.drop_message("not_me"),
             };
         }
-        let entry = self.ctx.view.as_ref().and_then(|v| v.get(&header.from));
-        if entry.is_some_and(|e| e.instance_id != header.instance) {
-            return self.drop_message("wrong_instance");
-        }
-        let status = self.ctx.view.as_ref().and_then(|v| v.status(&header.from));
-        if status == Some(SiloStatus::Dead) && !matches!(body, Message::Farewell { .. }) {
-            return self.disseminator.on_dead_peer(&mut self.ctx, link, header.from);
+        match self.ctx.members.instance(&header.from) {
+            Some(known) if known == header.instance => {}
+            Some(_) => return self.drop_message("wrong_instance"),
+            None => {
+                let view = self.ctx.view.as_ref();
+                if view.and_then(|v| v.get(&header.from)).is_some_and(|e| e.instance_id != header.instance) {
+                    return self.drop_message("wrong_instance");
+                }
+                let dead = view.and_then(|v| v.status(&header.from)) == Some(SiloStatus::Dead);
+                if dead && !matches!(body, Message::Farewell { .. }) {
+                    return self.disseminator.on_dead_peer(&mut self.ctx, link, header.from);
+                }
+            }
         }
         self.listen(link, header, body);
         if !self.ended && !matches!(body, Message::Delta(_) | Message::Farewell { .. }) {

@@ -3,6 +3,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::members::Members;
 use crate::SiloAddress;
 
 /// A silo's place on ring 0, from which the others are derived.
@@ -30,13 +31,13 @@ fn on_ring(place: u64, ring: u64) -> u64 {
 #[must_use]
 pub fn successors(me: &SiloAddress, silos: &[SiloAddress], rings: u32) -> Vec<SiloAddress> {
     let places: Vec<u64> = silos.iter().map(place).collect();
-    chosen(me, silos, &places, rings)
+    choose(me, silos, &places, rings).into_iter().map(|(_, silo)| silo).collect()
 }
 
-/// The same when the places of the silos are known already.
-pub(crate) fn chosen(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: u32) -> Vec<SiloAddress> {
+/// By ring: how far the one is that it gives, and who that is.
+fn choose(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: u32) -> Vec<(u64, SiloAddress)> {
     let mine = place(me);
-    let mut chosen = Vec::new();
+    let mut chosen: Vec<(u64, usize)> = Vec::new();
     for ring in 0..u64::from(rings) {
         let start = on_ring(mine, ring);
         let mut best: Option<(u64, usize)> = None;
@@ -44,16 +45,54 @@ pub(crate) fn chosen(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], ri
             let distance = on_ring(*place, ring).wrapping_sub(start);
             let closer = best.is_none_or(|(least, at)| distance < least || (distance == least && silos[i] < silos[at]));
             // Asked last, because few are closer than all before them.
-            if closer && silos[i] != *me && !chosen.contains(&i) {
+            if closer && silos[i] != *me && !chosen.iter().any(|(_, c)| *c == i) {
                 best = Some((distance, i));
             }
         }
         match best {
-            Some((_, i)) => chosen.push(i),
+            Some(next) => chosen.push(next),
             None => break,
         }
     }
-    chosen.into_iter().map(|i| silos[i]).collect()
+    chosen.into_iter().map(|(distance, i)| (distance, silos[i])).collect()
+}
+
+/// Whom I probe by ring order, kept up to date while the cluster changes: a newcomer only matters if on some ring it stands no further
+/// than the one that was chosen there, and whoever is gone only if it was chosen.
+#[derive(Debug, Default)]
+pub(crate) struct Successors {
+    /// For whom, and on how many rings.
+    of: Option<(SiloAddress, u32)>,
+    /// By ring.
+    chosen: Vec<(u64, SiloAddress)>,
+}
+
+impl Successors {
+    /// Since the last time those in `moved` came or went; none: anybody may have.
+    pub(crate) fn follow(&mut self, me: SiloAddress, members: &Members, moved: Option<&[SiloAddress]>, rings: u32) {
+        let known = self.of == Some((me, rings));
+        if !known || moved.is_none_or(|moved| moved.iter().any(|silo| self.matters(&me, members, silo, rings))) {
+            self.of = Some((me, rings));
+            self.chosen = choose(&me, &members.alive, &members.places, rings);
+        }
+    }
+
+    fn matters(&self, me: &SiloAddress, members: &Members, silo: &SiloAddress, rings: u32) -> bool {
+        if silo == me {
+            return false;
+        }
+        if members.alive.binary_search(silo).is_err() {
+            return self.chosen.iter().any(|(_, chosen)| chosen == silo);
+        }
+        let (mine, its) = (place(me), place(silo));
+        let closer = |(ring, (distance, _)): (u64, &(u64, SiloAddress))| on_ring(its, ring).wrapping_sub(on_ring(mine, ring)) <= *distance;
+        self.chosen.len() < rings as usize || (0..).zip(&self.chosen).any(closer)
+    }
+
+    /// They.
+    pub(crate) fn silos(&self) -> impl Iterator<Item = SiloAddress> {
+        self.chosen.iter().map(|(_, silo)| *silo)
+    }
 }
 
 /// Whether `me` is among the first `share` of `probers` after `silo` on ring 0: divides work on many silos evenly.
@@ -98,6 +137,30 @@ mod tests {
         }
         assert_eq!(watchers.len(), 300);
         assert!(watchers.values().all(|n| (3..=30).contains(n)), "{watchers:?}");
+    }
+
+    #[test]
+    fn following_changes_chooses_whom_looking_at_everybody_does() {
+        let (all, mut dice) = (silos(60), crate::testing::Dice::new(5));
+        let (mut members, mut kept, me) = (Members::default(), Successors::default(), all[0]);
+        let mut counted = 0;
+        for step in 0..3_000 {
+            let moved: Vec<SiloAddress> = (0..dice.below(3)).map(|_| all[dice.below(all.len())]).collect();
+            for silo in &moved {
+                match members.alive.binary_search(silo) {
+                    Ok(at) => drop((members.alive.remove(at), members.places.remove(at))),
+                    Err(at) => {
+                        members.alive.insert(at, *silo);
+                        members.places.insert(at, place(silo));
+                    }
+                }
+            }
+            let before = kept.chosen.clone();
+            kept.follow(me, &members, Some(&moved), 10);
+            counted += usize::from(kept.chosen == before);
+            assert_eq!(kept.silos().collect::<Vec<_>>(), successors(&me, &members.alive, 10), "step {step}");
+        }
+        assert!((500..2_900).contains(&counted), "{counted}");
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Which moments the machine waits for. One wake-up serves all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::{MonoTime, SiloAddress};
 
 /// A moment somebody waits for; setting one again replaces it.
@@ -39,41 +37,41 @@ pub(crate) enum Timer {
     Clean,
 }
 
+/// A few dozen at most: a list is faster than any tree.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    at: BTreeMap<Timer, MonoTime>,
-    order: BTreeSet<(MonoTime, Timer)>,
+    /// The next one last.
+    planned: Vec<(MonoTime, Timer)>,
 }
 
 impl Timers {
     pub(crate) fn set(&mut self, timer: Timer, at: MonoTime) {
         self.clear(timer);
-        self.at.insert(timer, at);
-        self.order.insert((at, timer));
+        let place = self.planned.partition_point(|planned| *planned > (at, timer));
+        self.planned.insert(place, (at, timer));
     }
 
     pub(crate) fn clear(&mut self, timer: Timer) {
-        if let Some(at) = self.at.remove(&timer) {
-            self.order.remove(&(at, timer));
+        if let Some(place) = self.place(timer) {
+            self.planned.remove(place);
         }
     }
 
     pub(crate) fn is_set(&self, timer: Timer) -> bool {
-        self.at.contains_key(&timer)
+        self.place(timer).is_some()
+    }
+
+    fn place(&self, timer: Timer) -> Option<usize> {
+        self.planned.iter().rposition(|(_, planned)| *planned == timer)
     }
 
     pub(crate) fn next(&self) -> Option<MonoTime> {
-        self.order.first().map(|(at, _)| *at)
+        self.planned.last().map(|(at, _)| *at)
     }
 
     /// The next timer that is due, taken out.
     pub(crate) fn pop_due(&mut self, now: MonoTime) -> Option<Timer> {
-        let (at, timer) = *self.order.first()?;
-        if at > now {
-            return None;
-        }
-        self.clear(timer);
-        Some(timer)
+        self.planned.pop_if(|(at, _)| *at <= now).map(|(_, timer)| timer)
     }
 }
 

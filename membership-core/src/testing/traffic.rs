@@ -1,8 +1,10 @@
 //! What the silos ask of their table, and how much goes to and fro: what a store that is paid by request charges for.
 
+use std::net::IpAddr;
+
 use super::store::Call;
 use crate::protocol::Input;
-use crate::{CommitOutcome, CommitRequest, Heartbeats, ReadAnswer, Row, RowChange, Snapshot};
+use crate::{CommitOutcome, CommitRequest, Heartbeat, Heartbeats, ReadAnswer, Row, RowChange, SiloAddress, Snapshot};
 
 /// Requests that the table answered, and bytes of keys and values of what they carried; what a store adds to them is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct TableTraffic {
     pub heartbeats: u64,
     /// Writes of the cluster's own cell.
     pub cells: u64,
+    /// Rows that came with whole tables: with reads, and with conflicts.
+    pub rows_read: u64,
     /// From the table: version rows, rows and heartbeats.
     pub bytes_read: u64,
     /// To the table: rows of commits, version rows, heartbeats.
@@ -43,6 +47,7 @@ impl TableTraffic {
             conflicts: self.conflicts - earlier.conflicts,
             heartbeats: self.heartbeats - earlier.heartbeats,
             cells: self.cells - earlier.cells,
+            rows_read: self.rows_read - earlier.rows_read,
             bytes_read: self.bytes_read - earlier.bytes_read,
             bytes_written: self.bytes_written - earlier.bytes_written,
         }
@@ -52,6 +57,7 @@ impl TableTraffic {
         match (asked, answer) {
             (_, Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, heartbeats }), .. }) => {
                 self.reads += 1;
+                self.rows_read += long(snapshot.rows.len());
                 self.bytes_read += size(snapshot) + heartbeats.as_ref().map_or(0, beats);
             }
             (_, Input::Read { result: Ok(ReadAnswer::Unchanged { heartbeats }), .. }) => {
@@ -64,13 +70,14 @@ impl TableTraffic {
             }
             (Call::Commit(request), Input::Committed { result: Ok(CommitOutcome::Conflict(conflict)), .. }) => {
                 self.conflicts += 1;
+                self.rows_read += conflict.snapshot.as_ref().map_or(0, |snapshot| long(snapshot.rows.len()));
                 self.bytes_written += changes(request);
                 self.bytes_read += conflict.snapshot.as_ref().map_or(0, size);
             }
             (Call::Beat(write), Input::HeartbeatWritten { result: Ok(()), .. }) => match write {
                 crate::HeartbeatWrite::Silo { silo, heartbeat } => {
                     self.heartbeats += 1;
-                    self.bytes_written += long(silo.row_key().len() + heartbeat.to_string().len());
+                    self.bytes_written += beat(silo, *heartbeat);
                 }
                 crate::HeartbeatWrite::Cluster { text } => {
                     self.cells += 1;
@@ -103,6 +110,43 @@ fn changes(request: &CommitRequest) -> u64 {
 }
 
 fn beats(heartbeats: &Heartbeats) -> u64 {
-    let silos = heartbeats.silos.iter().map(|(silo, beat)| long(silo.row_key().len() + beat.to_string().len()));
-    silos.sum::<u64>() + heartbeats.cluster.as_ref().map_or(0, |text| long(text.len()))
+    heartbeats.silos.iter().map(|(silo, heartbeat)| beat(silo, *heartbeat)).sum::<u64>()
+        + heartbeats.cluster.as_ref().map_or(0, |text| long(text.len()))
+}
+
+/// A heartbeat and its key, as text. There are as many in each read as there are silos: they are measured without being written.
+fn beat(silo: &SiloAddress, heartbeat: Heartbeat) -> u64 {
+    /// The text of a time, from the year 0 to the year 9999.
+    const TIME: u64 = 24;
+    let key = match silo.ip() {
+        IpAddr::V4(ip) => {
+            let octets: u64 = ip.octets().iter().map(|octet| digits((*octet).into())).sum();
+            octets + 3 + 1 + digits(silo.port().into()) + 1 + digits(silo.epoch())
+        }
+        IpAddr::V6(_) => long(silo.row_key().len()),
+    };
+    key + digits(heartbeat.counter) + 1 + TIME
+}
+
+fn digits(number: u64) -> u64 {
+    number.checked_ilog10().map_or(1, |log| u64::from(log) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WallTime;
+
+    #[test]
+    fn a_heartbeat_is_as_long_as_its_text() {
+        let mut dice = super::super::Dice::new(1);
+        for _ in 0..1_000 {
+            let ip = [dice.below(256), dice.below(20), dice.below(256), 0].map(|octet| u8::try_from(octet).unwrap());
+            let ip = if dice.chance(0.5) { IpAddr::from(ip) } else { [1, 0, 2, 3, 0, 0, 7, 8].into() };
+            let mut number = || dice.number() >> dice.below(64);
+            let silo = SiloAddress::new(ip, (number() & 0xffff) as u16, number());
+            let heartbeat = Heartbeat { counter: number(), at: WallTime::from_millis(number() % 253_402_300_800_000) };
+            assert_eq!(beat(&silo, heartbeat), long(silo.row_key().len() + heartbeat.to_string().len()), "{silo} {heartbeat}");
+        }
+    }
 }
