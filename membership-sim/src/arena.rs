@@ -37,6 +37,8 @@ pub trait Arena {
     fn run_for(&mut self, time: Duration) -> Result<(), Trouble>;
     /// What was seen since the beginning, or since it was forgotten.
     fn record(&self) -> Record;
+    /// When the last of these members came to count so many; none while one does not.
+    fn all_count(&self, members: Range<Member>, size: usize) -> Option<Duration>;
     /// Forgets deaths, sizes and changes so far. Who knows how many is kept.
     fn forget(&mut self);
     /// What one member sent so far.
@@ -98,7 +100,7 @@ pub struct Sight {
     pub size: usize,
     /// When that last changed.
     pub since: Duration,
-    /// How often its set of members has changed.
+    /// How often the set of members that it counts has changed.
     pub changes: u64,
 }
 
@@ -121,7 +123,7 @@ impl Record {
         }
     }
 
-    /// A member counts so many.
+    /// The set of members that a member counts has changed: so many now.
     pub fn counts(&mut self, at: Duration, by: Member, size: usize) {
         if self.sights.len() <= by {
             self.sights.resize(by + 1, Sight::default());
@@ -168,7 +170,7 @@ impl Record {
 /// So many members in one cluster, all of which count all, and then so much quiet.
 ///
 /// # Errors
-/// When they do not find each other within 20 virtual minutes.
+/// When they do not find each other within a virtual hour: of those that gossip, a thousand take half of it until the last one knows all.
 pub fn settled(arena: &mut dyn Arena, members: usize, quiet: Duration) -> Result<(), Trouble> {
     /// How many join at a time.
     const BATCH: usize = 50;
@@ -177,7 +179,7 @@ pub fn settled(arena: &mut dyn Arena, members: usize, quiet: Duration) -> Result
         let now = left.min(BATCH);
         arena.start(now, Duration::from_secs(2));
         left -= now;
-        agreed(arena, members - left, Duration::from_secs(if left == 0 { 1200 } else { 20 }), left == 0)?;
+        agreed(arena, members - left, Duration::from_secs(if left == 0 { 3600 } else { 20 }), left == 0)?;
     }
     arena.run_for(quiet)?;
     arena.forget();
@@ -188,7 +190,7 @@ fn agreed(arena: &mut dyn Arena, members: usize, at_most: Duration, must: bool) 
     let end = arena.now() + at_most;
     while arena.now() < end {
         arena.run_for(Duration::from_secs(1))?;
-        if arena.record().all_count(0..members, members).is_some() {
+        if arena.all_count(0..members, members).is_some() {
             return Ok(());
         }
     }

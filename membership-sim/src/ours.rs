@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
@@ -25,6 +26,8 @@ const SUPERVISOR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Version {
     active: usize,
+    /// Equal where the same silos are Active.
+    who: u64,
     /// Who was declared dead, with the version of that.
     dead: Vec<(u64, SiloAddress)>,
 }
@@ -34,8 +37,15 @@ struct Version {
 struct Watch {
     record: Record,
     versions: BTreeMap<(TableId, u64), Rc<Version>>,
-    /// By process: the table and the version of what it published last.
-    last: Vec<Option<(TableId, u64)>>,
+    /// By process: what it published last.
+    last: Vec<Option<Published>>,
+}
+
+/// The table, the version, and who is Active in it.
+#[derive(Clone, Copy, Debug)]
+struct Published {
+    name: (TableId, u64),
+    who: u64,
 }
 
 struct Watcher(Rc<RefCell<Watch>>);
@@ -62,16 +72,18 @@ impl Watch {
             self.last.resize(process.0 + 1, None);
         }
         let Some(last) = self.last.get_mut(process.0) else { return };
-        if let Some((table, known)) = last.replace(name)
-            && table == name.0
-        {
-            for (_, silo) in version.dead.iter().filter(|(at, _)| *at > known) {
+        let before = last.replace(Published { name, who: version.who });
+        if let Some(before) = before.filter(|before| before.name.0 == name.0) {
+            for (_, silo) in version.dead.iter().filter(|(at, _)| *at > before.name.1) {
                 if let Some(life) = truth.owner(silo) {
                     self.record.died(truth.now, by, life.place);
                 }
             }
         }
-        self.record.counts(truth.now, by, version.active);
+        // Votes, and whoever is still joining, change the view, but not the set of members that the application is to use.
+        if before.is_none_or(|before| before.who != version.who) {
+            self.record.counts(truth.now, by, version.active);
+        }
     }
 }
 
@@ -80,7 +92,12 @@ impl Version {
         let declared = |cause: &CauseOfDeath| !matches!(cause, CauseOfDeath::Left | CauseOfDeath::Superseded);
         let dead = view.members().filter(|e| e.status == SiloStatus::Dead);
         let dead = dead.filter_map(|e| e.death.as_ref().filter(|d| declared(&d.cause)).map(|d| (d.version, e.address)));
-        Self { active: view.active().count(), dead: dead.collect() }
+        let (mut active, mut who) = (0, DefaultHasher::new());
+        for entry in view.active() {
+            active += 1;
+            entry.address.hash(&mut who);
+        }
+        Self { active, who: who.finish(), dead: dead.collect() }
     }
 }
 
@@ -152,6 +169,37 @@ impl Ours {
         self.held.resize(self.lives.len(), Duration::ZERO);
         self.killed.resize(self.lives.len(), false);
         first..self.lives.len()
+    }
+
+    /// Lets time pass until a condition on the cluster and the processes of each member holds, but at most so long; says whether it held.
+    ///
+    /// # Errors
+    /// What made the world stand still.
+    pub fn run_until(
+        &mut self,
+        at_most: Duration,
+        mut condition: impl FnMut(&Cluster, &[Vec<ProcessId>]) -> bool,
+    ) -> Result<bool, Trouble> {
+        let end = self.cluster.now() + at_most;
+        loop {
+            let step = SUPERVISOR.min(end.saturating_sub(self.cluster.now()));
+            if self.cluster.run_until(step, |cluster| condition(cluster, &self.lives))? {
+                return Ok(true);
+            }
+            if self.cluster.now() >= end {
+                return Ok(false);
+            }
+            self.supervise();
+        }
+    }
+
+    fn supervise(&mut self) {
+        if self.supervised {
+            let stopped = (0..self.lives.len()).filter(|m| !self.runs(*m) && self.killed.get(*m) == Some(&false));
+            for member in stopped.collect::<Vec<_>>() {
+                self.renew(member);
+            }
+        }
     }
 
     fn renew(&mut self, member: Member) {
@@ -233,18 +281,17 @@ impl Arena for Ours {
         while self.cluster.now() < end {
             let step = SUPERVISOR.min(end - self.cluster.now());
             self.cluster.run_for(step)?;
-            if self.supervised {
-                let stopped = (0..self.lives.len()).filter(|m| !self.runs(*m) && self.killed.get(*m) == Some(&false));
-                for member in stopped.collect::<Vec<_>>() {
-                    self.renew(member);
-                }
-            }
+            self.supervise();
         }
         Ok(())
     }
 
     fn record(&self) -> Record {
         self.watch.borrow().record.clone()
+    }
+
+    fn all_count(&self, members: Range<Member>, size: usize) -> Option<Duration> {
+        self.watch.borrow().record.all_count(members, size)
     }
 
     fn forget(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -36,8 +37,41 @@ pub fn side_by_side<W: Sync, T: Send>(what: &str, pieces: &[W], threads: usize, 
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// How much work this thread does from now on: time on a core where the system tells, so that it does not matter who else uses the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    began: Instant,
+    on_core: Option<Duration>,
+}
+
+impl Stopwatch {
+    pub fn start() -> Self {
+        Self { began: Instant::now(), on_core: on_core() }
+    }
+
+    pub fn seconds(&self) -> f64 {
+        let on_core = on_core().zip(self.on_core).map(|(now, then)| now.saturating_sub(then));
+        on_core.unwrap_or_else(|| self.began.elapsed()).as_secs_f64()
+    }
+}
+
+fn on_core() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn work_takes_time() {
+        let watch = super::Stopwatch::start();
+        let mut sum = 0_u64;
+        while watch.seconds() < 0.01 {
+            sum = (0..100_000).fold(sum, |sum, n| std::hint::black_box(sum ^ n));
+        }
+        assert!(watch.began.elapsed().as_secs_f64() >= 0.009, "{sum}");
+    }
+
     #[test]
     fn results_keep_their_order() {
         let pieces: Vec<u32> = (0..50).collect();

@@ -45,14 +45,17 @@ fn draw(dice: &mut membership_core::testing::Dice, members: usize, many: usize) 
 /// that in time.
 fn until_agreed(ours: &mut Ours, at_most: Duration) -> Result<Option<f64>, Trouble> {
     let began = ours.cluster.now();
-    let agreed = ours.cluster.run_until(at_most, membership_core::testing::Cluster::agrees)?;
+    let agreed = ours.run_until(at_most, |cluster, _| cluster.agrees())?;
     Ok(agreed.then(|| (ours.cluster.now() - began).as_secs_f64()))
 }
 
 /// Lets time pass until a member is Active in its own view; how long that took, at most so long.
 fn until_active(ours: &mut Ours, member: Member, at_most: Duration) -> Result<Option<f64>, Trouble> {
-    let (began, process) = (ours.cluster.now(), ours.process(member));
-    let active = ours.cluster.run_until(at_most, |cluster| cluster.status(process) == Some(SiloStatus::Active))?;
+    let began = ours.cluster.now();
+    let active = ours.run_until(at_most, |cluster, lives| {
+        let latest = lives.get(member).and_then(|lives| lives.last());
+        latest.is_some_and(|process| cluster.status(*process) == Some(SiloStatus::Active))
+    })?;
     Ok(active.then(|| (ours.cluster.now() - began).as_secs_f64()))
 }
 

@@ -392,6 +392,10 @@ impl Arena for World {
         self.office.post().record.clone()
     }
 
+    fn all_count(&self, members: Range<Member>, size: usize) -> Option<Duration> {
+        self.record().all_count(members, size)
+    }
+
     fn forget(&mut self) {
         self.office.post().record.forget();
     }

@@ -296,6 +296,10 @@ impl<P: Peer> Arena for PeerWorld<P> {
         self.record.clone()
     }
 
+    fn all_count(&self, members: Range<Member>, size: usize) -> Option<Duration> {
+        self.record.all_count(members, size)
+    }
+
     fn forget(&mut self) {
         self.record.forget();
     }
