@@ -43,7 +43,9 @@ impl System {
     /// probed silos, heartbeats that are stale after 10 minutes, at most 2 rows in a commit (one of its own and one that it supersedes).
     /// Not expressible, and therefore as in this library: successors on one ring instead of three rings, no indirect last probe, no
     /// self-monitoring, no check of partitions before a vote, back-off from 2 to 64 s after conflicts, views sent whole, a heartbeat every
-    /// 5 minutes of which two may be missed (here every 200 s, three).
+    /// 5 minutes of which two may be missed (here every 200 s, three). A joining silo of Orleans compares the time of a heartbeat with its
+    /// own clock and passes over a row that is 10 minutes old; here it has to see the heartbeat stand still for as long, and may therefore
+    /// join for 15 minutes and not for 5.
     ///
     /// `orleans-2026`: adaptive time-outs of 2.5 to 20 s, 10 probed silos, heartbeats every 30 s. Not expressible: a vote of the
     /// intermediary without consent of its own, no check of partitions, evidence of life from any traffic within a minute, back-off from 2
@@ -60,6 +62,7 @@ impl System {
                     max_probe_timeout: s(10),
                     num_probed_silos: 3,
                     i_am_alive_period: s(200),
+                    max_join_attempt_time: s(900),
                     ..lan
                 };
                 Some((config, 2))
