@@ -28,6 +28,9 @@ const EXPERIMENTS: &[(&str, &str)] = &[
     ("Nothing happens", "steady"),
 ];
 
+/// Those that take a sample, unless they are told `--full`.
+const SAMPLED: [&str; 2] = ["lifeguard", "bootstrap"];
+
 /// Which experiments, and where to.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Measurements {
@@ -40,6 +43,9 @@ pub struct Measurements {
     /// Small and short, for tests; is never written
     #[arg(long, conflicts_with = "write")]
     quick: bool,
+    /// Everything, where an experiment otherwise takes a sample
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
     /// Arguments of the experiment, such as `--only crash -- --silos 200`
     #[arg(last = true)]
     arguments: Vec<String>,
@@ -86,6 +92,9 @@ impl Measurements {
         arguments.extend(self.arguments.iter().cloned());
         if self.quick {
             arguments.push("--quick".to_owned());
+        }
+        if self.full && SAMPLED.contains(&name) {
+            arguments.push("--full".to_owned());
         }
         let began = Instant::now();
         let mut command = Command::new(program);
