@@ -56,6 +56,7 @@ mod record;
 mod report;
 mod round_trips;
 mod suite;
+pub mod words;
 
 pub use backend::{Backend, Capability, Checkpoint, Proxied, Reason, Stop};
 pub use clause::{Clause, ParseClauseError};

@@ -6,47 +6,25 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use conformance_tests::launch::{Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
+use conformance_tests::words::{beat, commit as committed, entry, unique, update};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Durability, Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId,
-    MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId,
-    VersionToken, WallTime,
+    ClusterName, CommitOutcome, CommitRequest, Durability, InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, SharedSettings,
+    Snapshot, TableError, TableErrorKind, TableId, VersionToken,
 };
 use membership_sql::{MysqlConfig, MysqlProcedure, MysqlSslMode, MysqlTable};
 use mysql_async::prelude::Queryable;
 use support::{IMPATIENT, MariaDb, SECRET, key};
 
-fn unique() -> u128 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
-    (nanos << 32) | u128::from(NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
 fn cluster(name: &str) -> ClusterName {
     name.parse().unwrap()
 }
 
-fn entry(n: u64) -> MembershipEntry {
-    let silo = SiloAddress::new([10, 0, 0, 1].into(), u16::try_from(n).unwrap(), n + 1);
-    MembershipEntry::new(silo, InstanceId::new(u128::from(n)), WallTime::from_millis(n))
-}
-
 fn insert(on: &VersionToken, n: u64) -> CommitRequest {
-    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [entry(n)], [], [])
-}
-
-fn update(on: &VersionToken, n: u64, name: &str) -> CommitRequest {
-    let mut e = entry(n);
-    e.silo_name = name.to_owned();
-    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [], [e], [])
-}
-
-fn beat(n: u64, counter: u64) -> HeartbeatWrite {
-    HeartbeatWrite::Silo { silo: entry(n).address, heartbeat: Heartbeat { counter, at: WallTime::from_millis(counter) } }
+    conformance_tests::words::insert(on, [n])
 }
 
 fn request() -> InitializeRequest {
@@ -69,13 +47,6 @@ async fn read(table: &MysqlTable) -> Snapshot {
     match table.read(&ReadRequest::all()).await.unwrap() {
         ReadAnswer::Snapshot { snapshot, .. } => snapshot,
         other => panic!("{other:?}"),
-    }
-}
-
-async fn committed(table: &MysqlTable, request: &CommitRequest) -> VersionToken {
-    match table.commit(request).await.unwrap() {
-        CommitOutcome::Committed(token) => token,
-        CommitOutcome::Conflict(c) => panic!("{c:?}"),
     }
 }
 

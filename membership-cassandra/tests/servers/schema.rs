@@ -7,8 +7,8 @@ use membership_cassandra::{CassandraConfig, CassandraTable};
 use membership_core::{MembershipTable, TableErrorKind};
 use scylla::client::session_builder::SessionBuilder;
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 pub async fn a_keyspace_is_made_once_by_many(server: &Server) {
     let url = at(server, "by_many", "");

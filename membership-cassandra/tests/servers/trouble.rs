@@ -4,8 +4,8 @@ use conformance_tests::launch::Server;
 use membership_cassandra::{CassandraConfig, CassandraTable};
 use membership_core::{CommitOutcome, MembershipTable, TableErrorKind, VersionToken};
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 pub async fn connections_that_cannot_work_say_why(server: &Server) {
     let here = server.address().to_string();

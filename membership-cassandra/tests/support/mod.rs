@@ -1,8 +1,6 @@
 //! What the tests of this crate share: servers, staging past the contract, entries, commits.
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-pub mod table;
-
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;

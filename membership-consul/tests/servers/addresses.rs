@@ -8,8 +8,8 @@ use conformance_tests::launch::{Kind, Options, Server, free_port};
 use membership_consul::ConsulTable;
 use membership_core::{MembershipTable, TableErrorKind};
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 async fn refused(url: &str, kind: TableErrorKind, words: &[&str]) {
     let error = connect(url).await.map(|table| panic!("{url}: {table:?}")).unwrap_err();

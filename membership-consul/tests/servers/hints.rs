@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use membership_core::{HintStream, MembershipTable};
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 async fn rings(stream: &mut HintStream) -> bool {
     matches!(tokio::time::timeout(Duration::from_secs(30), stream.next()).await, Ok(Some(())))

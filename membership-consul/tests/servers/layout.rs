@@ -3,8 +3,8 @@
 use membership_core::{MembershipTable, TableErrorKind};
 
 use crate::support::shell::Shell;
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 #[tokio::test]
 async fn keys_are_as_the_readme_says_and_gone_after_delete() {

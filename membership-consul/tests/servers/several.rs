@@ -5,9 +5,9 @@ use std::time::Duration;
 use membership_consul::{ConsulConfig, ConsulTable};
 use membership_core::{CommitOutcome, MembershipTable, NextStep, TableErrorKind, VersionToken};
 
-use crate::support::table::*;
 use crate::support::three::Three;
 use crate::support::*;
+use conformance_tests::words::*;
 
 async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> VersionToken {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);

@@ -6,8 +6,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::shell::Shell;
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 /// A token that may do what this policy says.
 async fn token(shell: &Shell, name: &str, rules: &str) -> String {

@@ -2,7 +2,6 @@
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 pub mod shell;
-pub mod table;
 pub mod three;
 
 use std::process::Command;

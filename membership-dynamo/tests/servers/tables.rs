@@ -5,8 +5,8 @@ use conformance_tests::launch::Server;
 use membership_core::{MembershipTable, TableErrorKind};
 use membership_dynamo::{DynamoConfig, DynamoTable};
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 pub async fn a_table_is_made_once_by_many(server: &Server) {
     let url = at(server, "made", "");

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use conformance_tests::launch::Server;
 use membership_core::{Attempt, CommitOutcome, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, TableErrorKind};
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 pub async fn connections_that_cannot_work_say_why(server: &Server) {
     let at = server.address().to_string();

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::support::members;
 use crate::support::shell::Shell;
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 /// Far more than a hint takes, on a busy machine too.
 const SOON: Duration = Duration::from_secs(60);

@@ -3,8 +3,8 @@
 use membership_core::{CommitOutcome, MembershipTable, TableErrorKind, VersionToken};
 
 use crate::support::shell::{Shell, base};
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 #[tokio::test]
 async fn keys_are_where_the_readme_says() {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use membership_core::{CommitOutcome, MembershipTable, TableErrorKind};
 
 use crate::support::members;
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_of_three_are_enough_and_one_is_not() {

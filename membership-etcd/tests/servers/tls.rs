@@ -3,8 +3,8 @@
 use conformance_tests::launch::{Kind, Options, Server};
 use membership_core::TableErrorKind;
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 async fn encrypted(password: Option<&str>, args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();

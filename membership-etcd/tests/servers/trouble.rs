@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::shell::Shell;
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 /// Somebody who answers every request with these bytes.
 async fn stranger(answer: &'static str) -> String {

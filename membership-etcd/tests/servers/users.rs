@@ -7,8 +7,8 @@ use membership_core::{CommitOutcome, MembershipTable, TableErrorKind};
 use serde_json::json;
 
 use crate::support::shell::Shell;
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 /// Makes a user who may do this to the keys below a prefix.
 async fn user(server: &Server, name: &str, may: &str, prefix: &str) -> String {

@@ -3,7 +3,6 @@
 
 pub mod members;
 pub mod shell;
-pub mod table;
 
 use std::process::Command;
 use std::sync::Arc;

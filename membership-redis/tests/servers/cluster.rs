@@ -5,8 +5,8 @@ use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
 
 use crate::support::load::{Load, Phase};
 use crate::support::nodes::{Cluster, caught_up, cut_off, in_step};
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 #[tokio::test]
 async fn a_slot_that_moves_is_followed() {

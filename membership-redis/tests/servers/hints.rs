@@ -7,8 +7,8 @@ use futures_util::StreamExt;
 use membership_core::{HintStream, MembershipTable};
 
 use crate::support::nodes::Cluster;
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 /// Far more than a hint takes, on a busy machine too.
 const SOON: Duration = Duration::from_secs(30);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use membership_core::{MembershipTable, TableErrorKind};
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 #[tokio::test]
 async fn everything_can_be_read_with_redis_cli() {

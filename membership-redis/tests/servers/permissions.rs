@@ -2,8 +2,8 @@
 
 use membership_core::{CommitOutcome, HeartbeatWrite, MembershipTable, TableErrorKind};
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 /// The line of the README, from the name of the user on.
 fn readme_line() -> Vec<String> {

@@ -7,8 +7,8 @@ use conformance_tests::proxy::Proxy;
 use membership_core::{MembershipTable, ReadRequest, TableErrorKind};
 
 use crate::support::nodes::{in_step, replica_of};
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 #[tokio::test]
 async fn a_replica_is_refused_even_for_reading() {

@@ -5,8 +5,8 @@ use conformance_tests::proxy::Proxy;
 use membership_core::{CommitOutcome, MembershipTable, ReadRequest};
 
 use crate::support::nodes::replica_of;
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 async fn counted(kind: Kind, options: &str) {
     let server = server(kind, &["--loglevel", "notice"]).await;

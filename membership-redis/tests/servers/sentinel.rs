@@ -9,8 +9,8 @@ use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
 
 use crate::support::load::{Load, Phase};
 use crate::support::nodes::{MASTER, Watched, caught_up, cut_off, replication};
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_successor_of_a_dead_master_is_found() {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use membership_core::{CommitOutcome, MembershipTable, ReadRequest, TableErrorKind};
 use membership_redis::{RedisConfig, RedisTable};
 
-use crate::support::table::*;
 use crate::support::*;
+use conformance_tests::words::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forgotten_scripts_are_loaded_again_under_use() {

@@ -12,8 +12,8 @@ use membership_core::{
 use membership_redis::RedisTable;
 use tokio::task::JoinSet;
 
-use super::table::*;
 use super::until;
+use conformance_tests::words::*;
 
 /// Before the trouble, while it happens, afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,6 @@
 
 pub mod load;
 pub mod nodes;
-pub mod table;
 
 use std::process::Command;
 use std::sync::Arc;

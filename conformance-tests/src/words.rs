@@ -1,4 +1,5 @@
-//! Short words for what tables are asked.
+//! Short words for what tables are asked in a provider's own tests, where anything but the expected is a panic.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,32 +16,42 @@ pub fn unique() -> u128 {
     (u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << 64) | (u128::from(std::process::id()) << 32) | u128::from(nanos)
 }
 
+/// An address for a number.
 pub fn silo(n: u64) -> SiloAddress {
     SiloAddress::new([10, 0, 0, 1].into(), u16::try_from(n % 50_000).unwrap(), n + 1)
 }
 
+/// The row of that silo.
 pub fn entry(n: u64) -> MembershipEntry {
     MembershipEntry::new(silo(n), InstanceId::new(u128::from(n)), WallTime::from_millis(1_763_000_000_000 + n))
 }
 
+/// A commit that inserts the rows of these numbers.
 pub fn insert(on: &VersionToken, numbers: impl IntoIterator<Item = u64>) -> CommitRequest {
     CommitRequest::new(on.clone(), CommitId::new(unique()), None, numbers.into_iter().map(entry), [], [])
 }
 
+/// A commit that gives this number's silo another name.
 pub fn update(on: &VersionToken, n: u64, name: &str) -> CommitRequest {
     let mut e = entry(n);
     e.silo_name = name.to_owned();
     CommitRequest::new(on.clone(), CommitId::new(unique()), None, [], [e], [])
 }
 
+/// A commit that removes this number's row.
 pub fn remove(on: &VersionToken, n: u64) -> CommitRequest {
     CommitRequest::new(on.clone(), CommitId::new(unique()), None, [], [], [silo(n).row_key()])
 }
 
+/// With a table id that nobody else has.
+///
+/// # Errors
+/// The table's.
 pub async fn initialize(table: &dyn MembershipTable) -> Result<(), TableError> {
     table.initialize(&InitializeRequest { table_id: TableId::new(unique()), settings: SharedSettings::default() }).await
 }
 
+/// All of it.
 pub async fn read(table: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
     match table.read(&ReadRequest::all()).await.unwrap() {
         ReadAnswer::Snapshot { snapshot, heartbeats } => (snapshot, heartbeats.unwrap()),
@@ -48,11 +59,16 @@ pub async fn read(table: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
     }
 }
 
+/// What kind of error a read ends with.
+///
+/// # Errors
+/// That kind.
 pub async fn read_kind(table: &dyn MembershipTable, known: Option<&VersionToken>) -> Result<(), TableErrorKind> {
     let request = ReadRequest { known: known.cloned(), heartbeats: true, barrier: false };
     table.read(&request).await.map(drop).map_err(|e| e.kind())
 }
 
+/// A commit that must succeed; the token after it.
 pub async fn commit(table: &dyn MembershipTable, request: &CommitRequest) -> VersionToken {
     match table.commit(request).await.unwrap() {
         CommitOutcome::Committed(token) => token,
@@ -65,6 +81,7 @@ pub async fn commit_kind(table: &dyn MembershipTable, request: &CommitRequest) -
     table.commit(request).await.map(|outcome| panic!("{outcome:?}")).unwrap_err().kind()
 }
 
+/// A heartbeat of this number's silo.
 pub fn beat(n: u64, counter: u64) -> HeartbeatWrite {
     HeartbeatWrite::Silo { silo: silo(n), heartbeat: Heartbeat { counter, at: WallTime::from_millis(counter) } }
 }
@@ -74,4 +91,14 @@ pub async fn fill(table: &dyn MembershipTable, rows: u64) -> VersionToken {
     initialize(table).await.unwrap();
     let (start, _) = read(table).await;
     if rows == 0 { start.token } else { commit(table, &insert(&start.token, 0..rows)).await }
+}
+
+/// A version of a table that is not there.
+pub fn nobodys() -> VersionToken {
+    VersionToken::new(TableId::new(1), 5, CommitId::new(1), &[])
+}
+
+/// A commit that inserts this row.
+pub fn insert_entry(on: &VersionToken, entry: MembershipEntry) -> CommitRequest {
+    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [entry], [], [])
 }
