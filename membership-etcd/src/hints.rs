@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use membership_core::{HintStream, TableError, TableErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -67,10 +67,12 @@ impl Hints {
             *task = Some(listening.abort_handle());
         }
         drop(task);
-        Some(Box::pin(stream::unfold(listener, |mut listener| async move {
+        let hints = stream::unfold(listener, |mut listener| async move {
             listener.changed().await.ok()?;
             Some(((), listener))
-        })))
+        });
+        // Whoever asks after its end is told so again.
+        Some(Box::pin(hints.fuse()))
     }
 }
 
