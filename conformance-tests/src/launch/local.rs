@@ -15,8 +15,10 @@ use super::process::{LOOK, Process, Watch};
 use super::software::{self, Ground, Software, last_lines};
 use super::{Control, Kind, LaunchError, Options, Tls, free_port, install};
 
-/// How long a server may take until it answers: seconds on a quiet machine, and tests are not the place to measure.
+/// How long a server may take until it answers: seconds on a quiet machine, and tests are not the place to measure. One written in Java compiles
+/// itself while it starts, which others on the machine make slower still.
 const READY: Duration = Duration::from_secs(90);
+const READY_IN_JAVA: Duration = Duration::from_secs(180);
 /// How long it may take to stop in order.
 const STOPPED: Duration = Duration::from_secs(30);
 /// Starts that are tried: a port may be taken in the moment between choosing and using it.
@@ -148,7 +150,11 @@ impl Local {
         command.stdout(Stdio::from(log)).stderr(Stdio::from(copy));
         let program = PathBuf::from(command.get_program());
         let mut process = Process::spawn(command).map_err(LaunchError::io("cannot run", program))?;
-        let deadline = Instant::now() + READY;
+        let ready = match self.ground.kind {
+            Kind::Cassandra | Kind::DynamoDb | Kind::ZooKeeper => READY_IN_JAVA,
+            _ => READY,
+        };
+        let deadline = Instant::now() + ready;
         self.watch.these(&process.family()).map_err(LaunchError::io("cannot write to", "/bin/sh"))?;
         loop {
             let why = if let Some(status) = process.ended() {
@@ -162,7 +168,7 @@ impl Local {
                         std::thread::sleep(LOOK);
                         continue;
                     }
-                    Err(error) => format!("no answer within {} s ({error})", READY.as_secs()),
+                    Err(error) => format!("no answer within {} s ({error})", ready.as_secs()),
                 }
             };
             let _ = process.kill();

@@ -6,8 +6,11 @@ use conformance_tests::launch::{Kind, Options, Server, free_port};
 use membership_core::TableErrorKind::{
     Configuration, LimitExceeded, NoSuchRow, PermissionDenied, TableReplaced, TableRolledBack, Unavailable,
 };
-use membership_core::{CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, MembershipTable, ReadRequest};
-use zookeeper_client::{Acls, CreateMode};
+use membership_core::{
+    CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, InitializeRequest, MembershipTable, ReadRequest, SharedSettings,
+    TableId,
+};
+use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::support::shell::{Shell, znode};
 use crate::{blue, connect, entry, insert, is_committed, made, read, server};
@@ -30,6 +33,38 @@ async fn somebody_else_may_do_nothing_and_is_told_so() {
         assert!(!format!("{read:?} {other:?}").contains("hush"));
     }
     assert_eq!(read(&ours).await.version(), 1);
+}
+
+/// What the README gives a user of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_rights_on_the_root_are_enough_and_no_less_is() {
+    let server = server(&[]).await;
+    let at = server.address();
+    let admin = Shell::open(&format!("zk://admin:another-secret@{at}")).await.unwrap();
+    let all = Acl::new(Permission::ALL, AuthId::authed());
+    // "hRSK…": the hash of "silos:secret".
+    let silos = |rights| Acl::new(rights, AuthId::new("digest", "silos:hRSKbxboGu1rdf5cZiQ6tuLi3mc="));
+    let root = |rights| {
+        let acls = [all.clone(), silos(rights)];
+        let client = &admin.client;
+        async move { client.set_acl("/membership", &acls, None).await.unwrap() }
+    };
+    admin.client.create("/membership", b"", &CreateMode::Persistent.with_acls(Acls::creator_all())).await.unwrap();
+    let table = connect(&format!("zk://silos:secret@{at}")).await.unwrap();
+    let begin = InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() };
+    assert_eq!(table.initialize(&begin).await.map_err(|e| e.kind()), Err(PermissionDenied));
+    root(Permission::CREATE).await;
+    made(&table).await;
+    assert!(is_committed(&table.commit(&insert(&table, 1).await).await));
+    let beat = HeartbeatWrite::Silo { silo: entry(1).address, heartbeat: Heartbeat { counter: 1, at: Default::default() } };
+    table.update_i_am_alive(&beat).await.unwrap();
+    assert_eq!(table.delete().await.map_err(|e| e.kind()), Err(PermissionDenied), "it may make clusters only");
+    root(Permission::CREATE | Permission::DELETE).await;
+    table.delete().await.unwrap();
+    made(&table).await;
+    // Nor does it need to see what else is below the root.
+    let theirs = Shell::open(&format!("zk://silos:secret@{at}")).await.unwrap();
+    assert_eq!(theirs.client.list_children("/membership").await, Err(zookeeper_client::Error::NoAuth));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

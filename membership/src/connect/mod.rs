@@ -22,6 +22,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// | `postgres://`, `postgresql://` | PostgreSQL 12 or newer | `postgres` |
 /// | `mysql://` | MySQL 8.0, MariaDB 10.6, or newer | `mysql` |
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
+/// | `dynamodb://region/table` | Amazon DynamoDB | `dynamodb` |
 /// | `consul://`, `consul+https://` | Consul 1.8 or newer | `consul` |
 /// | `etcd://`, `etcd+https://` | etcd 3.4 or newer | `etcd` |
 /// | `mongodb://` | MongoDB 4.4 or newer, a replica set or sharded | `mongodb` |
