@@ -174,6 +174,18 @@ impl Flights {
         }
     }
 
+    /// What belongs to no flight passes: only what is the matter with its connection is the matter with it.
+    pub fn greets(&mut self, name: u64, way: Way) -> Verdict {
+        match (way, self.lines.get(&name)) {
+            (_, Some(line)) if line.link => Verdict::Pass,
+            (Way::Requests, Some(line)) if line.doomed => Verdict::Cut { keep: 0, reset: true },
+            // The server may still be at work for a client that is gone.
+            (Way::Answers, Some(line)) if line.muted || line.hung_up => Verdict::Swallow,
+            (Way::Answers, Some(line)) if line.doomed => Verdict::PassAndDoom,
+            _ => Verdict::Pass,
+        }
+    }
+
     fn asks(&mut self, name: u64, bytes: usize) -> Verdict {
         let Some(line) = self.lines.get_mut(&name) else { return Verdict::Pass };
         if line.link {
@@ -423,6 +435,31 @@ mod tests {
         assert_eq!(f.asks(a, 10), Verdict::Cut { keep: 0, reset: true });
         f.doom_done(a);
         assert!(f.fired());
+    }
+
+    #[test]
+    fn a_handshake_belongs_to_no_flight() {
+        let mut f = Flights::default();
+        let (a, spare) = (f.connect(false), f.connect(false));
+        let counter = f.count();
+        f.arm(0, Fault::Cut(Stage::BeforeRequest));
+        f.begin_idle();
+        for way in [Way::Requests, Way::Answers, Way::Requests] {
+            assert_eq!(f.greets(spare, way), Verdict::Pass);
+        }
+        assert_eq!((f.end_idle(), f.counted(counter), f.under_way(), f.fired()), (0, 0, false, false));
+        assert_eq!(f.asks(a, 10), Verdict::Cut { keep: 0, reset: true });
+        // What is the matter with its connection is the matter with it.
+        f.arm(0, Fault::LoseAnswer);
+        ask(&mut f, spare);
+        assert_eq!((f.greets(spare, Way::Answers), f.fired()), (Verdict::Pass, false));
+        assert_eq!(f.answers(spare, 10), Verdict::Swallow);
+        assert_eq!(f.greets(spare, Way::Answers), Verdict::Swallow);
+        let doomed = f.connect(false);
+        f.arm(0, Fault::Cut(Stage::AfterAnswer));
+        ask(&mut f, doomed);
+        assert_eq!(f.answers(doomed, 10), Verdict::PassAndDoom);
+        assert_eq!(f.greets(doomed, Way::Requests), Verdict::Cut { keep: 0, reset: true });
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! A TCP proxy between a client and its servers that counts round trips and makes everything go wrong that a network can make go wrong.
-//! It knows no protocol.
+//! It knows no protocol, and of TLS only what can be seen without a key.
 //!
 //! # Round trips
 //!
@@ -7,8 +7,8 @@
 //! answer is one request, so what is pipelined counts once, and so does what is asked on several connections at the same time. A request
 //! that is never answered is no round trip, and what a server says unasked is none either.
 //!
-//! Left out are setting up (warm the client up first) and the client's own monitoring: connections that speak in a time in which nothing
-//! is asked of the client, or whose first words tell; see [`Proxy::learn_monitoring`] and [`Proxy::set_monitoring`].
+//! Left out are setting up (warm the client up first), handshakes of TLS, and the client's own monitoring: connections that speak in a
+//! time in which nothing is asked of the client, or whose first words tell; see [`Proxy::learn_monitoring`] and [`Proxy::set_monitoring`].
 //!
 //! # Clients and servers
 //!
@@ -64,6 +64,7 @@ mod fault;
 mod flights;
 mod pipe;
 mod shared;
+mod tls;
 mod whose;
 
 use std::fmt;

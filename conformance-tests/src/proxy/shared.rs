@@ -18,6 +18,8 @@ pub(super) struct State {
     pub delays: (Duration, Duration),
     /// Tells the client's own monitoring by the first words on a connection.
     pub monitoring: Option<fn(&[u8]) -> bool>,
+    /// Whether the servers say something unasked after a handshake, once it is known.
+    pub tickets: Option<bool>,
     /// How many pieces of flights are held now.
     pub held: usize,
     /// How often the connections of clients were cut, and how often all there were.

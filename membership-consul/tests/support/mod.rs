@@ -67,8 +67,7 @@ impl Store {
         Self::One(Server::start(Kind::Consul, if yours { Options::default() } else { ours }).await.unwrap())
     }
 
-    /// Both sides show certificates. What is cut and counted in a proxy is left to connections in plain text: the last word of a handshake is
-    /// the client's, and stays without an answer on a connection that was made to spare.
+    /// Both sides show certificates.
     pub async fn encrypted() -> Self {
         let args = vec!["-hcl=verify_incoming = true".to_owned()];
         let options = Options { durable: true, password: Some(SECRET.to_owned()), tls: true, args, ..Options::default() };
