@@ -205,7 +205,7 @@ fn chain(e: &dyn std::error::Error) -> String {
     all
 }
 
-fn shorten(text: &str) -> String {
+pub(crate) fn shorten(text: &str) -> String {
     text.chars().take(240).collect()
 }
 

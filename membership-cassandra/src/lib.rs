@@ -20,7 +20,7 @@
 //!
 //! * `config`, `dial`: which servers, how to use them, and a session with them. `link`, `error`: one request, and what can go wrong with it.
 //! * `schema`: keyspace and tables, and every statement. `codec`: rows of Cassandra ⇄ version rows, rows and heartbeats.
-//! * `commit`, `admin`: the operations that write. `table`, `yardstick`: the contract.
+//! * `commit`, `admin`: the operations that write. `table`, `durability`, `yardstick`: the contract.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -29,6 +29,7 @@ mod codec;
 mod commit;
 mod config;
 mod dial;
+mod durability;
 mod error;
 mod link;
 mod schema;

@@ -33,6 +33,7 @@ pub(crate) struct Inner {
     pub(crate) cluster: ClusterName,
     /// Who decides transactions, as the table must say.
     pub(crate) decided_by: String,
+    durability: Durability,
     seen: Mutex<Seen>,
 }
 
@@ -144,7 +145,8 @@ impl std::fmt::Debug for CassandraTable {
 }
 
 impl CassandraTable {
-    /// Connects, and finds out whether the servers let us in. Keyspace and tables need not be there yet. Changes nothing.
+    /// Connects, and finds out whether the servers let us in and whether they flush what they acknowledge. Keyspace and tables need not be there
+    /// yet. Changes nothing.
     ///
     /// # Errors
     /// `Configuration`, `PermissionDenied`, or `Unavailable` when no node answers. Cancel safe.
@@ -152,7 +154,7 @@ impl CassandraTable {
         config.validate()?;
         let (decided_by, partition) = (config.decided_by(), cluster.to_string());
         let link = Arc::new(Link::new(config, partition));
-        let inner = Inner { link, cluster, decided_by, seen: Mutex::default() };
+        let mut inner = Inner { link, cluster, decided_by, durability: Durability::MayBeLost, seen: Mutex::default() };
         inner.link.open(inner.link.deadline()).await?;
         match inner.version(inner.link.deadline()).await {
             // What stands there, if anything, is for the operations to judge; and not everybody who is busy now stays so.
@@ -164,6 +166,7 @@ impl CassandraTable {
             Err(e) if e.kind() == TableErrorKind::PermissionDenied => tracing::debug!(error = %e, "the table could not be looked at"),
             Err(e) => return Err(inner.link.explained(e).await.during(Operation::Connect)),
         }
+        inner.durability = inner.link.durability().await;
         Ok(Self(Arc::new(inner)))
     }
 
@@ -225,7 +228,7 @@ impl MembershipTable for CassandraTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees { reads: Recency::Linearizable, durability: self.0.durability }
     }
 
     fn yardstick(&self) -> Option<Box<dyn Yardstick>> {

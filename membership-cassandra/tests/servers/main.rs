@@ -19,6 +19,7 @@ async fn everything_that_is_cassandras_own() {
     trouble::connections_that_cannot_work_say_why(&server).await;
     trouble::tls_is_spoken_to_who_asks(&server).await;
     trouble::what_is_not_granted_is_refused(&server).await;
+    trouble::what_the_nodes_flush_is_answered_honestly(&server).await;
     trouble::a_token_without_its_number_is_enough(&server).await;
     trouble::many_writers_on_one_version_have_one_winner(&server).await;
     trouble::rows_that_are_gone_are_missed(&server).await;

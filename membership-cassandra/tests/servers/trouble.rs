@@ -2,7 +2,7 @@
 
 use conformance_tests::launch::Server;
 use membership_cassandra::{CassandraConfig, CassandraTable};
-use membership_core::{CommitOutcome, MembershipTable, TableErrorKind, VersionToken};
+use membership_core::{CommitOutcome, Durability, MembershipTable, TableErrorKind, VersionToken};
 
 use crate::support::*;
 use conformance_tests::words::*;
@@ -60,6 +60,19 @@ pub async fn what_is_not_granted_is_refused(server: &Server) {
     commit(&table, &remove(&token, 5)).await;
     table.delete().await.unwrap();
     initialize(&table).await.unwrap();
+}
+
+pub async fn what_the_nodes_flush_is_answered_honestly(server: &Server) {
+    let of = |url: String| async move { connect(&url).await.unwrap().guarantees().durability };
+    let (ours, theirs) = (at(server, "granted", ""), at(server, "granted", "").replace("//cassandra:", "//silos:"));
+    assert_eq!(of(ours.clone()).await, Durability::Kept);
+    // Whoever may not ask knows nothing, and works all the same.
+    assert_eq!(of(theirs.clone()).await, Durability::MayBeLost);
+    let shell = Shell::open(server.url()).await.unwrap();
+    shell.run("GRANT SELECT ON system_views.settings TO silos", ()).await.unwrap();
+    until("the grant is known", || async { of(theirs.clone()).await == Durability::Kept }).await;
+    shell.run("ALTER KEYSPACE granted WITH durable_writes = false", ()).await.unwrap();
+    assert_eq!(of(ours).await, Durability::MayBeLost);
 }
 
 pub async fn a_token_without_its_number_is_enough(server: &Server) {
