@@ -27,6 +27,8 @@ struct Line {
     flight: u64,
     /// It has asked, and has heard nothing since.
     awaiting: bool,
+    /// It has asked, and its question is still here: what was not asked for comes first.
+    held_back: bool,
     /// A link between servers: nothing of it is looked at.
     link: bool,
     /// The client's own monitoring: neither counted nor hit by a fault of one flight.
@@ -108,7 +110,7 @@ impl Flights {
 
     /// Whether an answer is still to come, whoever waits for it.
     pub fn under_way(&self) -> bool {
-        self.lines.values().any(|l| l.awaiting && !l.ignored && !l.muted)
+        self.lines.values().any(|l| (l.awaiting || l.held_back) && !l.ignored && !l.muted)
     }
 
     /// A flight that nobody waits for any more is over.
@@ -186,8 +188,16 @@ impl Flights {
         }
     }
 
+    /// The client has asked, and its question is not carried on yet.
+    pub fn hold_back(&mut self, name: u64) {
+        if let Some(line) = self.lines.get_mut(&name) {
+            line.held_back = true;
+        }
+    }
+
     fn asks(&mut self, name: u64, bytes: usize) -> Verdict {
         let Some(line) = self.lines.get_mut(&name) else { return Verdict::Pass };
+        line.held_back = false;
         if line.link {
             return Verdict::Pass;
         }
@@ -460,6 +470,21 @@ mod tests {
         ask(&mut f, doomed);
         assert_eq!(f.answers(doomed, 10), Verdict::PassAndDoom);
         assert_eq!(f.greets(doomed, Way::Requests), Verdict::Cut { keep: 0, reset: true });
+    }
+
+    #[test]
+    fn a_question_that_is_held_back_is_under_way_and_what_comes_meanwhile_is_no_answer() {
+        let mut f = Flights::default();
+        let a = f.connect(false);
+        f.hold_back(a);
+        answer(&mut f, a);
+        assert_eq!((f.under_way(), f.answered()), (true, 0));
+        ask(&mut f, a);
+        answer(&mut f, a);
+        assert_eq!((f.under_way(), f.answered()), (false, 1));
+        f.hold_back(a);
+        f.gone(a);
+        assert!(!f.under_way());
     }
 
     #[test]

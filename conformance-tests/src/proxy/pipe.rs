@@ -50,6 +50,7 @@ impl Line<'_> {
     /// Before the first question: lets what the server says unasked at the end of a handshake come, which would look like the answer. Whether
     /// it says anything is the same for all connections; the first one tells.
     async fn let_tickets_come(&self) {
+        self.shared.look().flights.hold_back(self.name);
         let at_most = match self.shared.look().tickets {
             None => FIRST_TICKET,
             Some(true) => TICKET,
