@@ -19,6 +19,8 @@ struct Contact {
     nonce: u64,
     /// Since when I try.
     since: MonoTime,
+    /// When I try next, and how long I waited for that.
+    next: (MonoTime, Duration),
     error: Option<String>,
 }
 
@@ -101,8 +103,9 @@ impl Contacts {
     }
 
     /// Tries everybody who is not reached yet: other joiners too, though those hold nobody up, and whoever is passed over for now, because
-    /// an answer makes it count again.
-    pub(crate) fn try_again(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>) {
+    /// an answer makes it count again. Each is tried after `retry`, and then half as often each time, down to once per probe timeout: where
+    /// all of a large cluster join over the rows of those that crashed, everybody knocks at every dead door.
+    pub(crate) fn try_again(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>, retry: Duration) {
         let Some(view) = &ctx.view else { return };
         let tried_before = |s: &SiloAddress| self.all.contains_key(s);
         let wanted: BTreeSet<SiloAddress> = view
@@ -117,10 +120,19 @@ impl Contacts {
         let now = ctx.mono();
         for silo in wanted {
             let nonce = ctx.random();
-            let contact = self.all.entry(silo).or_insert_with(|| Contact { answers: false, dials: false, nonce, since: now, error: None });
-            if contact.answers && contact.dials {
+            let contact = self.all.entry(silo).or_insert_with(|| Contact {
+                answers: false,
+                dials: false,
+                nonce,
+                since: now,
+                next: (now, retry / 2),
+                error: None,
+            });
+            if contact.answers && contact.dials || now < contact.next.0 {
                 continue;
             }
+            let wait = (contact.next.1 * 2).min(ctx.config.probe_timeout.max(retry));
+            contact.next = (now + wait, wait);
             // Also one that answered: while it does it is not stale, and I wait until it reaches me.
             let (nonce, dials) = (contact.nonce, contact.dials);
             ctx.send_to(silo, Message::Probe { nonce });

@@ -383,8 +383,8 @@ impl Joiner {
                 ctx.set_timer(Timer::Join, retry);
             }
             Stage::Contact => {
-                self.contacts.try_again(ctx, required);
                 let retry = retry_period(&ctx.config);
+                self.contacts.try_again(ctx, required, retry);
                 ctx.set_timer(Timer::Join, retry);
             }
             _ => {}

@@ -156,7 +156,7 @@ fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
     let required = contacts.required(&ctx, &passed);
     assert!(contacts.lacks_any(&ctx, &passed));
     assert_eq!(required.len(), 2, "nobody was even asked yet");
-    contacts.try_again(&mut ctx, &required);
+    contacts.try_again(&mut ctx, &required, secs(1));
     for (to, message) in sent(&mut ctx) {
         if let (Some(to), Message::Probe { nonce }) = (to, message)
             && to == silo(2)
@@ -171,7 +171,7 @@ fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
     assert_eq!(required, BTreeSet::from([silo(2)]), "silo 3 kept silent for a failure window");
     let unreached = contacts.unreached(&required);
     assert_eq!(unreached[0].to_string(), "10.0.0.2:7100@1 does not reach me, I reach it");
-    contacts.try_again(&mut ctx, &required);
+    contacts.try_again(&mut ctx, &required, secs(1));
     let again: Vec<_> = sent(&mut ctx).into_iter().filter(|(_, m)| matches!(m, Message::Probe { .. })).collect();
     assert_eq!(again.len(), 2, "silo 3 is still asked, and silo 2 is shown to be alive until it reaches me");
     let Message::Probe { nonce } = again[0].1 else { panic!() };
