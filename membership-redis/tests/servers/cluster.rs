@@ -65,9 +65,13 @@ async fn a_cluster_without_the_slots_owner_is_unavailable() {
     until("the owner is back", async || read_kind(&table, Some(&token)).await.is_ok()).await;
 }
 
-/// Writers that each have one handle.
+/// Writers that each have one handle, on a table that the owner's replicas have, too: nobody could go on where a takeover loses its beginning.
 async fn writers(cluster: &Cluster) -> Load {
     fill(&connect(&cluster.url()).await.unwrap(), 0).await;
+    let owner = cluster.owner_now(&key(&blue(), "version")).await;
+    for replica in &cluster.nodes[3..] {
+        caught_up(replica, owner).await;
+    }
     let mut tables = Vec::new();
     for _ in 0..4 {
         tables.push(connect(&format!("{}?operation_timeout=2s", cluster.url())).await.unwrap());

@@ -32,9 +32,10 @@ async fn the_successor_of_a_dead_master_is_found() {
     }
 }
 
-/// Writers that each have one handle.
+/// Writers that each have one handle, on a table that the replica has, too: nobody could go on where a failover loses its beginning.
 async fn writers(watched: &Watched) -> Load {
     fill(&connect(&watched.url()).await.unwrap(), 0).await;
+    caught_up(&watched.replica, &watched.master).await;
     let mut tables = Vec::new();
     for _ in 0..4 {
         tables.push(connect(&format!("{}?operation_timeout=2s", watched.url())).await.unwrap());
