@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::circumstances::{ProcessId, VirtualTime};
 use super::dice::Dice;
-use super::traffic::TableTraffic;
+use super::traffic::{self, TableTraffic};
 use crate::protocol::{CallId, Input};
 use crate::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, MemoryState, MemoryTable, Operation,
@@ -70,10 +70,16 @@ impl Call {
         }
     }
 
-    /// How many rows the table touches for it.
+    /// How many rows the table touches for it: the version row, each row that it reads or writes, and each heartbeat.
     pub(super) fn rows(&self, answer: &Input) -> usize {
         match (self, answer) {
-            (_, Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, .. }), .. }) => 1 + snapshot.rows.len(),
+            (_, Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, heartbeats }), .. }) => {
+                1 + snapshot.rows.len() + traffic::beats_in(heartbeats.as_ref())
+            }
+            (_, Input::Read { result: Ok(ReadAnswer::Unchanged { heartbeats }), .. }) => 1 + traffic::beats_in(heartbeats.as_ref()),
+            (Self::Commit(_), Input::Committed { result: Ok(CommitOutcome::Conflict(conflict)), .. }) => {
+                1 + conflict.snapshot.as_ref().map_or(0, |snapshot| snapshot.rows.len())
+            }
             (Self::Commit(request), _) => 1 + request.changes.len(),
             _ => 1,
         }

@@ -24,6 +24,8 @@ pub struct TableTraffic {
     pub cells: u64,
     /// Rows that came with whole tables: with reads, and with conflicts.
     pub rows_read: u64,
+    /// Heartbeats of silos that came with reads, whole tables and "unchanged" alike: in most stores a row, or a column of it, each.
+    pub heartbeats_read: u64,
     /// From the table: version rows, rows and heartbeats.
     pub bytes_read: u64,
     /// To the table: rows of commits, version rows, heartbeats.
@@ -48,6 +50,7 @@ impl TableTraffic {
             heartbeats: self.heartbeats - earlier.heartbeats,
             cells: self.cells - earlier.cells,
             rows_read: self.rows_read - earlier.rows_read,
+            heartbeats_read: self.heartbeats_read - earlier.heartbeats_read,
             bytes_read: self.bytes_read - earlier.bytes_read,
             bytes_written: self.bytes_written - earlier.bytes_written,
         }
@@ -58,10 +61,12 @@ impl TableTraffic {
             (_, Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, heartbeats }), .. }) => {
                 self.reads += 1;
                 self.rows_read += long(snapshot.rows.len());
+                self.heartbeats_read += long(beats_in(heartbeats.as_ref()));
                 self.bytes_read += size(snapshot) + heartbeats.as_ref().map_or(0, beats);
             }
             (_, Input::Read { result: Ok(ReadAnswer::Unchanged { heartbeats }), .. }) => {
                 self.unchanged += 1;
+                self.heartbeats_read += long(beats_in(heartbeats.as_ref()));
                 self.bytes_read += heartbeats.as_ref().map_or(0, beats);
             }
             (Call::Commit(request), Input::Committed { result: Ok(CommitOutcome::Committed(_)), .. }) => {
@@ -87,6 +92,11 @@ impl TableTraffic {
             _ => {}
         }
     }
+}
+
+/// How many heartbeats of silos come with the answer to a read.
+pub(super) fn beats_in(heartbeats: Option<&Heartbeats>) -> usize {
+    heartbeats.map_or(0, |all| all.silos.len())
 }
 
 fn long(bytes: usize) -> u64 {
@@ -135,7 +145,26 @@ fn digits(number: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WallTime;
+    use crate::{ReadRequest, WallTime};
+
+    #[test]
+    fn heartbeats_are_counted_and_charged_with_and_without_the_rows() {
+        let mut cluster = super::super::fake::cluster(3, 5);
+        cluster.run_until_agreed(std::time::Duration::from_secs(60)).unwrap();
+        cluster.run_for(std::time::Duration::from_secs(10)).unwrap();
+        let known = cluster.table().unwrap().token.clone();
+        let mut read = |request: ReadRequest| {
+            let call = crate::protocol::CallId(1);
+            let (asked, before) = (Call::Read(request), cluster.store.traffic);
+            let answer =
+                cluster.store.perform(call, &asked, &mut super::super::Dice::new(1), &mut super::super::store::Happened::default());
+            let traffic = cluster.store.traffic.since(&before);
+            (traffic.requests(), traffic.rows_read, traffic.heartbeats_read, asked.rows(&answer))
+        };
+        assert_eq!(read(ReadRequest::all()), (1, 5, 5, 11));
+        assert_eq!(read(ReadRequest { known: Some(known.clone()), ..ReadRequest::all() }), (1, 0, 5, 6));
+        assert_eq!(read(ReadRequest { known: Some(known), heartbeats: false, ..ReadRequest::all() }), (1, 0, 0, 1));
+    }
 
     #[test]
     fn a_heartbeat_is_as_long_as_its_text() {
