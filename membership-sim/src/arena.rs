@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
+use membership_core::testing::TableTraffic;
+
 /// A member of any system: which machine it runs on.
 pub type Member = usize;
 
@@ -43,21 +45,37 @@ pub trait Arena {
     fn forget(&mut self);
     /// What one member sent so far.
     fn sent(&self, member: Member) -> Traffic;
+    /// What all of them asked of their table so far; none where there is no table.
+    fn table(&self) -> Option<TableTraffic> {
+        None
+    }
 }
 
-/// Why an experiment came to no result.
+/// Why an experiment came to no result: the world stood still, or an invariant is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble(pub String);
+pub struct Trouble {
+    /// In words.
+    pub what: String,
+    /// The seed with which the same experiment comes to it again, where that is known.
+    pub seed: Option<u64>,
+}
+
+impl Trouble {
+    /// Without a seed as yet.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), seed: None }
+    }
+}
 
 impl<E: std::error::Error> From<E> for Trouble {
     fn from(error: E) -> Self {
-        Self(error.to_string())
+        Self::new(error.to_string())
     }
 }
 
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 
@@ -194,5 +212,5 @@ fn agreed(arena: &mut dyn Arena, members: usize, at_most: Duration, must: bool) 
             return Ok(());
         }
     }
-    if must { Err(Trouble(format!("{members} members do not all see each other within {at_most:?}"))) } else { Ok(()) }
+    if must { Err(Trouble::new(format!("{members} members do not all see each other within {at_most:?}"))) } else { Ok(()) }
 }

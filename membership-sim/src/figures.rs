@@ -58,9 +58,9 @@ impl Figures {
     }
 }
 
-/// So many digits, or a dash for what does not exist.
+/// So many digits, or a dash for what does not exist or never happened.
 pub fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+    value.filter(|value| value.is_finite()).map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 /// The value that a share `q` (0 to 1) of all do not exceed.
@@ -106,5 +106,7 @@ mod tests {
         assert_eq!(quantile(&values, 0.99), Some(5.0));
         assert_eq!(quantile(&values, 0.0), Some(1.0));
         assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!(quantile(&[1.0, f64::INFINITY], 0.5), Some(1.0));
+        assert_eq!(number(quantile(&[1.0, f64::INFINITY], 0.99), 2), "–");
     }
 }

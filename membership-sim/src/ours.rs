@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use membership_core::testing::checks::{Check, Fact};
-use membership_core::testing::{Circumstances, Cluster, ProcessId};
+use membership_core::testing::{Circumstances, Cluster, ProcessId, TableTraffic};
 use membership_core::{CauseOfDeath, ClusterView, Config, SiloAddress, SiloStatus, TableId, TableLimits};
 
 use crate::arena::{Arena, Member, Record, Traffic, Trouble};
@@ -296,6 +296,10 @@ impl Arena for Ours {
 
     fn forget(&mut self) {
         self.watch.borrow_mut().record.forget();
+    }
+
+    fn table(&self) -> Option<TableTraffic> {
+        Some(self.cluster.table_traffic())
     }
 
     fn sent(&self, member: Member) -> Traffic {

@@ -15,7 +15,7 @@ use crate::svg;
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Common {
     /// The seeds, as A..B; B is not among them. Each decides every throw of the dice of one repetition
-    #[arg(long, value_name = "A..B", value_parser = seeds)]
+    #[arg(long, value_name = "A..B", value_parser = few_seeds)]
     pub seeds: Option<Range<u64>>,
     /// Comma-separated values
     #[arg(long)]
@@ -30,9 +30,14 @@ pub struct Common {
     #[arg(long)]
     pub quick: bool,
     /// Threads; each runs one world at a time. By default one for each core
-    #[arg(long)]
-    pub jobs: Option<std::num::NonZero<usize>>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MOST_JOBS))]
+    pub jobs: Option<u16>,
 }
+
+/// More threads than any machine has cores for: each has a world in memory.
+pub const MOST_JOBS: i64 = 1024;
+/// So many repetitions at most: all are kept until the last one has ended.
+const MOST_SEEDS: u64 = 10_000;
 
 /// `A..B`.
 ///
@@ -43,6 +48,38 @@ pub fn seeds(text: &str) -> Result<Range<u64>, String> {
     range.filter(|range| !range.is_empty()).ok_or_else(|| "expected A..B with A smaller than B, such as 0..100".to_owned())
 }
 
+/// `A..B`, of a length that an experiment can have.
+fn few_seeds(text: &str) -> Result<Range<u64>, String> {
+    let range = seeds(text)?;
+    let many = range.end - range.start;
+    if many > MOST_SEEDS { Err(format!("{many} seeds are too many for an experiment: at most {MOST_SEEDS}")) } else { Ok(range) }
+}
+
+/// How many threads: as many as are asked for, or one for each core.
+pub fn threads(asked: Option<u16>) -> usize {
+    asked.map_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get), usize::from)
+}
+
+/// The command that runs what these arguments ran, with one seed only.
+fn again(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
+    let mut command = "cargo run --release -p membership-sim --".to_owned();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--seeds" | "--svg" => {
+                arguments.next();
+            }
+            "--csv" | "--markdown" => {}
+            other if other.starts_with("--seeds=") || other.starts_with("--svg=") => {}
+            other => {
+                let _ = write!(command, " {other}");
+            }
+        }
+    }
+    let _ = write!(command, " --seeds {seed}..{}", seed.saturating_add(1));
+    command
+}
+
 impl Common {
     /// The seeds, or so many from 1 on.
     pub fn seeds_or(&self, many: u64) -> Vec<u64> {
@@ -51,7 +88,7 @@ impl Common {
 
     /// How many threads.
     pub fn threads(&self) -> usize {
-        self.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, std::num::NonZero::get)
+        threads(self.jobs)
     }
 
     /// Prints what came of it; failure when something that must hold does not.
@@ -60,6 +97,9 @@ impl Common {
             Ok(report) => report,
             Err(trouble) => {
                 eprintln!("{trouble}");
+                if let Some(seed) = trouble.seed {
+                    eprintln!("to see it again: {}", again(std::env::args().skip(1), seed));
+                }
                 return ExitCode::from(2);
             }
         };
@@ -134,5 +174,27 @@ impl Report {
             let _ = write!(text, "**Must hold, and does not:** {missed}\n\n");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_is_seen_again_with_its_seed_alone() {
+        let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let command = again(arguments("pause --silos 30 --seeds 1..9 --csv --svg=a.svg --quick"), 7);
+        assert_eq!(command, "cargo run --release -p membership-sim -- pause --silos 30 --quick --seeds 7..8");
+        let command = again(arguments("split --svg a.svg --seeds=1..9"), 7);
+        assert_eq!(command, "cargo run --release -p membership-sim -- split --seeds 7..8");
+    }
+
+    #[test]
+    fn seeds_are_as_many_as_can_be_run() {
+        assert_eq!(seeds("0..18446744073709551615"), Ok(0..u64::MAX));
+        assert_eq!(few_seeds("5..10005"), Ok(5..10_005));
+        assert!(few_seeds("0..18446744073709551615").unwrap_err().contains("at most 10000"));
+        assert!(few_seeds("3..3").is_err());
     }
 }

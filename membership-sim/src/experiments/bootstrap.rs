@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::{each, large, unique};
 use crate::arena::{Arena, Member, Trouble};
 use crate::figures::{Figures, number};
 use crate::ours::{Make, Ours};
 use crate::report::{Common, Report};
 use crate::systems::System;
-use crate::work::side_by_side;
 
 /// All others start within so long.
 const SPREAD: Duration = Duration::from_millis(500);
@@ -66,19 +66,20 @@ impl Bootstrap {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let sizes: Vec<usize> = if self.common.quick { vec![20] } else { self.silos.iter().map(|n| usize::from(*n)).collect() };
+        let sizes: Vec<usize> = if self.common.quick { vec![20] } else { unique(&self.silos).into_iter().map(usize::from).collect() };
+        let (tables, systems) = (unique(&self.table), unique(&self.systems));
         let ghosts = usize::from(self.ghosts.unwrap_or(if self.full { 1000 } else { 100 }));
         let mut pieces = Vec::new();
         for silos in sizes {
-            for system in &self.systems {
+            for system in &systems {
                 for seed in self.common.seeds_or(1) {
-                    let tables: Vec<Option<u64>> = if matches!(system, System::Foca | System::Chitchat) {
+                    let asked: Vec<Option<u64>> = if matches!(system, System::Foca | System::Chitchat) {
                         vec![None]
                     } else {
-                        self.table.iter().map(|ms| Some(*ms)).collect()
+                        tables.iter().map(|ms| Some(*ms)).collect()
                     };
-                    let middle = self.table.get(self.table.len() / 2).copied();
-                    for table in tables {
+                    let middle = tables.get(tables.len() / 2).copied();
+                    for table in asked {
                         let sampled = self.full || table == middle;
                         if table.is_none() || silos <= 1000 || sampled {
                             pieces.push(Piece { system: *system, silos, table, ghosts: false, seed });
@@ -90,7 +91,7 @@ impl Bootstrap {
                 }
             }
         }
-        let outcomes = side_by_side("bootstrap", &pieces, self.common.threads(), one);
+        let outcomes = each("bootstrap", &pieces, self.common.threads(), |piece| piece.seed, one)?;
         let mut report = Report::default();
         let mut figures = Figures::new(&[
             "system",
@@ -105,8 +106,7 @@ impl Bootstrap {
             "rows read",
             "MB read",
         ]);
-        for (piece, outcome) in pieces.iter().zip(outcomes) {
-            let o = outcome?;
+        for (piece, o) in pieces.iter().zip(outcomes) {
             let mut row = vec![
                 piece.system.name().to_owned(),
                 piece.silos.to_string(),
@@ -143,6 +143,7 @@ impl Bootstrap {
             }
         }
         report.table("One member, ten seconds later all others within 0.5 s, until all see all", figures);
+        report.note(format!("Settings: {}.", large()));
         report.note(
             "Unless `--full` is given: above 1,000 members, and with ghosts, one latency of the table only, and ghosts up to 100. Time from the start of the others; with ghosts, the same over as many rows of silos that crashed at one moment 5 s before. \
              *Sizes seen*: different sizes of the cluster that anybody saw. *Rows read*: with whole tables, by reads and with \
@@ -159,7 +160,7 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
         world.start(1, Duration::ZERO);
         return grow(&mut *world, piece.silos);
     };
-    let (config, rows_per_commit) = piece.system.config(piece.silos).ok_or_else(|| Trouble("no table".to_owned()))?;
+    let (config, rows_per_commit) = piece.system.config(piece.silos).ok_or_else(|| Trouble::new("no table"))?;
     let way = Duration::from_millis(table) / 2;
     let mut ours: Ours =
         Make { rows_per_commit, table: (way.mul_f64(0.8), way.mul_f64(1.2)), bytes: false, ..Make::new(piece.seed, config) }.build()?;
@@ -176,7 +177,7 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
     let before = (*ours.cluster.stats(), ours.cluster.table_traffic());
     others(&mut ours, piece.silos)?;
     let began = ours.now() - SPREAD;
-    let took = super::until_agreed(&mut ours, AT_MOST)?.map(|_| (ours.now() - began).as_secs_f64());
+    let took = super::until_agreed(&mut ours, piece.silos, AT_MOST)?.map(|_| (ours.now() - began).as_secs_f64());
     let (stats, traffic) = (*ours.cluster.stats(), ours.cluster.table_traffic().since(&before.1));
     let counts = [
         stats.commits - before.0.commits,

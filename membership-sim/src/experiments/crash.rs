@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{QUIET, draw, false_deaths, seconds, victims};
+use super::{QUIET, draw, each, false_deaths, seconds, so_many, unique, victims};
 use crate::arena::{Member, Trouble, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
-use crate::work::side_by_side;
 
 /// So long it may take.
 const AT_MOST: Duration = Duration::from_secs(180);
@@ -48,9 +47,9 @@ impl Crash {
         let silos = self.silos.map_or(if self.common.quick { 20 } else { usual }, usize::from);
         let crashed = if half { silos / 2 } else { (silos / 100).max(1) };
         let seeds = self.common.seeds_or(if half { 5 } else { 1 });
-        let pieces: Vec<(System, u64)> = self.systems.iter().flat_map(|s| seeds.iter().map(|seed| (*s, *seed))).collect();
+        let pieces: Vec<(System, u64)> = unique(&self.systems).iter().flat_map(|s| seeds.iter().map(|seed| (*s, *seed))).collect();
         let name = if half { "mass" } else { "crash" };
-        let outcomes = side_by_side(name, &pieces, self.common.threads(), |(system, seed)| one(*system, *seed, silos, crashed));
+        let outcomes = each(name, &pieces, self.common.threads(), |piece| piece.1, |(system, seed)| one(*system, *seed, silos, crashed))?;
         let mut report = Report::default();
         let mut figures = Figures::new(&[
             "system",
@@ -63,8 +62,7 @@ impl Crash {
             "sizes seen",
             "changes per member",
         ]);
-        for ((system, seed), outcome) in pieces.iter().zip(outcomes) {
-            let o = outcome?;
+        for ((system, seed), o) in pieces.iter().zip(outcomes) {
             let cells = [
                 number(seconds(o.first), 1),
                 number(seconds(o.one), 1),
@@ -84,7 +82,7 @@ impl Crash {
                 );
             }
         }
-        report.table(format!("{crashed} of {silos} members crash at one moment"), figures);
+        report.table(format!("{crashed} of {} crash at one moment", so_many(silos, "members")), figures);
         if half {
             report.note("*Known*: crashed members that every survivor takes for dead within 180 s. No published figure.");
         } else {

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{QUIET, draw};
+use super::{QUIET, draw, each, so_many, unique};
 use crate::arena::{Arena, Member, Trouble, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
-use crate::work::side_by_side;
 
 /// Half of a flip-flop.
 const HALF: Duration = Duration::from_secs(20);
@@ -65,9 +64,10 @@ impl Link {
     pub fn report(&self, fault: Fault) -> Result<Report, Trouble> {
         let seeds = self.common.seeds_or(1);
         let silos = if self.common.quick { usize::from(self.silos).min(40) } else { usize::from(self.silos) };
-        let pieces: Vec<(System, u64)> = self.systems.iter().flat_map(|s| seeds.iter().map(|seed| (*s, *seed))).collect();
+        let pieces: Vec<(System, u64)> = unique(&self.systems).iter().flat_map(|s| seeds.iter().map(|seed| (*s, *seed))).collect();
         let name = if fault == Fault::Flipflop { "flipflop" } else { "loss80" };
-        let outcomes = side_by_side(name, &pieces, self.common.threads(), |(system, seed)| self.one(fault, *system, *seed, silos));
+        let run = |(system, seed): &(System, u64)| self.one(fault, *system, *seed, silos);
+        let outcomes = each(name, &pieces, self.common.threads(), |piece| piece.1, run)?;
         let mut report = Report::default();
         let mut figures = Figures::new(&[
             "system",
@@ -81,8 +81,7 @@ impl Link {
             "sizes seen",
             "changes per member",
         ]);
-        for ((system, seed), outcome) in pieces.iter().zip(outcomes) {
-            let o = outcome?;
+        for ((system, seed), o) in pieces.iter().zip(outcomes) {
             figures.row(vec![
                 system.name().to_owned(),
                 seed.to_string(),
@@ -115,7 +114,7 @@ impl Link {
             Fault::Flipflop => "all that reaches them is lost, 20 s on, 20 s off",
             Fault::Loss => "80 % of what leaves them is lost",
         };
-        report.table(format!("{silos} members, one in a hundred faulty: {what}; {} s", self.seconds), figures);
+        report.table(format!("{}, one in a hundred faulty: {what}; {} s", so_many(silos, "members"), self.seconds), figures);
         report.note(match fault {
             Fault::Flipflop => {
                 "Times are time under fault (the off halves do not count). Published (Rapid, ATC 2018, 1,000 processes, 10 faulty, 900 \

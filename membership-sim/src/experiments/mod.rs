@@ -20,9 +20,46 @@ use membership_core::SiloStatus;
 
 use crate::arena::{Death, Member, Record, Trouble};
 use crate::ours::Ours;
+use crate::systems::LARGE;
+use crate::work::side_by_side;
 
 /// The quiet that everybody gets before a fault.
 const QUIET: Duration = Duration::from_secs(120);
+
+/// Does each piece of work; what comes of them is in their order. The first trouble ends it, with the seed of that piece.
+fn each<P: Sync, T: Send>(
+    what: &str,
+    pieces: &[P],
+    threads: usize,
+    seed: impl Fn(&P) -> u64,
+    work: impl Fn(&P) -> Result<T, Trouble> + Sync,
+) -> Result<Vec<T>, Trouble> {
+    let outcomes = side_by_side(what, pieces, threads, work);
+    let with_seed = |(piece, outcome): (&P, Result<T, Trouble>)| outcome.map_err(|t| Trouble { seed: Some(seed(piece)), ..t });
+    pieces.iter().zip(outcomes).map(with_seed).collect()
+}
+
+/// Each of them once, in their order.
+fn unique<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
+    let mut all: Vec<T> = Vec::new();
+    for item in items {
+        if !all.contains(item) {
+            all.push(*item);
+        }
+    }
+    all
+}
+
+/// So many members, and how ours are set where that depends on their number.
+fn so_many(members: usize, what: &str) -> String {
+    let settings = if members > LARGE { format!(" ({})", large()) } else { String::new() };
+    format!("{members} {what}{settings}")
+}
+
+/// How ours are set where there are many.
+fn large() -> String {
+    format!("of more than {LARGE}, ours have a heartbeat every 30 s and not every 10 s, as its documentation advises")
+}
 
 /// Deaths of members that were well, by whomever.
 fn false_deaths<'a>(record: &'a Record, well: &'a BTreeSet<Member>) -> impl Iterator<Item = &'a Death> {
@@ -41,11 +78,11 @@ fn draw(dice: &mut membership_core::testing::Dice, members: usize, many: usize) 
     all.into_iter().take(many).collect()
 }
 
-/// Lets time pass until all silos that run are Active and all of them see exactly these; how long that took. None if it did not come to
-/// that in time.
-fn until_agreed(ours: &mut Ours, at_most: Duration) -> Result<Option<f64>, Trouble> {
+/// Lets time pass until so many silos run, all of them are Active, and all of them see exactly these; how long that took. None if it did
+/// not come to that in time.
+fn until_agreed(ours: &mut Ours, silos: usize, at_most: Duration) -> Result<Option<f64>, Trouble> {
     let began = ours.cluster.now();
-    let agreed = ours.run_until(at_most, |cluster, _| cluster.agrees())?;
+    let agreed = ours.run_until(at_most, |cluster, _| cluster.agrees() && cluster.running().len() == silos)?;
     Ok(agreed.then(|| (ours.cluster.now() - began).as_secs_f64()))
 }
 
@@ -61,4 +98,27 @@ fn until_active(ours: &mut Ours, member: Member, at_most: Duration) -> Result<Op
 
 fn seconds(of: Option<Duration>) -> Option<f64> {
     of.map(|time| time.as_secs_f64())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_trouble_names_its_seed() {
+        let work = |n: &u64| if *n > 2 { Err(Trouble::new(format!("{n} is too much"))) } else { Ok(n * 10) };
+        assert_eq!(each("numbers", &[1, 2], 2, |n| *n, work), Ok(vec![10, 20]));
+        let trouble = Trouble { what: "3 is too much".to_owned(), seed: Some(3) };
+        assert_eq!(each("numbers", &[1, 3, 2, 4], 2, |n| *n, work), Err(trouble));
+    }
+
+    #[test]
+    fn a_silo_that_gave_up_is_missed() {
+        let mut ours = crate::systems::System::Membership.ours(1, 5).unwrap();
+        ours.supervised = false;
+        crate::arena::settled(&mut ours, 5, QUIET).unwrap();
+        assert!(until_agreed(&mut ours, 5, QUIET).unwrap().is_some());
+        assert_eq!(until_agreed(&mut ours, 6, QUIET).unwrap(), None);
+    }
 }

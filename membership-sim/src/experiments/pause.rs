@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{QUIET, draw, false_deaths, seconds, victims};
+use super::{QUIET, draw, each, false_deaths, seconds, so_many, unique, victims};
 use crate::arena::{Member, Trouble, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
-use crate::work::side_by_side;
 
 /// Members stand still for 1 to 300 s, one or many of them: who is taken for dead?
 #[derive(clap::Args, Clone, Debug)]
@@ -41,28 +40,26 @@ impl Pause {
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
         let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
-        let times = if self.common.quick { vec![30] } else { self.seconds.clone() };
+        let times = if self.common.quick { vec![30] } else { unique(&self.seconds) };
+        let (shares, systems) = (unique(&[1, (silos * 3 / 10).max(1), silos]), unique(&self.systems));
         let seeds = self.common.seeds_or(3);
         let mut pieces = Vec::new();
-        for many in [1, silos * 3 / 10, silos] {
+        for many in &shares {
             for time in &times {
-                for system in &self.systems {
-                    pieces.extend(seeds.iter().map(|seed| (many, *time, *system, *seed)));
+                for system in &systems {
+                    pieces.extend(seeds.iter().map(|seed| (*many, *time, *system, *seed)));
                 }
             }
         }
-        let outcomes =
-            side_by_side("pause", &pieces, self.common.threads(), |(many, time, system, seed)| one(*system, *seed, silos, *many, *time));
-        let mut results = Vec::new();
-        for (piece, outcome) in pieces.iter().zip(outcomes) {
-            results.push((*piece, outcome?));
-        }
+        let run = |(many, time, system, seed): &(usize, u64, System, u64)| one(*system, *seed, silos, *many, *time);
+        let outcomes = each("pause", &pieces, self.common.threads(), |piece| piece.3, run)?;
+        let results: Vec<_> = pieces.into_iter().zip(outcomes).collect();
         let mut report = Report::default();
         let mut figures = Figures::new(&["paused", "for s", "system", "others given up", "paused given up", "first noticed s"]);
-        for many in [1, silos * 3 / 10, silos] {
+        for many in &shares {
             for time in &times {
-                for system in &self.systems {
-                    let mine = || results.iter().filter(|((m, t, s, _), _)| (m, t, s) == (&many, time, system));
+                for system in &systems {
+                    let mine = || results.iter().filter(|((m, t, s, _), _)| (m, t, s) == (many, time, system));
                     let others: usize = mine().map(|(_, o)| o.others).sum();
                     figures.row(vec![
                         format!("{many} of {silos}"),
@@ -74,7 +71,7 @@ impl Pause {
                     ]);
                     if *system == System::Membership {
                         report.must(others == 0, format!("{many} paused for {time} s: {others} of the others were declared dead"));
-                        if many == silos {
+                        if *many == silos {
                             let all: usize = mine().map(|(_, o)| o.paused).sum();
                             report.must(all == 0, format!("all paused for {time} s at one moment: {all} were declared dead"));
                         }
@@ -82,7 +79,7 @@ impl Pause {
                 }
             }
         }
-        report.table(format!("{silos} members; sums over {} seeds", seeds.len()), figures);
+        report.table(format!("{}; sums over {} seeds", so_many(silos, "members"), seeds.len()), figures);
         report.note(
             "The others are those that ran all the time. Whoever stands still for longer than the failure window is rightly given up; a \
              silo of ours finds out when it wakes up, and stops. Deaths are counted until 5 min after the pause. No published figure.",

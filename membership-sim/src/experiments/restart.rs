@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::{QUIET, until_agreed};
+use super::{QUIET, each, so_many, unique, until_agreed};
 use crate::arena::{Arena, Trouble, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
-use crate::work::side_by_side;
 
 /// So long ours may take.
 const OURS: Duration = Duration::from_secs(900);
@@ -43,16 +42,16 @@ impl Restart {
         let seeds = self.common.seeds_or(3);
         let mut pieces = Vec::new();
         for (name, same) in [("the same addresses", true), ("new addresses", false)] {
-            for system in &self.systems {
-                pieces.extend(seeds.iter().map(|seed| (name, same, *system, *seed)));
+            for system in unique(&self.systems) {
+                pieces.extend(seeds.iter().map(|seed| (name, same, system, *seed)));
             }
         }
-        let outcomes = side_by_side("restart", &pieces, self.common.threads(), |(_, same, system, seed)| one(*system, *seed, silos, *same));
+        let threads = self.common.threads();
+        let outcomes = each("restart", &pieces, threads, |piece| piece.3, |(_, same, system, seed)| one(*system, *seed, silos, *same))?;
         let mut report = Report::default();
         let mut figures =
             Figures::new(&["on", "system", "seed", "first Active s", "all Active in one view s", "declared dead while running"]);
-        for ((name, _, system, seed), outcome) in pieces.iter().zip(outcomes) {
-            let o = outcome?;
+        for ((name, _, system, seed), o) in pieces.iter().zip(outcomes) {
             let cells = [number(o.first, 1), number(o.all, 1), o.healthy.to_string()];
             figures.row([(*name).to_owned(), system.name().to_owned(), seed.to_string()].into_iter().chain(cells).collect());
             if *system == System::Membership {
@@ -61,7 +60,7 @@ impl Restart {
                 report.must(o.healthy == 0, format!("{name}, seed {seed}: {} were declared dead while they ran", o.healthy));
             }
         }
-        report.table(format!("{silos} silos lose power at one moment and start within 2 s, 5 s later"), figures);
+        report.table(format!("{} lose power at one moment and start within 2 s, 5 s later", so_many(silos, "silos")), figures);
         report.note(
             "A silo that gives up joining is started again a second later. Published: Microsoft Orleans waits until the old rows are stale, 10 min until 9.0 and 90 s since, by its settings; \
         a new process at the same address supersedes the old row at once.",
@@ -91,6 +90,6 @@ fn one(system: System, seed: u64, silos: usize, same: bool) -> Result<Outcome, T
         cluster.running().into_iter().any(|process| cluster.status(process) == Some(membership_core::SiloStatus::Active))
     })?;
     let first = first.then(|| (ours.now() - began).as_secs_f64());
-    let all = until_agreed(&mut ours, AT_MOST)?.map(|_| (ours.now() - began).as_secs_f64());
+    let all = until_agreed(&mut ours, silos, AT_MOST)?.map(|_| (ours.now() - began).as_secs_f64());
     Ok(Outcome { first, all, healthy: ours.cluster.stats().voted_out_alive - before })
 }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::{QUIET, until_active, until_agreed};
+use super::{QUIET, each, so_many, unique, until_active, until_agreed};
 use crate::arena::{Arena, Trouble, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
-use crate::work::side_by_side;
 
 /// Clocks are up to so many milliseconds wrong.
 const MOST: i64 = 600_000;
@@ -27,6 +26,7 @@ pub struct Skew {
 
 struct Outcome {
     dead: u64,
+    stopped: usize,
     crash: Option<f64>,
     join: Option<f64>,
     back: Option<f64>,
@@ -42,41 +42,45 @@ impl Skew {
         let seeds = self.common.seeds_or(5);
         let mut pieces = Vec::new();
         for (name, stepped) in [("±10 min, constant", false), ("±10 min, another every 60 s", true)] {
-            for system in &self.systems {
-                pieces.extend(seeds.iter().map(|seed| (name, stepped, *system, *seed)));
+            for system in unique(&self.systems) {
+                pieces.extend(seeds.iter().map(|seed| (name, stepped, system, *seed)));
             }
         }
-        let outcomes =
-            side_by_side("skew", &pieces, self.common.threads(), |(_, stepped, system, seed)| one(*system, *seed, silos, *stepped));
+        let threads = self.common.threads();
+        let outcomes = each("skew", &pieces, threads, |piece| piece.3, |(_, stepped, system, seed)| one(*system, *seed, silos, *stepped))?;
         let mut report = Report::default();
         let mut figures = Figures::new(&[
             "clocks",
             "system",
             "seed",
             "declared dead",
+            "stopped",
             "a crash known to all s",
             "newcomer Active s",
             "restarted, clock 10 min back, Active s",
         ]);
-        for ((name, _, system, seed), outcome) in pieces.iter().zip(outcomes) {
-            let o = outcome?;
+        for ((name, _, system, seed), o) in pieces.iter().zip(outcomes) {
             figures.row(vec![
                 (*name).to_owned(),
                 system.name().to_owned(),
                 seed.to_string(),
                 o.dead.to_string(),
+                o.stopped.to_string(),
                 number(o.crash, 1),
                 number(o.join, 1),
                 number(o.back, 1),
             ]);
             if *system == System::Membership {
-                report.must(o.dead == 0, format!("{name}, seed {seed}: {} healthy silos were declared dead", o.dead));
+                report.must(
+                    o.dead == 0 && o.stopped == 0,
+                    format!("{name}, seed {seed}: {} healthy silos were declared dead, {} stopped by themselves", o.dead, o.stopped),
+                );
                 let all = o.crash.is_some() && o.join.is_some() && o.back.is_some();
                 report.must(all, format!("{name}, seed {seed}: a crash was not noticed, or somebody could not join"));
             }
         }
         report.table(
-            format!("{silos} silos, wrong clocks for 10 min, then a crash, a newcomer, and a restart with a clock set back"),
+            format!("{}, wrong clocks for 10 min, then a crash, a newcomer, and a restart with a clock set back", so_many(silos, "silos")),
             figures,
         );
         report.note(
@@ -102,7 +106,7 @@ fn one(system: System, seed: u64, silos: usize, stepped: bool) -> Result<Outcome
         ours.run_for(Duration::from_secs(60))?;
     }
     ours.kill(0);
-    let crash = until_agreed(&mut ours, Duration::from_secs(180))?;
+    let crash = until_agreed(&mut ours, silos - 1, Duration::from_secs(180))?;
     let newcomer = ours.start(1, Duration::ZERO).start;
     let process = ours.process(newcomer);
     ours.cluster.clock_offset(process, MOST);
@@ -113,5 +117,6 @@ fn one(system: System, seed: u64, silos: usize, stepped: bool) -> Result<Outcome
     ours.restart(1);
     let back = until_active(&mut ours, 1, Duration::from_secs(300))?;
     ours.run_for(Duration::from_secs(300))?;
-    Ok(Outcome { dead: ours.cluster.stats().voted_out_alive - before, crash, join, back })
+    let stopped = (1..=newcomer).filter(|member| !ours.runs(*member)).count();
+    Ok(Outcome { stopped, dead: ours.cluster.stats().voted_out_alive - before, crash, join, back })
 }

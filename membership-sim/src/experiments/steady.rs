@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::QUIET;
+use super::{QUIET, each, large, unique};
 use crate::arena::{Arena, Traffic, Trouble, settled};
 use crate::figures::{Figures, mean, number, peak_memory, quantile};
 use crate::report::{Common, Report};
 use crate::systems::System;
-use crate::work::{Stopwatch, side_by_side};
+use crate::work::Stopwatch;
 
 /// What a quiet cluster costs: messages, table operations, and how fast it is simulated.
 #[derive(clap::Args, Clone, Debug)]
@@ -53,15 +53,15 @@ impl Steady {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let sizes: Vec<usize> = if self.common.quick { vec![10] } else { self.silos.iter().map(|n| usize::from(*n)).collect() };
+        let sizes: Vec<usize> = if self.common.quick { vec![10] } else { unique(&self.silos).into_iter().map(usize::from).collect() };
         let minutes = if self.common.quick { 1 } else { self.minutes };
         let mut pieces = Vec::new();
-        for system in &self.systems {
+        for system in &unique(&self.systems) {
             for silos in &sizes {
                 pieces.extend(self.common.seeds_or(1).into_iter().map(|seed| Piece { system: *system, silos: *silos, seed, minutes }));
             }
         }
-        let outcomes = side_by_side("steady", &pieces, self.common.threads(), one);
+        let outcomes = each("steady", &pieces, self.common.threads(), |piece| piece.seed, one)?;
         let mut load = Figures::new(&[
             "system",
             "members",
@@ -88,8 +88,7 @@ impl Steady {
             "events/s",
         ]);
         let mut report = Report::default();
-        for (piece, outcome) in pieces.iter().zip(outcomes) {
-            let o = outcome?;
+        for (piece, o) in pieces.iter().zip(outcomes) {
             let name = || vec![piece.system.name().to_owned(), piece.silos.to_string()];
             let mut row = name();
             for values in [&o.messages, &o.kbytes] {
@@ -139,6 +138,7 @@ impl Steady {
             load,
         );
         report.table("How fast that is simulated, on one core each", speed);
+        report.note(format!("Settings: {}.", large()));
         report.note(
             "They join 50 at a time, the next ones when all know all or 20 s later. Frames and datagrams as the systems encode them, without what TCP, UDP and IP add. Published: Rapid, ATC 2018, table 2, \
              KB/s sent per process at 1,000, over a run with crashes. Microsoft Orleans, derived from its settings: at 1,000 silos 33 \

@@ -289,7 +289,7 @@ impl World {
             protocol_version: ProtocolVersion::V0,
         };
         let wire = Wire { office: self.office.clone(), member, coder: self.coder.clone() };
-        let handle = self.runtime.block_on(spawn_chitchat(config, Vec::new(), &wire)).map_err(|e| Trouble(e.to_string()))?;
+        let handle = self.runtime.block_on(spawn_chitchat(config, Vec::new(), &wire)).map_err(|e| Trouble::new(e.to_string()))?;
         let (office, node) = (self.office.clone(), handle.chitchat());
         self.runtime.spawn(async move {
             let mut watcher = node.lock().await.live_nodes_watcher();
