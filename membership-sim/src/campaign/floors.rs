@@ -1,0 +1,117 @@
+//! How much must happen in a campaign for its silence to mean something: as in the tests of `membership-core`, for any size and length.
+
+use std::collections::BTreeMap;
+
+use membership_core::testing::Stats;
+use membership_core::testing::campaign::Fault;
+
+/// With fewer runs not every kind of fault is drawn, nor enough of each.
+const ENOUGH: u64 = 20;
+/// Each kind of fault must have been drawn in at least one of so many runs.
+const SHARE: u64 = 20;
+/// Silos and minutes of the campaigns that the floors are written for.
+const SILOS: u64 = 20;
+const MINUTES: u64 = 30;
+
+/// What must happen so often in a hundred runs of [`SILOS`] for [`MINUTES`]: half of what the tests of `membership-core` ask of each of
+/// their runs (of cuts between zones, of which there are fewest, a quarter), which is half of the usual, or less.
+struct Floor {
+    what: &'static str,
+    count: fn(&Stats) -> u64,
+    per_hundred: u64,
+    /// Whether a larger cluster does more of it. What faults are drawn is a matter of time alone.
+    grows: bool,
+}
+
+const fn floor(what: &'static str, count: fn(&Stats) -> u64, per_hundred: u64) -> Floor {
+    Floor { what, count, per_hundred, grows: false }
+}
+
+const fn growing(what: &'static str, count: fn(&Stats) -> u64, per_hundred: u64) -> Floor {
+    Floor { what, count, per_hundred, grows: true }
+}
+
+const FLOORS: &[Floor] = &[
+    growing("dropped messages", |s| s.dropped, 50_000),
+    floor("kills", |s| s.kills, 250),
+    floor("restarts", |s| s.restarts, 100),
+    floor("pauses", |s| s.pauses, 150),
+    floor("leaves", |s| s.leaves, 150),
+    floor("blocked directions", |s| s.blocks, 1_000),
+    floor("conflicts", |s| s.conflicts, 500),
+    floor("unknown outcomes", |s| s.unknown, 100),
+    floor("unknown outcomes that landed", |s| s.unknown_landed, 50),
+    floor("table outages", |s| s.table_outages, 50),
+    floor("failed table calls", |s| s.failed_calls, 500),
+    growing("wake-ups", |s| s.wakes, 2_500_000),
+    floor("commits", |s| s.commits, 3_000),
+    growing("views", |s| s.views, 50_000),
+    floor("silos voted out", |s| s.voted_out, 250),
+    floor("wrong clocks", |s| s.clock_offsets, 100),
+    floor("drifting clocks", |s| s.clock_drifts, 100),
+    floor("clocks set back", |s| s.clocks_set_back, 50),
+    growing("messages that arrived twice", |s| s.duplicated, 5_000),
+    floor("flaps", |s| s.flaps, 100),
+    floor("cuts between zones", |s| s.zone_cuts, 25),
+    floor("silos that were half dead", |s| s.hangs, 50),
+    growing("signs of life from half-dead silos", |s| s.heard, 5_000),
+    floor("silos that were held", |s| s.holds, 50),
+    floor("unknown outcomes that were applied", |s| s.unknown_applied, 50),
+    floor("unknown outcomes that were applied late", |s| s.unknown_late, 50),
+    floor("unknown outcomes that were not applied", |s| s.unknown_lost, 50),
+    floor("table calls that queued", |s| s.queued_calls, 500),
+    floor("wipes", |s| s.wipes, 50),
+    floor("restores", |s| s.restores, 50),
+    floor("rollbacks", |s| s.rollbacks, 50),
+];
+
+impl Floor {
+    /// How often in so many runs. Of what is seldom, luck takes part away: three times the square root; but if it is due at all, then once.
+    fn due(&self, runs: u64, silos: u64, minutes: u64) -> u64 {
+        let size = if self.grows { silos } else { silos.min(SILOS) };
+        let due = runs * self.per_hundred * size * minutes / (100 * SILOS * MINUTES);
+        due.saturating_sub(3 * due.isqrt()).max(due.min(1))
+    }
+}
+
+/// How often everything happened that has a floor.
+pub fn happened(stats: &Stats) -> String {
+    FLOORS.iter().map(|floor| format!("{} {}", (floor.count)(stats), floor.what)).collect::<Vec<_>>().join(", ")
+}
+
+/// What happened too seldom in so many runs of so many silos for so many minutes, in the words of an error; nothing of few runs.
+pub fn missed(runs: u64, silos: u64, minutes: u64, stats: &Stats, kinds: &BTreeMap<Fault, u64>) -> Vec<String> {
+    if runs < ENOUGH {
+        return Vec::new();
+    }
+    let drawn = |kind: &Fault| kinds.get(kind).copied().unwrap_or(0);
+    let seldom = Fault::ALL.into_iter().filter(|kind| drawn(kind) < runs / SHARE);
+    let seldom = seldom.map(|kind| format!("{kind:?} in {} of {runs} runs, at least one in {SHARE} is due", drawn(&kind)));
+    let low = FLOORS.iter().filter(|floor| (floor.count)(stats) < floor.due(runs, silos, minutes));
+    let low = low.map(|floor| {
+        let (count, due) = ((floor.count)(stats), floor.due(runs, silos, minutes));
+        format!("{count} {} in {runs} runs, at least {due} are due", floor.what)
+    });
+    seldom.chain(low).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_happening_is_noticed_for_every_kind_and_count() {
+        let nothing = (Stats::default(), BTreeMap::new());
+        assert_eq!(missed(19, 20, 30, &nothing.0, &nothing.1), Vec::<String>::new());
+        assert_eq!(missed(40, 20, 30, &nothing.0, &nothing.1).len(), Fault::ALL.len() + FLOORS.len());
+    }
+
+    #[test]
+    fn floors_follow_size_and_length() {
+        let (wipes, wakes) = (floor("wipes", |s| s.wipes, 50), growing("wake-ups", |s| s.wakes, 2_500_000));
+        assert_eq!([wipes.due(200, 20, 30), wipes.due(200, 200, 30), wipes.due(200, 20, 6), wipes.due(200, 10, 30)], [70, 70, 8, 29]);
+        assert_eq!([wipes.due(20, 20, 30), wipes.due(20, 20, 5), wipes.due(20, 20, 1)], [1, 1, 0]);
+        let wakes = [wakes.due(20, 20, 30), wakes.due(20, 200, 30), wakes.due(20, 20, 6)];
+        assert_eq!(wakes, [500_000 - 2_121, 5_000_000 - 6_708, 100_000 - 948]);
+    }
+}
