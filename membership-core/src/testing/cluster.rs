@@ -351,6 +351,21 @@ impl Cluster {
         if let Some((invariant, what)) = broken {
             self.fail(invariant, what);
         }
+        if let Fact::Committed { .. } = fact {
+            self.count_judged();
+        }
+    }
+
+    /// What is judged in rare circumstances is judged at commits.
+    fn count_judged(&mut self) {
+        for check in &self.checks {
+            match check.invariant() {
+                "P6" => self.stats.outage_commits = check.judged(),
+                "P10" => self.stats.deaths_judged = check.judged(),
+                "P11" => self.stats.splits_judged = check.judged(),
+                _ => {}
+            }
+        }
     }
 
     pub(super) fn fail(&mut self, invariant: &'static str, what: String) {

@@ -58,6 +58,8 @@ pub struct Stats {
     pub failed_calls: u64,
     /// Outages of the table.
     pub table_outages: u64,
+    /// Outages of the network.
+    pub network_outages: u64,
     /// Timers that fired.
     pub wakes: u64,
     /// Inputs that processes took.
@@ -76,6 +78,12 @@ pub struct Stats {
     pub clock_drifts: u64,
     /// Restarts with the clock set back.
     pub clocks_set_back: u64,
+    /// Commits that invariant P6 judged: during or soon after an outage that struck all alike, with nothing else wrong.
+    pub outage_commits: u64,
+    /// Deaths that invariant P10 looked at.
+    pub deaths_judged: u64,
+    /// Splits in which invariant P11 looked at a death while there was a larger side.
+    pub splits_judged: u64,
 }
 
 impl Stats {
@@ -86,7 +94,7 @@ impl Stats {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 36] {
+    fn fields(&mut self) -> [&mut u64; 40] {
         [
             &mut self.starts,
             &mut self.kills,
@@ -115,6 +123,7 @@ impl Stats {
             &mut self.rollbacks,
             &mut self.failed_calls,
             &mut self.table_outages,
+            &mut self.network_outages,
             &mut self.wakes,
             &mut self.inputs,
             &mut self.stops,
@@ -124,6 +133,9 @@ impl Stats {
             &mut self.clock_offsets,
             &mut self.clock_drifts,
             &mut self.clocks_set_back,
+            &mut self.outage_commits,
+            &mut self.deaths_judged,
+            &mut self.splits_judged,
         ]
     }
 }

@@ -105,6 +105,12 @@ pub trait Check {
     /// # Errors
     /// A sentence about how the invariant was broken.
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String>;
+
+    /// How often there was something to judge, for the checkers whose circumstances are rare: one that never judged has proven nothing.
+    /// See [`Stats`](super::Stats) for what each counts.
+    fn judged(&self) -> u64 {
+        0
+    }
 }
 
 /// Every checker that can watch over any run. ([`Load`] compares runs of two sizes and is asked by its own test.)
@@ -116,11 +122,11 @@ pub fn all() -> Vec<Box<dyn Check>> {
         Box::new(DeadIsFinal::default()),
         Box::new(Silence::default()),
         Box::new(Votes::default()),
-        Box::new(Outage),
+        Box::new(Outage::default()),
         Box::new(Recovery),
         Box::new(Contact::default()),
-        Box::new(Reach),
-        Box::new(LargerSide),
+        Box::new(Reach::default()),
+        Box::new(LargerSide::default()),
         Box::new(TableVersions::default()),
         Box::new(TableConflicts::default()),
         Box::new(TableReads::default()),

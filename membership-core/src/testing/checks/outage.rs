@@ -12,7 +12,9 @@ const AFTERMATH: Duration = Duration::from_secs(300);
 /// all silos alike. Healthy: it ran all the time, and nothing but such outages was wrong with the network, its own way to the
 /// table, or the table itself ([`has_its_table`](Circumstances::has_its_table)).
 #[derive(Debug, Default)]
-pub struct Outage;
+pub struct Outage {
+    judged: u64,
+}
 
 impl Check for Outage {
     fn invariant(&self) -> &'static str {
@@ -28,6 +30,7 @@ impl Check for Outage {
         if truth.rough_network.touched(from) || truth.any_block.touched(from) {
             return Ok(());
         }
+        self.judged += 1;
         for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
             let silo = dead.silo();
             let reaches_it = truth.owner(&silo).is_some_and(|l| !l.table_cut.touched(from));
@@ -36,5 +39,9 @@ impl Check for Outage {
             }
         }
         Ok(())
+    }
+
+    fn judged(&self) -> u64 {
+        self.judged
     }
 }

@@ -7,7 +7,9 @@ use crate::testing::circumstances::Circumstances;
 /// Judged over all the time from which votes can count; not judged while messages get lost at random, nor for a silo whose table was
 /// changed from outside: it knows, and writes no heartbeat until it is started anew.
 #[derive(Debug, Default)]
-pub struct Reach;
+pub struct Reach {
+    judged: u64,
+}
 
 impl Check for Reach {
     fn invariant(&self) -> &'static str {
@@ -22,11 +24,16 @@ impl Check for Reach {
         }
         for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
             let silo = dead.silo();
+            self.judged += 1;
             let apart = active(before).filter(|e| e.address != silo && !truth.in_touch_since(&silo, &e.address, from)).count();
             if apart <= 1 && truth.has_its_table(&silo) && truth.ran_since(&silo, from) {
                 return Err(format!("{} is voted out, though all Active silos but {apart} reach it both ways", truth.name(&silo)));
             }
         }
         Ok(())
+    }
+
+    fn judged(&self) -> u64 {
+        self.judged
     }
 }

@@ -2,13 +2,17 @@
 
 use super::{Check, Fact, active, newly_dead};
 use crate::SiloAddress;
-use crate::testing::circumstances::Circumstances;
+use crate::testing::circumstances::{Circumstances, VirtualTime};
 
 /// P11: after a split of the network with the table reachable by all, nobody of the larger side is voted out who ran all the time and has
 /// its table ([`has_its_table`](Circumstances::has_its_table)). The larger side: more than half of the Active silos, counting only those of
 /// it that really run.
 #[derive(Debug, Default)]
-pub struct LargerSide;
+pub struct LargerSide {
+    judged: u64,
+    /// When the split began that was judged last.
+    last: Option<VirtualTime>,
+}
 
 impl Check for LargerSide {
     fn invariant(&self) -> &'static str {
@@ -23,13 +27,24 @@ impl Check for LargerSide {
         }
         let from = split.since.saturating_sub(truth.memory_of_votes());
         let side = |silo: &SiloAddress| truth.owner(silo).map(|l| split.group.get(&l.place).copied());
+        let is_larger = |one| {
+            let here = active(before).filter(|e| side(&e.address) == one && truth.ran_since(&e.address, split.since)).count();
+            here * 2 > active(before).count()
+        };
         for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
             let silo = dead.silo();
-            let here = active(before).filter(|e| side(&e.address) == side(&silo) && truth.ran_since(&e.address, split.since)).count();
-            if here * 2 > active(before).count() && truth.ran_since(&silo, from) && truth.has_its_table(&silo) {
+            if self.last != Some(split.since) && active(before).any(|e| is_larger(side(&e.address))) {
+                self.last = Some(split.since);
+                self.judged += 1;
+            }
+            if is_larger(side(&silo)) && truth.ran_since(&silo, from) && truth.has_its_table(&silo) {
                 return Err(format!("{}, on the larger side of a split, is voted out", truth.name(&silo)));
             }
         }
         Ok(())
+    }
+
+    fn judged(&self) -> u64 {
+        self.judged
     }
 }

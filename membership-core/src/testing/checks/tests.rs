@@ -272,13 +272,14 @@ fn p6_sees_a_death_after_a_common_outage_but_not_a_deserved_one() {
         stage.truth.table_down.set(true, NOON - S(300));
         stage.truth.table_down.set(false, NOON - S(200));
         change(&mut stage);
-        stage.commits(&mut Outage, vec![], voted(1, &[0, 2]))
+        let mut check = Outage::default();
+        stage.commits(&mut check, vec![], voted(1, &[0, 2])).map(|()| check.judged())
     };
     death(|_| {}).unwrap_err();
-    death(|s| s.truth.now += S(200)).unwrap();
-    death(|s| s.truth.lives[1].ended = Some(NOON - S(100))).unwrap();
-    death(|s| s.truth.lives[1].paused.set(true, NOON - S(100))).unwrap();
-    death(|s| s.block(0, 1)).unwrap();
+    assert_eq!(death(|s| s.truth.now += S(200)), Ok(0));
+    assert_eq!(death(|s| s.truth.lives[1].ended = Some(NOON - S(100))), Ok(1));
+    assert_eq!(death(|s| s.truth.lives[1].paused.set(true, NOON - S(100))), Ok(1));
+    assert_eq!(death(|s| s.block(0, 1)), Ok(0));
     death(|s| s.truth.lives[2].paused.set(true, NOON - S(100))).unwrap_err();
 }
 
@@ -366,15 +367,16 @@ fn p10_sees_the_death_of_a_silo_in_touch_with_all_but_one() {
     let death = |silos, change: fn(&mut Stage)| {
         let mut stage = Stage::with(silos);
         change(&mut stage);
-        stage.commits(&mut Reach, vec![], voted(1, &[0, 2]))
+        let mut check = Reach::default();
+        stage.commits(&mut check, vec![], voted(1, &[0, 2])).map(|()| check.judged())
     };
     death(5, |_| {}).unwrap_err();
     death(5, |s| s.block(0, 1)).unwrap_err();
     death(5, |s| s.truth.lives[4].ended = Some(S(5))).unwrap_err();
-    death(2, |_| {}).unwrap();
-    death(5, |s| (s.block(0, 1), s.block(1, 2)).1).unwrap();
-    death(5, |s| s.truth.lives[1].paused.set(true, NOON - S(60))).unwrap();
-    death(5, |s| s.truth.rough_network.set(true, NOON - S(60))).unwrap();
+    assert_eq!(death(2, |_| {}), Ok(0));
+    assert_eq!(death(5, |s| (s.block(0, 1), s.block(1, 2)).1), Ok(1));
+    assert_eq!(death(5, |s| s.truth.lives[1].paused.set(true, NOON - S(60))), Ok(1));
+    assert_eq!(death(5, |s| s.truth.rough_network.set(true, NOON - S(60))), Ok(0));
 }
 
 #[test]
@@ -384,11 +386,12 @@ fn p11_sees_a_death_on_the_larger_side() {
         let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)].into_iter().collect();
         stage.truth.split = Some(Split { since: NOON - S(60), healed: None, clean: true, group });
         change(&mut stage);
-        stage.commits(&mut LargerSide, vec![], voted(victim, &[0, 3]))
+        let mut check = LargerSide::default();
+        stage.commits(&mut check, vec![], voted(victim, &[0, 3])).map(|()| check.judged())
     };
     death(1, |_| {}).unwrap_err();
-    death(4, |_| {}).unwrap();
-    death(1, |s| s.truth.lives[1].ended = Some(NOON - S(10))).unwrap();
-    death(1, |s| s.truth.lives[2].ended = Some(NOON - S(10))).unwrap();
-    death(1, |s| s.truth.table_down.set(true, NOON)).unwrap();
+    assert_eq!(death(4, |_| {}), Ok(1));
+    assert_eq!(death(1, |s| s.truth.lives[1].ended = Some(NOON - S(10))), Ok(0), "no side is more than half of all");
+    assert_eq!(death(1, |s| s.truth.lives[2].ended = Some(NOON - S(10))), Ok(0));
+    assert_eq!(death(1, |s| s.truth.table_down.set(true, NOON)), Ok(0));
 }

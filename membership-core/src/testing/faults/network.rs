@@ -97,6 +97,7 @@ impl Cluster {
     /// Nothing gets from any machine to another for so long (or until [`heal`](Self::heal)).
     pub fn network_outage(&mut self, time: Duration) {
         self.note_world(format!("the network is down for {:.1}s", time.as_secs_f64()));
+        self.stats.network_outages += 1;
         self.network.set_down(true);
         self.truth.network_down.set(true, self.now);
         self.taint_split();
