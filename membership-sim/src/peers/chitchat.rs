@@ -243,6 +243,8 @@ pub struct World {
     office: Office,
     nodes: Vec<(ChitchatHandle, u64)>,
     coder: ChannelTransport,
+    /// Why a member could not be started: whoever lets time pass next hears of it.
+    trouble: Option<Trouble>,
 }
 
 impl World {
@@ -261,7 +263,7 @@ impl World {
         let post = Post { began, network, dice, heap: BinaryHeap::new(), number: 0, places, record: Record::default() };
         let office = Office { post: Arc::new(Mutex::new(post)), more: Arc::new(Notify::new()) };
         runtime.spawn(office.clone().deliver());
-        Ok(Self { runtime, office, nodes: Vec::new(), coder: ChannelTransport::with_mtu(LARGEST) })
+        Ok(Self { runtime, office, nodes: Vec::new(), coder: ChannelTransport::with_mtu(LARGEST), trouble: None })
     }
 
     /// Lets time pass.
@@ -325,8 +327,12 @@ impl Arena for World {
         for member in first..first + members {
             let place = Place { door: None, held_until: None, outbox: Vec::new(), inbox: Vec::new(), traffic: Traffic::default() };
             self.office.post().places.push(place);
-            if let Ok(node) = self.spawn(member, 1) {
-                self.nodes.push((node, 1));
+            match self.spawn(member, 1) {
+                Ok(node) => self.nodes.push((node, 1)),
+                Err(trouble) => {
+                    self.trouble = Some(trouble);
+                    break;
+                }
             }
             self.pass(step);
         }
@@ -345,10 +351,10 @@ impl Arena for World {
     fn restart(&mut self, member: Member) {
         self.kill(member);
         let Some(generation) = self.nodes.get(member).map(|(_, generation)| generation + 1) else { return };
-        if let Ok(node) = self.spawn(member, generation)
-            && let Some(slot) = self.nodes.get_mut(member)
-        {
-            *slot = (node, generation);
+        match (self.spawn(member, generation), self.nodes.get_mut(member)) {
+            (Ok(node), Some(slot)) => *slot = (node, generation),
+            (Ok(_), None) => {}
+            (Err(trouble), _) => self.trouble = Some(trouble),
         }
     }
 
@@ -384,6 +390,9 @@ impl Arena for World {
     }
 
     fn run_for(&mut self, time: Duration) -> Result<(), Trouble> {
+        if let Some(trouble) = &self.trouble {
+            return Err(trouble.clone());
+        }
         self.pass(time);
         Ok(())
     }
