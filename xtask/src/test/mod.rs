@@ -81,10 +81,18 @@ impl Soak {
             command.args(["test", "--locked", "-p", "membership-core", "--features", "testing", "--test", "campaign"]);
             command.env("MEMBERSHIP_SEEDS", &self.seeds).current_dir(root);
             outcomes.push(manner.whole("campaign", command)?);
-            // Larger clusters, a floor for each kind of fault, and the experiment that takes longest.
+            heading("messages per silo, among up to a thousand");
+            let mut command = Command::new(cargo());
+            command.args(["test", "--locked", "-p", "membership-core", "--features", "testing", "--test", "load"]);
+            command.args(["--", "--include-ignored"]).current_dir(root);
+            outcomes.push(manner.whole("load", command)?);
+            // Larger clusters, a floor for each kind of fault, and the experiments that take longest. chitchat's part of the whole grid is
+            // run with one of the ten seeds: with all of them it takes days.
             for (what, arguments) in [
                 ("campaign of 30 silos", vec!["campaign", "--silos", "30", "--seeds", self.seeds.as_str()]),
-                ("slow members, the whole grid", vec!["lifeguard", "--full"]),
+                ("slow members, the whole grid", vec!["lifeguard", "--full", "--systems", "membership,foca"]),
+                ("slow members, the whole grid, with chitchat", vec!["lifeguard", "--full", "--seeds", "1..2"]),
+                ("everybody starts at once, over as many that crashed", vec!["bootstrap", "--full"]),
             ] {
                 heading(what);
                 let mut command = Command::new(cargo());
