@@ -3,19 +3,25 @@
 /// A table that is printed when it is complete. Its first column is text, the others are numbers and stand to the right.
 #[derive(Clone, Debug)]
 pub struct Figures {
+    keys: usize,
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Figures {
-    /// One with these columns.
-    pub fn new(head: &[&str]) -> Self {
-        Self { head: head.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
+    /// One with these columns, of which so many at the left tell what a row is about.
+    pub fn new(keys: usize, head: &[&str]) -> Self {
+        Self { keys, head: head.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
     }
 
     /// A row; one cell for each column.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
+    }
+
+    /// How many columns at the left tell what a row is about.
+    pub const fn keys(&self) -> usize {
+        self.keys
     }
 
     /// The columns.
@@ -63,6 +69,16 @@ pub fn number(value: Option<f64>, digits: usize) -> String {
     value.filter(|value| value.is_finite()).map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
+/// A figure of several repetitions: from the least to the most of them, or the only one.
+pub fn spread(values: &[f64], digits: usize) -> String {
+    let least = values.iter().copied().min_by(f64::total_cmp);
+    let most = values.iter().copied().max_by(f64::total_cmp);
+    if values.len() == 1 || least.is_none() {
+        return number(most, digits);
+    }
+    format!("{} to {}", number(least, digits), number(most, digits))
+}
+
 /// The value that a share `q` (0 to 1) of all do not exceed.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -92,11 +108,17 @@ mod tests {
 
     #[test]
     fn a_table_in_three_forms() {
-        let mut figures = Figures::new(&["what", "s"]);
+        let mut figures = Figures::new(1, &["what", "s"]);
         figures.row(vec!["a, b".to_owned(), "12.5".to_owned()]);
         assert_eq!(figures.text(), "what     s\na, b  12.5\n");
         assert_eq!(figures.csv(), "what,s\n\"a, b\",12.5\n");
         assert_eq!(figures.markdown(), "| what | s |\n|---|---:|\n| a, b | 12.5 |\n");
+    }
+
+    #[test]
+    fn repetitions_show_how_far_they_go() {
+        assert_eq!([spread(&[2.0], 0), spread(&[3.0, 1.0, 2.0], 1), spread(&[], 1)], ["2", "1.0 to 3.0", "–"]);
+        assert_eq!(spread(&[1.0, f64::INFINITY], 0), "1 to –");
     }
 
     #[test]

@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use membership_core::testing::checks::{Check, Fact};
-use membership_core::testing::{Circumstances, Cluster, ProcessId, TableTraffic};
+use membership_core::testing::checks::{self, Check, Fact};
+use membership_core::testing::{Builder, Circumstances, Cluster, ProcessId, TableTraffic};
 use membership_core::{CauseOfDeath, ClusterView, Config, SiloAddress, SiloStatus, TableId, TableLimits};
 
 use crate::arena::{Arena, Member, Record, Traffic, Trouble};
@@ -128,12 +128,14 @@ pub struct Make {
     pub table: (Duration, Duration),
     /// Whether frames are encoded and counted.
     pub bytes: bool,
+    /// Whether every invariant is watched: one that is broken makes the world stand still.
+    pub watched: bool,
 }
 
 impl Make {
-    /// With these settings, the usual table, and bytes counted.
+    /// With these settings, the usual table, bytes counted, and every invariant watched.
     pub const fn new(seed: u64, config: Config) -> Self {
-        Self { seed, config, rows_per_commit: 100, table: (Duration::from_millis(1), Duration::from_millis(6)), bytes: true }
+        Self { seed, config, rows_per_commit: 100, table: (Duration::from_millis(1), Duration::from_millis(6)), bytes: true, watched: true }
     }
 
     /// The world without anybody.
@@ -141,12 +143,18 @@ impl Make {
     /// # Errors
     /// When the configuration is not valid.
     pub fn build(self) -> Result<Ours, Trouble> {
+        self.build_with(|builder| builder)
+    }
+
+    fn build_with(self, more: impl FnOnce(Builder) -> Builder) -> Result<Ours, Trouble> {
         let watch = Rc::new(RefCell::new(Watch::default()));
         let limits =
             TableLimits { rows_per_commit: self.rows_per_commit, bytes_per_row: 64 << 10, bytes_per_commit: 1 << 20, rows: 10_000 };
         let builder = Cluster::builder().seed(self.seed).config(self.config).limits(limits);
         let builder = builder.table_latency(self.table.0, self.table.1).count_bytes(self.bytes);
-        let cluster = builder.checks(vec![Box::new(Watcher(Rc::clone(&watch)))]).build()?;
+        let mut checks = if self.watched { checks::all() } else { Vec::new() };
+        checks.push(Box::new(Watcher(Rc::clone(&watch))));
+        let cluster = more(builder.checks(checks)).build()?;
         Ok(Ours { cluster, watch, lives: Vec::new(), held: Vec::new(), killed: Vec::new(), supervised: true })
     }
 }
@@ -314,4 +322,70 @@ impl Arena for Ours {
 pub fn endpoint(member: Member) -> SocketAddr {
     let number = u32::try_from(member).unwrap_or(u32::MAX >> 8) | 10 << 24;
     SocketAddr::from((std::net::Ipv4Addr::from(number + 1), 7100))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use membership_core::protocol::{Effect, Input, Protocol, Setup};
+    use membership_core::testing::Machine;
+    use membership_core::{MonoTime, Now};
+
+    use super::*;
+    use crate::arena::settled;
+    use crate::systems::System;
+
+    /// The protocol with a bug: after a while it publishes again what it published first.
+    struct Forgetful {
+        protocol: Protocol,
+        first: Option<ClusterView>,
+        published: u32,
+    }
+
+    impl Forgetful {
+        fn machine(setup: Setup) -> Box<dyn Machine> {
+            Box::new(Self { protocol: Protocol::new(setup), first: None, published: 0 })
+        }
+    }
+
+    impl Machine for Forgetful {
+        fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+            self.protocol.handle(now, input, effects);
+            let views: Vec<_> =
+                effects.iter().filter_map(|e| if let Effect::Publish(view) = e { Some(view.clone()) } else { None }).collect();
+            for view in views {
+                self.published += 1;
+                let first = self.first.get_or_insert(view).clone();
+                if self.published == 6 {
+                    effects.push(Effect::Publish(first));
+                }
+            }
+        }
+        fn next_wakeup(&self) -> Option<MonoTime> {
+            self.protocol.next_wakeup()
+        }
+        fn me(&self) -> Option<SiloAddress> {
+            self.protocol.me()
+        }
+        fn status(&self) -> SiloStatus {
+            self.protocol.status()
+        }
+        fn view(&self) -> Option<&ClusterView> {
+            self.protocol.view()
+        }
+    }
+
+    #[test]
+    fn a_broken_invariant_ends_the_experiment() {
+        let with_bug = |make: Make| {
+            let mut ours = make.build_with(|builder| builder.machines(Box::new(Forgetful::machine))).unwrap();
+            settled(&mut ours, 8, Duration::from_secs(60))
+        };
+        let make = System::Membership.make(4, 8).unwrap();
+        let trouble = with_bug(make.clone()).unwrap_err();
+        assert!(trouble.what.contains("P2 does not hold") && trouble.what.contains("seed 4"), "{trouble}");
+        // Nobody watches where speed is measured: then the world only looks odd.
+        let unwatched = with_bug(Make { watched: false, ..make }).err();
+        assert!(unwatched.is_none_or(|trouble| !trouble.what.contains("does not hold")));
+    }
 }

@@ -23,7 +23,7 @@ pub struct Common {
     /// For a document in Markdown
     #[arg(long, conflicts_with = "csv")]
     pub markdown: bool,
-    /// Draws the first table into this file as well
+    /// Draws the tables into this file as well
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Small and short: shows that it works, not what it measures
@@ -119,7 +119,7 @@ impl Common {
             }
         }
         if let Some(path) = &self.svg {
-            let drawn = report.tables.first().map(|(caption, figures)| svg::bars(caption, figures)).unwrap_or_default();
+            let drawn = svg::bars(&report.tables);
             if let Err(error) = std::fs::write(path, drawn) {
                 eprintln!("{}: {error}", path.display());
                 return ExitCode::from(2);

@@ -16,6 +16,9 @@ pub const LARGE: usize = 200;
 pub enum System {
     /// This library: preset `lan`, above 200 silos with a heartbeat every 30 s
     Membership,
+    /// The same, and silos that stop are started again after a second also where an experiment otherwise leaves them stopped
+    #[value(name = "membership-supervised")]
+    Supervised,
     /// This library set to what Microsoft Orleans did until 2019, as far as its settings go
     #[value(name = "orleans-2019")]
     Orleans2019,
@@ -24,6 +27,9 @@ pub enum System {
     Orleans2026,
     /// The crate foca: SWIM, `Config::new_lan`
     Foca,
+    /// The same, and a member that learns that it was declared down does not come back
+    #[value(name = "foca-no-renewal")]
+    FocaOnce,
     /// The crate chitchat: scuttlebutt and phi accrual, its defaults
     Chitchat,
 }
@@ -33,11 +39,23 @@ impl System {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Membership => "membership",
+            Self::Supervised => "membership, supervised",
             Self::Orleans2019 => "orleans-2019",
             Self::Orleans2026 => "orleans-2026",
             Self::Foca => "foca",
+            Self::FocaOnce => "foca, no renewal",
             Self::Chitchat => "chitchat",
         }
+    }
+
+    /// Whether it is this library as it is: what must hold is asked of it.
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Self::Membership | Self::Supervised)
+    }
+
+    /// Whether it has a table.
+    pub const fn has_table(self) -> bool {
+        !matches!(self, Self::Foca | Self::FocaOnce | Self::Chitchat)
     }
 
     /// Its configuration, if it is of our making.
@@ -56,8 +74,8 @@ impl System {
     pub fn config(self, silos: usize) -> Option<(Config, usize)> {
         let (lan, s) = (Config::preset(Preset::Lan), Duration::from_secs);
         match self {
-            Self::Membership if silos > LARGE => Some((Config { i_am_alive_period: s(30), ..lan }, 100)),
-            Self::Membership => Some((lan, 100)),
+            Self::Membership | Self::Supervised if silos > LARGE => Some((Config { i_am_alive_period: s(30), ..lan }, 100)),
+            Self::Membership | Self::Supervised => Some((lan, 100)),
             Self::Orleans2019 => {
                 let config = Config {
                     probe_timeout: s(10),
@@ -71,7 +89,7 @@ impl System {
                 Some((config, 2))
             }
             Self::Orleans2026 => Some((Config { i_am_alive_period: s(30), ..lan }, 2)),
-            Self::Foca | Self::Chitchat => None,
+            Self::Foca | Self::FocaOnce | Self::Chitchat => None,
         }
     }
 
@@ -81,7 +99,8 @@ impl System {
     /// When it cannot be made.
     pub fn world(self, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
         match self {
-            Self::Foca => Ok(Box::new(peers::foca::world(seed, members))),
+            Self::Foca => Ok(Box::new(peers::foca::world::<true>(seed, members))),
+            Self::FocaOnce => Ok(Box::new(peers::foca::world::<false>(seed, members))),
             Self::Chitchat => Ok(Box::new(peers::chitchat::World::new(seed)?)),
             _ => Ok(Box::new(self.ours(seed, members)?)),
         }
@@ -92,7 +111,16 @@ impl System {
     /// # Errors
     /// For the others.
     pub fn ours(self, seed: u64, members: usize) -> Result<Ours, Trouble> {
-        let made = self.config(members).ok_or_else(|| Trouble::new(format!("{} has no table", self.name())))?;
-        Make { rows_per_commit: made.1, ..Make::new(seed, made.0) }.build()
+        self.make(seed, members)?.build()
+    }
+
+    /// How a cluster of it is made. Our own protocol is watched, except where its speed is measured; its invariants are not those of its
+    /// other settings.
+    ///
+    /// # Errors
+    /// For systems that are not of our making.
+    pub fn make(self, seed: u64, members: usize) -> Result<Make, Trouble> {
+        let (config, rows_per_commit) = self.config(members).ok_or_else(|| Trouble::new(format!("{} has no table", self.name())))?;
+        Ok(Make { rows_per_commit, watched: self.is_ours(), ..Make::new(seed, config) })
     }
 }

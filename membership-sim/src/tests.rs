@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::arena::{Member, Record, settled};
 use crate::systems::System;
 
-const ALL: [System; 5] = [System::Membership, System::Orleans2019, System::Orleans2026, System::Foca, System::Chitchat];
+const ALL: [System; 7] =
+    [System::Membership, System::Supervised, System::Orleans2019, System::Orleans2026, System::Foca, System::FocaOnce, System::Chitchat];
 const MEMBERS: usize = 8;
 
 fn seconds(n: u64) -> Duration {

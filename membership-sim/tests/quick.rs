@@ -46,7 +46,25 @@ fn lifeguard_runs_in_every_system_and_is_drawn() {
     for name in ["membership", "foca", "chitchat", "Lifeguard, published"] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
-    assert!(std::fs::read_to_string(file.path()).unwrap().starts_with("<svg"));
+    let drawn = std::fs::read_to_string(file.path()).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.contains(">messages/s<") && drawn.contains(">first: median s<"), "{drawn}");
+}
+
+#[test]
+fn rows_are_told_apart_in_drawings() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (code, text, errors) = sim(&["mass", "--quick", "--seeds", "1..3", "--svg", file.path().to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text} {errors}");
+    let drawn = std::fs::read_to_string(file.path()).unwrap();
+    assert!(drawn.contains(">membership · 1<") && drawn.contains(">membership · 2<") && !drawn.contains(">seed<"), "{drawn}");
+}
+
+#[test]
+fn arguments_said_twice_count_once() {
+    let (code, csv, errors) = sim(&["pause", "--silos", "5", "--seconds", "2,2", "--seeds", "1..2", "--systems", "foca,foca", "--csv"]);
+    assert_eq!(code, Some(0), "{csv} {errors}");
+    // A third of five is one.
+    assert_eq!(csv.lines().filter(|line| line.contains("foca")).count(), 2, "{csv}");
 }
 
 #[test]
@@ -64,6 +82,12 @@ fn bad_input_is_one_clear_error() {
     let (code, _, errors) = sim(&["campaign", "--seeds", "9..3"]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("expected A..B with A smaller than B"), "{errors}");
+    let (code, _, errors) = sim(&["pause", "--seeds", "0..18446744073709551615"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("too many for an experiment"), "{errors}");
+    let (code, _, errors) = sim(&["campaign", "--jobs", "1000000"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("1000000 is not in 1..=1024"), "{errors}");
     let (code, _, errors) = sim(&["measurements", "--only", "nonsense"]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("there is no experiment `nonsense`; there are lifeguard, "), "{errors}");

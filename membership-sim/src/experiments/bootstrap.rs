@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::{each, large, unique};
+use super::{WITHOUT_CHITCHAT, each, large, unique};
 use crate::arena::{Arena, Member, Trouble};
 use crate::figures::{Figures, number};
 use crate::ours::{Make, Ours};
@@ -20,8 +20,8 @@ const AT_MOST: Duration = Duration::from_secs(900);
 pub struct Bootstrap {
     #[command(flatten)]
     pub common: Common,
-    /// Members
-    #[arg(long, value_delimiter = ',', default_values_t = [100, 500, 1000, 2000], value_parser = clap::value_parser!(u16).range(2..=5000))]
+    /// Members: by default 100, 500, 1000 and 2000, with `--full` 1500, too
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(2..=5000))]
     pub silos: Vec<u16>,
     /// How long a call to the table takes there and back, in milliseconds
     #[arg(long, value_delimiter = ',', default_values_t = [5, 20, 50], value_parser = clap::value_parser!(u64).range(1..=5000))]
@@ -29,11 +29,11 @@ pub struct Bootstrap {
     /// Which systems; those without a table run once for each size
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
     pub systems: Vec<System>,
-    /// Over as many rows of silos that crashed, too; up to so many members: by default 100, with `--full` 1000
+    /// Over as many rows of silos that crashed, too; up to so many members: by default 100, with `--full` 2000
     #[arg(long)]
     pub ghosts: Option<u16>,
     /// Every size with every table, with and without ghosts, and not a sample: the largest, and ghosts, with the middle table only. Takes
-    /// hours
+    /// many hours
     #[arg(long)]
     pub full: bool,
 }
@@ -50,7 +50,7 @@ struct Piece {
 struct Outcome {
     took: Option<f64>,
     sizes: usize,
-    table: Option<[u64; 5]>,
+    table: Option<[u64; 6]>,
 }
 
 /// Published, by number of members: ZooKeeper, memberlist, Rapid; seconds, and different sizes seen.
@@ -60,24 +60,35 @@ const PUBLISHED: [(usize, [&str; 3], [&str; 3]); 3] = [
     (2000, ["165", "97", "53"], ["2000", "1858", "4"]),
 ];
 
+/// Joining over as many rows of silos that crashed takes long to simulate: so many at most, unless told otherwise.
+const FEW_GHOSTS: u16 = 100;
+const MOST_GHOSTS: u16 = 2000;
+
 impl Bootstrap {
+    fn sizes(&self) -> Vec<usize> {
+        let sizes = match (self.common.quick, self.full) {
+            (true, _) => vec![20],
+            _ if !self.silos.is_empty() => self.silos.clone(),
+            (_, true) => vec![100, 500, 1000, 1500, 2000],
+            (_, false) => vec![100, 500, 1000, 2000],
+        };
+        unique(&sizes).into_iter().map(usize::from).collect()
+    }
+
     /// Runs it.
     ///
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let sizes: Vec<usize> = if self.common.quick { vec![20] } else { unique(&self.silos).into_iter().map(usize::from).collect() };
+        let sizes = self.sizes();
         let (tables, systems) = (unique(&self.table), unique(&self.systems));
-        let ghosts = usize::from(self.ghosts.unwrap_or(if self.full { 1000 } else { 100 }));
+        let ghosts = usize::from(self.ghosts.unwrap_or(if self.full { MOST_GHOSTS } else { FEW_GHOSTS }));
         let mut pieces = Vec::new();
-        for silos in sizes {
+        for silos in sizes.iter().copied() {
             for system in &systems {
                 for seed in self.common.seeds_or(1) {
-                    let asked: Vec<Option<u64>> = if matches!(system, System::Foca | System::Chitchat) {
-                        vec![None]
-                    } else {
-                        tables.iter().map(|ms| Some(*ms)).collect()
-                    };
+                    let asked: Vec<Option<u64>> =
+                        if !system.has_table() { vec![None] } else { tables.iter().map(|ms| Some(*ms)).collect() };
                     let middle = tables.get(tables.len() / 2).copied();
                     for table in asked {
                         let sampled = self.full || table == middle;
@@ -93,19 +104,23 @@ impl Bootstrap {
         }
         let outcomes = each("bootstrap", &pieces, self.common.threads(), |piece| piece.seed, one)?;
         let mut report = Report::default();
-        let mut figures = Figures::new(&[
-            "system",
-            "members",
-            "ghosts",
-            "table ms",
-            "all see all s",
-            "sizes seen",
-            "commits",
-            "conflicts",
-            "reads",
-            "rows read",
-            "MB read",
-        ]);
+        let mut figures = Figures::new(
+            4,
+            &[
+                "system",
+                "members",
+                "ghosts",
+                "table ms",
+                "all see all s",
+                "sizes seen",
+                "commits",
+                "conflicts",
+                "reads",
+                "rows read",
+                "heartbeats read",
+                "MB read",
+            ],
+        );
         for (piece, o) in pieces.iter().zip(outcomes) {
             let mut row = vec![
                 piece.system.name().to_owned(),
@@ -115,14 +130,15 @@ impl Bootstrap {
                 number(o.took, 1),
                 o.sizes.to_string(),
             ];
-            row.extend(o.table.map_or_else(|| vec!["–".to_owned(); 5], |counts| counts.iter().map(u64::to_string).collect()));
+            row.extend(o.table.map_or_else(|| vec!["–".to_owned(); 6], |counts| counts.iter().map(u64::to_string).collect()));
             figures.row(row);
             if piece.system == System::Membership {
                 let name = format!("{} members, table {} ms, seed {}", piece.silos, piece.table.unwrap_or(0), piece.seed);
                 report.must(o.took.is_some(), format!("{name}: not all saw all within {} s", AT_MOST.as_secs()));
             }
         }
-        for (members, seconds, seen) in PUBLISHED {
+        // Only beside what was run.
+        for (members, seconds, seen) in PUBLISHED.into_iter().filter(|(members, ..)| sizes.contains(members)) {
             for ((name, seconds), seen) in
                 ["ZooKeeper, published", "memberlist, published", "Rapid, published"].iter().zip(seconds).zip(seen)
             {
@@ -139,17 +155,25 @@ impl Bootstrap {
                     dash(),
                     dash(),
                     dash(),
+                    dash(),
                 ]);
             }
         }
         report.table("One member, ten seconds later all others within 0.5 s, until all see all", figures);
         report.note(format!("Settings: {}.", large()));
-        report.note(
-            "Unless `--full` is given: above 1,000 members, and with ghosts, one latency of the table only, and ghosts up to 100. Time from the start of the others; with ghosts, the same over as many rows of silos that crashed at one moment 5 s before. \
-             *Sizes seen*: different sizes of the cluster that anybody saw. *Rows read*: with whole tables, by reads and with \
-             conflicts. \
-             Published: Rapid, ATC 2018, figure 5 (read off a plot) and table 1.",
-        );
+        let sample = if self.full {
+            String::new()
+        } else {
+            format!(
+                "Above 1,000 members, and with ghosts, one latency of the table only, and at most {ghosts} ghosts; `--full` takes all. "
+            )
+        };
+        report.note(format!(
+            "{sample}Time from the start of the others; with ghosts, the same over as many rows of silos that crashed at one moment 5 s \
+             before. *Sizes seen*: different sizes of the cluster that anybody saw. *Rows read*: with whole tables, by reads and with \
+             conflicts; *heartbeats read*: with every read, one for each row. {WITHOUT_CHITCHAT} Published: Rapid, ATC 2018, figure 5 (read \
+             off a plot) and table 1."
+        ));
         Ok(report)
     }
 }
@@ -160,10 +184,9 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
         world.start(1, Duration::ZERO);
         return grow(&mut *world, piece.silos);
     };
-    let (config, rows_per_commit) = piece.system.config(piece.silos).ok_or_else(|| Trouble::new("no table"))?;
     let way = Duration::from_millis(table) / 2;
-    let mut ours: Ours =
-        Make { rows_per_commit, table: (way.mul_f64(0.8), way.mul_f64(1.2)), bytes: false, ..Make::new(piece.seed, config) }.build()?;
+    let make = piece.system.make(piece.seed, piece.silos)?;
+    let mut ours: Ours = Make { table: (way.mul_f64(0.8), way.mul_f64(1.2)), bytes: false, ..make }.build()?;
     ours.supervised = false;
     if piece.ghosts {
         crate::arena::settled(&mut ours, piece.silos, Duration::from_secs(60))?;
@@ -184,6 +207,7 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
         stats.conflicts - before.0.conflicts,
         traffic.reads + traffic.unchanged,
         traffic.rows_read,
+        traffic.heartbeats_read,
         traffic.bytes_read / 1_000_000,
     ];
     Ok(Outcome { took, sizes: ours.record().sizes.len(), table: Some(counts) })
@@ -206,4 +230,27 @@ fn grow(world: &mut dyn Arena, silos: usize) -> Result<Outcome, Trouble> {
     }
     let sizes = world.record().sizes.len();
     Ok(Outcome { took: took.map(|at| at.saturating_sub(began).as_secs_f64()), sizes, table: None })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        bootstrap: Bootstrap,
+    }
+
+    #[test]
+    fn every_published_size_has_a_counterpart_in_the_full_one() {
+        let sizes = |line: &str| Line::try_parse_from(line.split(' ')).unwrap().bootstrap.sizes();
+        assert!(PUBLISHED.iter().all(|(members, ..)| sizes("bootstrap --full").contains(members)));
+        assert_eq!(sizes("bootstrap"), [100, 500, 1000, 2000]);
+        assert_eq!(sizes("bootstrap --full --silos 30,20,30"), [30, 20]);
+        assert_eq!(sizes("bootstrap --quick"), [20]);
+    }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{QUIET, draw, each, false_deaths, seconds, so_many, unique, victims};
+use super::{
+    QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, false_deaths, seconds, so_many, unique, victims,
+    world_without_return,
+};
 use crate::arena::{Member, Trouble, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
@@ -23,7 +26,7 @@ pub struct Crash {
     #[arg(long, value_parser = clap::value_parser!(u16).range(4..=2000))]
     pub silos: Option<u16>,
     /// Which systems
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT)]
     pub systems: Vec<System>,
 }
 
@@ -51,17 +54,20 @@ impl Crash {
         let name = if half { "mass" } else { "crash" };
         let outcomes = each(name, &pieces, self.common.threads(), |piece| piece.1, |(system, seed)| one(*system, *seed, silos, crashed))?;
         let mut report = Report::default();
-        let mut figures = Figures::new(&[
-            "system",
-            "seed",
-            "first noticed s",
-            "first known to all s",
-            "all known to all s",
-            "known",
-            "healthy given up",
-            "sizes seen",
-            "changes per member",
-        ]);
+        let mut figures = Figures::new(
+            2,
+            &[
+                "system",
+                "seed",
+                "first noticed s",
+                "first known to all s",
+                "all known to all s",
+                "known",
+                "healthy given up",
+                "sizes seen",
+                "changes per member",
+            ],
+        );
         for ((system, seed), o) in pieces.iter().zip(outcomes) {
             let cells = [
                 number(seconds(o.first), 1),
@@ -74,11 +80,16 @@ impl Crash {
             row.extend(cells);
             row.extend([o.sizes.to_string(), o.changes.to_string()]);
             figures.row(row);
-            if *system == System::Membership {
-                report.must(o.healthy == 0, format!("seed {seed}: {} healthy silos were declared dead", o.healthy));
+            if system.is_ours() {
+                report.must(o.healthy == 0, format!("{}, seed {seed}: {} healthy silos were declared dead", system.name(), o.healthy));
                 report.must(
                     o.all.is_some(),
-                    format!("seed {seed}: {} of {crashed} crashes were known to all within {} s", o.known, AT_MOST.as_secs()),
+                    format!(
+                        "{}, seed {seed}: {} of {crashed} crashes were known to all within {} s",
+                        system.name(),
+                        o.known,
+                        AT_MOST.as_secs()
+                    ),
                 );
             }
         }
@@ -93,12 +104,13 @@ impl Crash {
                  settings.",
             );
         }
+        report.note(format!("Whoever crashed stays away. {WHO_COMES_BACK} {WITHOUT_CHITCHAT}"));
         Ok(report)
     }
 }
 
 fn one(system: System, seed: u64, silos: usize, crashed: usize) -> Result<Outcome, Trouble> {
-    let mut world = super::link::world(system, seed, silos)?;
+    let mut world = world_without_return(system, seed, silos)?;
     settled(&mut *world, silos, QUIET)?;
     let dead = draw(&mut Dice::new(seed), silos, crashed);
     let well: BTreeSet<Member> = (0..silos).filter(|member| !dead.contains(member)).collect();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{QUIET, draw, each, so_many, unique};
-use crate::arena::{Arena, Member, Trouble, settled};
+use super::{QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, so_many, unique, world_without_return};
+use crate::arena::{Member, Trouble, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
@@ -25,10 +25,10 @@ pub struct Link {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(20..=2000))]
     pub silos: u16,
     /// Virtual seconds of the fault
-    #[arg(long, default_value_t = 480, value_parser = clap::value_parser!(u64).range(60..=3600))]
+    #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u64).range(60..=3600))]
     pub seconds: u64,
     /// Which systems
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT)]
     pub systems: Vec<System>,
 }
 
@@ -69,18 +69,21 @@ impl Link {
         let run = |(system, seed): &(System, u64)| self.one(fault, *system, *seed, silos);
         let outcomes = each(name, &pieces, self.common.threads(), |piece| piece.1, run)?;
         let mut report = Report::default();
-        let mut figures = Figures::new(&[
-            "system",
-            "seed",
-            "faulty",
-            "declared dead",
-            "gone at the end",
-            "first s",
-            "all known to all s",
-            "healthy given up",
-            "sizes seen",
-            "changes per member",
-        ]);
+        let mut figures = Figures::new(
+            3,
+            &[
+                "system",
+                "seed",
+                "faulty",
+                "declared dead",
+                "gone at the end",
+                "first s",
+                "all known to all s",
+                "healthy given up",
+                "sizes seen",
+                "changes per member",
+            ],
+        );
         for ((system, seed), o) in pieces.iter().zip(outcomes) {
             figures.row(vec![
                 system.name().to_owned(),
@@ -94,6 +97,9 @@ impl Link {
                 o.sizes.to_string(),
                 o.changes.to_string(),
             ]);
+            if *system == System::Supervised {
+                report.must(o.healthy == 0, format!("seed {seed}, supervised: {} healthy ones were declared dead", o.healthy));
+            }
             if *system == System::Membership {
                 let exactly = o.healthy == 0 && o.removed == o.faulty && o.gone == o.faulty;
                 let soon = o.last.is_some_and(|last| last <= BOUND);
@@ -126,15 +132,16 @@ impl Link {
                  incompletely; memberlist inconclusive, its views inconsistent until t = 400 s or so; Rapid removes exactly the faulty."
             }
         });
-        report.note(
-            "The table (where there is one) is reachable by all; a silo that was declared dead is not started again. *Healthy given up*: by members that are well. *Changes*: \
-        the median of how often a well member's set of members changed.",
-        );
+        report.note(format!(
+            "The table (where there is one) is reachable by all. {WHO_COMES_BACK} *Gone at the end*: faulty ones that nobody who is well \
+             counts when the time is over, of those that come back as it happens. *Healthy given up*: by members that are well. \
+             *Changes*: the median of how often a well member's set of members changed. {WITHOUT_CHITCHAT}"
+        ));
         Ok(report)
     }
 
     fn one(&self, fault: Fault, system: System, seed: u64, silos: usize) -> Result<Outcome, Trouble> {
-        let mut world = world(system, seed, silos)?;
+        let mut world = world_without_return(system, seed, silos)?;
         settled(&mut *world, silos, QUIET)?;
         let faulty = draw(&mut Dice::new(seed), silos, (silos / 100).max(1));
         let well: BTreeSet<Member> = (0..silos).filter(|member| !faulty.contains(member)).collect();
@@ -174,17 +181,5 @@ impl Link {
             sizes: record.sizes.len(),
             changes: changes.get(changes.len() / 2).copied().unwrap_or(0),
         })
-    }
-}
-
-/// A world in which nobody comes back who was declared dead, where that is ours to decide.
-pub fn world(system: System, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
-    match system {
-        System::Foca | System::Chitchat => system.world(seed, members),
-        _ => {
-            let mut ours = system.ours(seed, members)?;
-            ours.supervised = false;
-            Ok(Box::new(ours))
-        }
     }
 }

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use membership_core::SiloStatus;
 
-use crate::arena::{Death, Member, Record, Trouble};
+use crate::arena::{Arena, Death, Member, Record, Trouble};
 use crate::ours::Ours;
-use crate::systems::LARGE;
+use crate::report::Common;
+use crate::systems::{LARGE, System};
 use crate::work::side_by_side;
 
 /// The quiet that everybody gets before a fault.
@@ -59,6 +60,44 @@ fn so_many(members: usize, what: &str) -> String {
 /// How ours are set where there are many.
 fn large() -> String {
     format!("of more than {LARGE}, ours have a heartbeat every 30 s and not every 10 s, as its documentation advises")
+}
+
+/// Which systems run by default where somebody may come back: ours and foca, with that and without.
+const WITH_AND_WITHOUT: [System; 4] = [System::Membership, System::Supervised, System::FocaOnce, System::Foca];
+
+/// Who comes back, for the notes.
+const WHO_COMES_BACK: &str = "A silo of ours that was declared dead stops and stays away, unless *supervised*: then it is started again \
+                              after a second, as a new silo at its address. A member of foca that learns that it was declared down comes \
+                              back under a new identity, except with *no renewal*; chitchat counts a member again as soon as it hears of \
+                              it.";
+
+/// So often chitchat runs where it does by default: its choices do not repeat with the seed, and repetitions show how far they go.
+fn repeats(system: System, common: &Common) -> u32 {
+    if system == System::Chitchat && !common.quick { 5 } else { 1 }
+}
+
+/// The runs of a system where chitchat runs with the first seed only: seeds, and which repetition.
+fn runs(system: System, common: &Common, seeds: &[u64]) -> Vec<(u64, u32)> {
+    let many = if system == System::Chitchat { 1 } else { seeds.len() };
+    seeds.iter().take(many).flat_map(|seed| (0..repeats(system, common)).map(|repeat| (*seed, repeat))).collect()
+}
+
+/// How chitchat runs there, for the notes.
+const CHITCHAT: &str = "chitchat, whose choices do not repeat with the seed and which is slow to simulate, runs with the first seed only, five \
+                        times: from the least to the most of them.";
+
+/// Where chitchat does not run, for the notes.
+const WITHOUT_CHITCHAT: &str = "chitchat runs here only when `--systems` asks for it, and then without repetitions: what it takes to simulate \
+                                it grows faster than the square of the number of members.";
+
+/// A world in which nobody comes back who was declared dead, where that is ours to decide and not asked for.
+fn world_without_return(system: System, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
+    if !system.has_table() {
+        return system.world(seed, members);
+    }
+    let mut ours = system.ours(seed, members)?;
+    ours.supervised = system == System::Supervised;
+    Ok(Box::new(ours))
 }
 
 /// Deaths of members that were well, by whomever.

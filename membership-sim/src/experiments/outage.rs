@@ -73,16 +73,10 @@ impl Outage {
         let threads = self.common.threads();
         let outcomes = each("outage", &pieces, threads, |piece| piece.2, |(kind, system, seed)| one(*system, *seed, silos, *kind))?;
         let mut report = Report::default();
-        let mut figures = Figures::new(&[
-            "what",
-            "system",
-            "seed",
-            "declared dead",
-            "stopped",
-            "a newcomer is Active after s",
-            "during it",
-            "one view again after s",
-        ]);
+        let mut figures = Figures::new(
+            3,
+            &["what", "system", "seed", "declared dead", "stopped", "a newcomer is Active after s", "during it", "one view again after s"],
+        );
         for ((kind, system, seed), o) in pieces.iter().zip(outcomes) {
             figures.row(vec![
                 kind.name().to_owned(),

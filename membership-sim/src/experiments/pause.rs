@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{QUIET, draw, each, false_deaths, seconds, so_many, unique, victims};
+use super::{
+    CHITCHAT, QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, false_deaths, repeats, runs, seconds, so_many, unique, victims,
+    world_without_return,
+};
 use crate::arena::{Member, Trouble, settled};
-use crate::figures::{Figures, number};
+use crate::figures::{Figures, number, spread};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
@@ -23,7 +26,7 @@ pub struct Pause {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 5, 15, 30, 60, 300], value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: Vec<u64>,
     /// Which systems
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca, System::Chitchat])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT.into_iter().chain([System::Chitchat]))]
     pub systems: Vec<System>,
 }
 
@@ -47,49 +50,57 @@ impl Pause {
         for many in &shares {
             for time in &times {
                 for system in &systems {
-                    pieces.extend(seeds.iter().map(|seed| (*many, *time, *system, *seed)));
+                    pieces.extend(runs(*system, &self.common, &seeds).into_iter().map(|run| (*many, *time, *system, run)));
                 }
             }
         }
-        let run = |(many, time, system, seed): &(usize, u64, System, u64)| one(*system, *seed, silos, *many, *time);
-        let outcomes = each("pause", &pieces, self.common.threads(), |piece| piece.3, run)?;
+        let run = |(many, time, system, (seed, _)): &(usize, u64, System, (u64, u32))| one(*system, *seed, silos, *many, *time);
+        let outcomes = each("pause", &pieces, self.common.threads(), |piece| piece.3.0, run)?;
         let results: Vec<_> = pieces.into_iter().zip(outcomes).collect();
         let mut report = Report::default();
-        let mut figures = Figures::new(&["paused", "for s", "system", "others given up", "paused given up", "first noticed s"]);
+        let mut figures = Figures::new(4, &["paused", "for s", "system", "runs", "others given up", "paused given up", "first noticed s"]);
         for many in &shares {
             for time in &times {
                 for system in &systems {
                     let mine = || results.iter().filter(|((m, t, s, _), _)| (m, t, s) == (many, time, system));
-                    let others: usize = mine().map(|(_, o)| o.others).sum();
+                    let again = repeats(*system, &self.common);
+                    let of = |repeat: u32| mine().filter(move |((.., run), _)| run.1 == repeat).map(|(_, outcome)| outcome);
+                    #[allow(clippy::cast_precision_loss, reason = "figures for people")]
+                    let sums = |what: fn(&Outcome) -> usize| {
+                        spread(&(0..again).map(|r| of(r).map(what).sum::<usize>() as f64).collect::<Vec<_>>(), 0)
+                    };
+                    let once = of(0).count();
                     figures.row(vec![
                         format!("{many} of {silos}"),
                         time.to_string(),
                         system.name().to_owned(),
-                        others.to_string(),
-                        mine().map(|(_, o)| o.paused).sum::<usize>().to_string(),
+                        if again == 1 { once.to_string() } else { format!("{again} × {once}") },
+                        sums(|o| o.others),
+                        sums(|o| o.paused),
                         number(seconds(mine().filter_map(|(_, o)| o.first).min()), 1),
                     ]);
-                    if *system == System::Membership {
-                        report.must(others == 0, format!("{many} paused for {time} s: {others} of the others were declared dead"));
+                    if system.is_ours() {
+                        let (name, others): (_, usize) = (system.name(), mine().map(|(_, o)| o.others).sum());
+                        report.must(others == 0, format!("{name}, {many} paused for {time} s: {others} of the others were declared dead"));
                         if *many == silos {
                             let all: usize = mine().map(|(_, o)| o.paused).sum();
-                            report.must(all == 0, format!("all paused for {time} s at one moment: {all} were declared dead"));
+                            report.must(all == 0, format!("{name}, all paused for {time} s at one moment: {all} were declared dead"));
                         }
                     }
                 }
             }
         }
-        report.table(format!("{}; sums over {} seeds", so_many(silos, "members"), seeds.len()), figures);
-        report.note(
+        report.table(format!("{}; sums over so many runs, one for each seed", so_many(silos, "members")), figures);
+        report.note(format!(
             "The others are those that ran all the time. Whoever stands still for longer than the failure window is rightly given up; a \
-             silo of ours finds out when it wakes up, and stops. Deaths are counted until 5 min after the pause. No published figure.",
-        );
+             silo of ours finds out when it wakes up, and stops. Deaths are counted until 5 min after the pause. {CHITCHAT} {WHO_COMES_BACK} No published figure."
+        ));
         Ok(report)
     }
 }
 
 fn one(system: System, seed: u64, silos: usize, many: usize, time: u64) -> Result<Outcome, Trouble> {
-    let mut world = super::link::world(system, seed, silos)?;
+    let mut world = world_without_return(system, seed, silos)?;
     settled(&mut *world, silos, QUIET)?;
     let paused = draw(&mut Dice::new(seed), silos, many);
     let well: BTreeSet<Member> = (0..silos).filter(|member| !paused.contains(member)).collect();

@@ -50,7 +50,7 @@ impl Restart {
         let outcomes = each("restart", &pieces, threads, |piece| piece.3, |(_, same, system, seed)| one(*system, *seed, silos, *same))?;
         let mut report = Report::default();
         let mut figures =
-            Figures::new(&["on", "system", "seed", "first Active s", "all Active in one view s", "declared dead while running"]);
+            Figures::new(3, &["on", "system", "seed", "first Active s", "all Active in one view s", "declared dead while running"]);
         for ((name, _, system, seed), o) in pieces.iter().zip(outcomes) {
             let cells = [number(o.first, 1), number(o.all, 1), o.healthy.to_string()];
             figures.row([(*name).to_owned(), system.name().to_owned(), seed.to_string()].into_iter().chain(cells).collect());

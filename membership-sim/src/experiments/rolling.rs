@@ -62,18 +62,21 @@ impl Rolling {
         let threads = self.common.threads();
         let outcomes = each("rolling", &pieces, threads, |piece| piece.3, |(how, _, system, seed)| one(*system, *seed, silos, *how))?;
         let mut report = Report::default();
-        let mut figures = Figures::new(&[
-            "each one",
-            "system",
-            "seed",
-            "healthy declared dead",
-            "stopped",
-            "gone to Active: mean s",
-            "p99 s",
-            "all replaced s",
-            "commits per replacement",
-            "one view at the end after s",
-        ]);
+        let mut figures = Figures::new(
+            3,
+            &[
+                "each one",
+                "system",
+                "seed",
+                "healthy declared dead",
+                "stopped",
+                "gone to Active: mean s",
+                "p99 s",
+                "all replaced s",
+                "commits per replacement",
+                "one view at the end after s",
+            ],
+        );
         for ((_, name, system, seed), o) in pieces.iter().zip(outcomes) {
             #[allow(clippy::cast_precision_loss, reason = "figures for people")]
             let commits = o.commits as f64 / silos as f64;

@@ -49,16 +49,19 @@ impl Skew {
         let threads = self.common.threads();
         let outcomes = each("skew", &pieces, threads, |piece| piece.3, |(_, stepped, system, seed)| one(*system, *seed, silos, *stepped))?;
         let mut report = Report::default();
-        let mut figures = Figures::new(&[
-            "clocks",
-            "system",
-            "seed",
-            "declared dead",
-            "stopped",
-            "a crash known to all s",
-            "newcomer Active s",
-            "restarted, clock 10 min back, Active s",
-        ]);
+        let mut figures = Figures::new(
+            3,
+            &[
+                "clocks",
+                "system",
+                "seed",
+                "declared dead",
+                "stopped",
+                "a crash known to all s",
+                "newcomer Active s",
+                "restarted, clock 10 min back, Active s",
+            ],
+        );
         for ((name, _, system, seed), o) in pieces.iter().zip(outcomes) {
             figures.row(vec![
                 (*name).to_owned(),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{QUIET, draw, each, seconds, so_many, unique};
+use super::{CHITCHAT, QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, runs, seconds, so_many, unique, world_without_return};
 use crate::arena::{Member, Trouble, settled};
-use crate::figures::{Figures, number};
+use crate::figures::{Figures, spread};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
@@ -23,7 +23,7 @@ pub struct Split {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub silos: u16,
     /// Which systems
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca, System::Chitchat])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT.into_iter().chain([System::Chitchat]))]
     pub systems: Vec<System>,
 }
 
@@ -49,54 +49,71 @@ impl Split {
         let mut pieces = Vec::new();
         for (name, smaller) in shapes {
             for system in unique(&self.systems) {
-                pieces.extend(seeds.iter().map(|seed| (name, smaller, system, *seed)));
+                pieces.extend(runs(system, &self.common, &seeds).into_iter().map(|run| (name, smaller, system, run)));
             }
         }
-        let run = |(_, smaller, system, seed): &(&str, usize, System, u64)| one(*system, *seed, silos, *smaller);
-        let outcomes = each("split", &pieces, self.common.threads(), |piece| piece.3, run)?;
+        let run = |(_, smaller, system, (seed, _)): &(&str, usize, System, (u64, u32))| one(*system, *seed, silos, *smaller);
+        let outcomes = each("split", &pieces, self.common.threads(), |piece| piece.3.0, run)?;
         let mut report = Report::default();
-        let mut figures = Figures::new(&[
-            "split",
-            "system",
-            "seed",
-            "given up by its own, larger side",
-            "by anybody",
-            "given up, smaller side",
-            "larger side settled s",
-            "one view at the end",
-        ]);
-        for ((name, smaller, system, seed), o) in pieces.iter().zip(outcomes) {
+        let mut figures = Figures::new(
+            3,
+            &[
+                "split",
+                "system",
+                "seed",
+                "given up by its own, larger side",
+                "by anybody",
+                "given up, smaller side",
+                "larger side settled s",
+                "one view at the end",
+            ],
+        );
+        let all: Vec<_> = pieces.iter().zip(&outcomes).collect();
+        // The repetitions of one seed follow each other.
+        for same in all.chunk_by(|((one, _, of, (seed, _)), _), ((other, _, to, (same, _)), _)| (one, of, seed) == (other, to, same)) {
+            let Some(((name, smaller, system, (seed, _)), _)) = same.first() else { continue };
+            let outcomes = || same.iter().map(|(_, outcome)| *outcome);
+            let count = |what: fn(&Outcome) -> usize| {
+                spread(&outcomes().map(|o| f64::from(u32::try_from(what(o)).unwrap_or(u32::MAX))).collect::<Vec<_>>(), 0)
+            };
+            let settled: Vec<f64> = outcomes().map(|o| seconds(o.settled).unwrap_or(f64::INFINITY)).collect();
+            let agree = outcomes().filter(|o| o.agree).count();
             figures.row(vec![
                 (*name).to_owned(),
                 system.name().to_owned(),
-                seed.to_string(),
-                o.larger.to_string(),
-                o.larger_by_anybody.to_string(),
-                o.smaller.to_string(),
-                number(seconds(o.settled), 1),
-                if o.agree { "yes" } else { "no" }.to_owned(),
+                if same.len() == 1 { seed.to_string() } else { format!("{} × {seed}", same.len()) },
+                count(|o| o.larger),
+                count(|o| o.larger_by_anybody),
+                count(|o| o.smaller),
+                spread(&settled, 1),
+                match agree {
+                    0 => "no".to_owned(),
+                    all if all == same.len() => "yes".to_owned(),
+                    some => format!("{some} of {}", same.len()),
+                },
             ]);
-            if *system == System::Membership {
-                let lost = o.larger_by_anybody;
+            if system.is_ours() {
+                let (lost, system): (usize, _) = (outcomes().map(|o| o.larger_by_anybody).sum(), system.name());
                 report.must(
                     lost == 0,
-                    format!("{name}, seed {seed}: {lost} silos of the larger side (of {}) were declared dead", silos - smaller),
+                    format!("{name}, {system}, seed {seed}: {lost} silos of the larger side (of {}) were declared dead", silos - smaller),
                 );
-                report.must(o.agree, format!("{name}, seed {seed}: no common view 2 min after the network healed"));
+                report.must(agree == same.len(), format!("{name}, {system}, seed {seed}: no common view 2 min after the network healed"));
             }
         }
         report.table(format!("{}, the network splits for 300 s, the table is within reach of all", so_many(silos, "members")), figures);
-        report.note(
+        report.note(format!(
             "*Settled*: from when on nobody on the larger side gave up anybody any more. Of two halves, the *larger* is the one that \
-             lost fewer. *One view at the end*: after the network heals and 120 s, every member that still runs counts equally many. \
-             Without a table each side of a split takes the other one for dead and goes on: two clusters. No published figure.",
-        );
+             lost fewer. *One view at the end*: after the network heals and 120 s, every member that nobody on the larger side had given \
+             up counts equally many. Without a table each side of a split takes the other one for dead and goes on: two clusters. {CHITCHAT} \
+             {WHO_COMES_BACK} No published figure."
+        ));
         Ok(report)
     }
 }
 
 fn one(system: System, seed: u64, silos: usize, smaller: usize) -> Result<Outcome, Trouble> {
-    let mut world = super::link::world(system, seed, silos)?;
+    let mut world = world_without_return(system, seed, silos)?;
     settled(&mut *world, silos, QUIET)?;
     let small = draw(&mut Dice::new(seed), silos, smaller);
     let large: BTreeSet<Member> = (0..silos).filter(|member| !small.contains(member)).collect();

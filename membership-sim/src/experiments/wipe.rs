@@ -39,7 +39,7 @@ impl Wipe {
         let outcomes = each("wipe", &pieces, self.common.threads(), |piece| piece.2, |(_, old, seed)| one(*seed, silos, *old))?;
         let mut report = Report::default();
         let mut figures =
-            Figures::new(&["table", "seed", "declared dead", "stopped", "applications told", "one view after a restart of all s"]);
+            Figures::new(2, &["table", "seed", "declared dead", "stopped", "applications told", "one view after a restart of all s"]);
         for ((name, _, seed), o) in pieces.iter().zip(outcomes) {
             let cells = [o.dead.to_string(), o.stopped.to_string(), o.told.to_string(), number(o.again, 1)];
             figures.row([(*name).to_owned(), seed.to_string()].into_iter().chain(cells).collect());

@@ -3,7 +3,7 @@
 //!
 //! First detection is the first `MemberDown` that any member is notified of; a false death is a `MemberDown` about a member that was
 //! running. A member that learns that it was declared down comes back by itself under a new identity (`Identity::renew`), as foca
-//! recommends. Timers that fall into a pause come afterwards in the order that foca's `Timer` asks for.
+//! recommends; or, to see what that adds, it does not. Timers that fall into a pause come afterwards in the order that foca's `Timer` asks for.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 use super::world::{Out, Peer, PeerWorld};
 use crate::arena::Member;
 
-/// A member: its machine, as foca's users have a socket address, and which life of it.
+/// A member: its machine, as foca's users have a socket address, and which life of it; whether it may begin another one by itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Name {
+pub struct Name<const RENEWS: bool> {
     address: std::net::SocketAddrV4,
     life: u32,
 }
 
-impl Name {
+impl<const RENEWS: bool> Name<RENEWS> {
     fn new(member: Member, life: u32) -> Self {
         let number = u32::try_from(member).unwrap_or(u32::MAX >> 8) | 10 << 24;
         Self { address: std::net::SocketAddrV4::new(number.into(), 7100), life }
@@ -35,11 +35,11 @@ impl Name {
     }
 }
 
-impl Identity for Name {
+impl<const RENEWS: bool> Identity for Name<RENEWS> {
     type Addr = std::net::SocketAddrV4;
 
     fn renew(&self) -> Option<Self> {
-        Some(Self { life: self.life + 1, ..self.clone() })
+        RENEWS.then(|| Self { life: self.life + 1, ..self.clone() })
     }
 
     fn addr(&self) -> Self::Addr {
@@ -52,19 +52,19 @@ impl Identity for Name {
 }
 
 /// One member of foca.
-pub struct Node(Foca<Name, PostcardCodec, Xoshiro256PlusPlus, NoCustomBroadcast>);
+pub struct Node<const RENEWS: bool>(Foca<Name<RENEWS>, PostcardCodec, Xoshiro256PlusPlus, NoCustomBroadcast>);
 
 /// What is due for it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-pub struct Reminder(Timer<Name>);
+pub struct Reminder<const RENEWS: bool>(Timer<Name<RENEWS>>);
 
-struct Hands<'a> {
-    out: &'a mut Out<Reminder>,
+struct Hands<'a, const RENEWS: bool> {
+    out: &'a mut Out<Reminder<RENEWS>>,
     changed: bool,
 }
 
-impl Runtime<Name> for Hands<'_> {
-    fn notify(&mut self, notification: Notification<'_, Name>) {
+impl<const RENEWS: bool> Runtime<Name<RENEWS>> for Hands<'_, RENEWS> {
+    fn notify(&mut self, notification: Notification<'_, Name<RENEWS>>) {
         match notification {
             Notification::MemberDown(name) => {
                 self.out.down.push(name.member());
@@ -75,18 +75,18 @@ impl Runtime<Name> for Hands<'_> {
         }
     }
 
-    fn send_to(&mut self, to: Name, data: &[u8]) {
+    fn send_to(&mut self, to: Name<RENEWS>, data: &[u8]) {
         self.out.sends.push((to.member(), data.to_vec()));
     }
 
-    fn submit_after(&mut self, event: Timer<Name>, after: Duration) {
+    fn submit_after(&mut self, event: Timer<Name<RENEWS>>, after: Duration) {
         self.out.timers.push((after, Reminder(event)));
     }
 }
 
-impl Node {
+impl<const RENEWS: bool> Node<RENEWS> {
     /// What foca answers is whether it could make use of the input: after an error it goes on as before.
-    fn act(&mut self, out: &mut Out<Reminder>, act: impl FnOnce(&mut Self, &mut Hands<'_>) -> Result<(), foca::Error>) {
+    fn act(&mut self, out: &mut Out<Reminder<RENEWS>>, act: impl FnOnce(&mut Self, &mut Hands<'_, RENEWS>) -> Result<(), foca::Error>) {
         let mut hands = Hands { out, changed: false };
         let _ = act(self, &mut hands);
         if hands.changed {
@@ -95,10 +95,10 @@ impl Node {
     }
 }
 
-impl Peer for Node {
-    type Timer = Reminder;
+impl<const RENEWS: bool> Peer for Node<RENEWS> {
+    type Timer = Reminder<RENEWS>;
 
-    fn begin(&mut self, seed: Option<Member>, out: &mut Out<Reminder>) {
+    fn begin(&mut self, seed: Option<Member>, out: &mut Out<Self::Timer>) {
         out.size = Some(1);
         if let Some(seed) = seed {
             // Whoever is there answers, whichever life it is in.
@@ -106,17 +106,17 @@ impl Peer for Node {
         }
     }
 
-    fn take(&mut self, data: &[u8], out: &mut Out<Reminder>) {
+    fn take(&mut self, data: &[u8], out: &mut Out<Self::Timer>) {
         self.act(out, |node, hands| node.0.handle_data(data, hands));
     }
 
-    fn fire(&mut self, timer: Reminder, out: &mut Out<Reminder>) {
+    fn fire(&mut self, timer: Self::Timer, out: &mut Out<Self::Timer>) {
         self.act(out, |node, hands| node.0.handle_timer(timer.0, hands));
     }
 }
 
 /// A world of foca, for so many members.
-pub fn world(seed: u64, members: usize) -> PeerWorld<Node> {
+pub fn world<const RENEWS: bool>(seed: u64, members: usize) -> PeerWorld<Node<RENEWS>> {
     let size = u32::try_from(members).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
     let make = move |member, life, seed| {
         // A life of the world leaves room for those that foca begins by itself.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Cell, NOTICEABLE, Outcome, Piece};
-use crate::figures::{Figures, mean, number, quantile};
+use crate::figures::{Figures, mean, number, quantile, spread};
 use crate::report::Report;
 use crate::systems::System;
 
@@ -52,9 +52,7 @@ impl<'a> Runs<'a> {
 
     /// How far the repetitions go.
     fn spread(&self, what: Count, which: fn(&Cell) -> bool) -> String {
-        let sums = self.sums(what, which);
-        let (least, most) = (sums.iter().copied().fold(f64::INFINITY, f64::min), sums.iter().copied().fold(0.0, f64::max));
-        if sums.len() == 1 { format!("{most:.0}") } else { format!("{least:.0} to {most:.0}") }
+        spread(&self.sums(what, which), 0)
     }
 
     fn compared(&self) -> [f64; 3] {
@@ -109,31 +107,37 @@ impl<'a> Runs<'a> {
 
 /// The report of these runs.
 pub(super) fn judge(silos: u16, systems: &[System], results: &[(Piece, Outcome)]) -> Report {
-    let mut again = Figures::new(&[
-        "repeated anomalies",
-        "runs",
-        "false deaths",
-        "at healthy",
-        "healthy given up",
-        "blocked given up",
-        "messages/s",
-        "KB/s",
-        "table requests/s",
-        "table KB/s",
-    ]);
-    let mut single = Figures::new(&[
-        "one anomaly",
-        "samples",
-        "first: median s",
-        "p99",
-        "p99.9",
-        "all: median s",
-        "p99",
-        "p99.9",
-        "not noticed",
-        "false deaths",
-        "at healthy",
-    ]);
+    let mut again = Figures::new(
+        2,
+        &[
+            "repeated anomalies",
+            "runs",
+            "false deaths",
+            "at healthy",
+            "healthy given up",
+            "blocked given up",
+            "messages/s",
+            "KB/s",
+            "table requests/s",
+            "table KB/s",
+        ],
+    );
+    let mut single = Figures::new(
+        2,
+        &[
+            "one anomaly",
+            "samples",
+            "first: median s",
+            "p99",
+            "p99.9",
+            "all: median s",
+            "p99",
+            "p99.9",
+            "not noticed",
+            "false deaths",
+            "at healthy",
+        ],
+    );
     let rows = rows(systems, results);
     for runs in &rows {
         again.row(runs.repeated());

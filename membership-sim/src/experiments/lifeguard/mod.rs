@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use membership_core::testing::{Dice, TableTraffic};
 
-use super::{QUIET, draw, each, false_deaths, unique, victims};
+use super::{QUIET, draw, each, false_deaths, repeats, unique, victims};
 use crate::arena::{Arena, Member, Traffic, Trouble, settled};
 use crate::report::{Common, Report};
 use crate::systems::System;
@@ -21,8 +21,6 @@ const AFTER: Duration = Duration::from_secs(60);
 const NOTICEABLE: u64 = 16_384;
 /// So many repetitions of each cell, each with a seed of its own, as in the paper.
 const REPETITIONS: u64 = 10;
-/// So often chitchat runs with each seed: its choices do not repeat with it, and repetitions show how far they go.
-const REPEATS: u32 = 5;
 
 /// Slow members: who is taken for dead, and how soon.
 #[derive(clap::Args, Clone, Debug)]
@@ -118,10 +116,9 @@ impl Lifeguard {
         let (cells, systems) = (grid(self.full, self.common.quick), unique(&self.systems));
         let mut pieces = Vec::new();
         for system in &systems {
-            let repeats = if *system == System::Chitchat && !self.common.quick { REPEATS } else { 1 };
             let all = *system != System::Chitchat || self.common.quick || self.full;
             let cells: Vec<Cell> = cells.iter().copied().filter(|cell| all || cell.is_for_chitchat()).collect();
-            for repeat in 0..repeats {
+            for repeat in 0..repeats(*system, &self.common) {
                 for seed in &seeds {
                     pieces.extend(cells.iter().map(|cell| Piece { system: *system, repeat, seed: *seed, cell: *cell }));
                 }
