@@ -13,9 +13,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use membership_core::protocol::{Manner, Protocol};
 use membership_core::testing::checks::{self, Check, Fact};
 use membership_core::testing::{Builder, Circumstances, Cluster, ProcessId, TableTraffic};
-use membership_core::{CauseOfDeath, ClusterView, Config, SiloAddress, SiloStatus, TableId, TableLimits};
+use membership_core::{CauseOfDeath, ClusterView, Config, SiloAddress, SiloStatus, TableId};
 
 use crate::arena::{Arena, Member, Record, Traffic, Trouble};
 
@@ -122,8 +123,8 @@ pub struct Make {
     pub seed: u64,
     /// Of every silo.
     pub config: Config,
-    /// How many rows one commit takes.
-    pub rows_per_commit: usize,
+    /// Where its silos do otherwise than this protocol.
+    pub manner: Manner,
     /// How long a table call takes in either direction.
     pub table: (Duration, Duration),
     /// Whether frames are encoded and counted.
@@ -135,7 +136,7 @@ pub struct Make {
 impl Make {
     /// With these settings, the usual table, bytes counted, and every invariant watched.
     pub const fn new(seed: u64, config: Config) -> Self {
-        Self { seed, config, rows_per_commit: 100, table: (Duration::from_millis(1), Duration::from_millis(6)), bytes: true, watched: true }
+        Self { seed, config, manner: Manner::OWN, table: (Duration::from_millis(1), Duration::from_millis(6)), bytes: true, watched: true }
     }
 
     /// The world without anybody.
@@ -148,9 +149,9 @@ impl Make {
 
     fn build_with(self, more: impl FnOnce(Builder) -> Builder) -> Result<Ours, Trouble> {
         let watch = Rc::new(RefCell::new(Watch::default()));
-        let limits =
-            TableLimits { rows_per_commit: self.rows_per_commit, bytes_per_row: 64 << 10, bytes_per_commit: 1 << 20, rows: 10_000 };
-        let builder = Cluster::builder().seed(self.seed).config(self.config).limits(limits);
+        let manner = self.manner;
+        let builder = Cluster::builder().seed(self.seed).config(self.config);
+        let builder = builder.machines(Box::new(move |setup| Box::new(Protocol::new(setup).behaving(manner))));
         let builder = builder.table_latency(self.table.0, self.table.1).count_bytes(self.bytes);
         let mut checks = if self.watched { checks::all() } else { Vec::new() };
         checks.push(Box::new(Watcher(Rc::clone(&watch))));

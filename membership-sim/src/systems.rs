@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use membership_core::protocol::Manner;
 use membership_core::{Config, Preset};
 
 use crate::arena::{Arena, Trouble};
@@ -19,10 +20,10 @@ pub enum System {
     /// The same, and silos that stop are started again after a second also where an experiment otherwise leaves them stopped
     #[value(name = "membership-supervised")]
     Supervised,
-    /// This library set to what Microsoft Orleans did until 2019, as far as its settings go
+    /// This library doing as Microsoft Orleans did in 2019
     #[value(name = "orleans-2019")]
     Orleans2019,
-    /// This library set to what Microsoft Orleans does since 2026, as far as its settings go
+    /// This library doing as Microsoft Orleans does in 2026
     #[value(name = "orleans-2026")]
     Orleans2026,
     /// The crate foca: SWIM, `Config::new_lan`
@@ -58,37 +59,43 @@ impl System {
         !matches!(self, Self::Foca | Self::FocaOnce | Self::Chitchat)
     }
 
-    /// Its configuration, if it is of our making.
+    /// Its configuration, if it is of our making, and where its silos do otherwise than this protocol.
     ///
-    /// `orleans-2019`: probes every 10 s with a time-out of 10 s whatever was measured, 3 misses, 2 votes that count for 2 minutes, 3
-    /// probed silos, heartbeats that are stale after 10 minutes, at most 2 rows in a commit (one of its own and one that it supersedes).
-    /// Not expressible, and therefore as in this library: successors on one ring instead of three rings, no indirect last probe, no
-    /// self-monitoring, no check of partitions before a vote, back-off from 2 to 64 s after conflicts, views sent whole, a heartbeat every
-    /// 5 minutes of which two may be missed (here every 200 s, three). A joining silo of Orleans compares the time of a heartbeat with its
-    /// own clock and passes over a row that is 10 minutes old; here it has to see the heartbeat stand still for as long, and may therefore
-    /// join for 15 minutes and not for 5.
+    /// `orleans-2019`: the 3 successors on one ring are probed, every 10 s with a time-out of 10 s whatever was measured; 3 misses, of which
+    /// none is another's word; 2 votes that count for 2 minutes, written without a look at partitions, at one's own health or at other
+    /// traffic; one change in a commit (with the row that it supersedes); 2 to 64 s of back-off after conflicts; heartbeats that are stale
+    /// after 10 minutes. As in this library, because it cannot be set: views go to others whole or as a delta, a heartbeat every 200 s of
+    /// which three may be missed (there every 5 minutes, two), and the rule who may vote. A joining silo of Orleans compares the time of a
+    /// heartbeat with its own clock and passes over a row that is 10 minutes old; here it has to see the heartbeat stand still for as long,
+    /// and may therefore join for 15 minutes and not for 5.
     ///
-    /// `orleans-2026`: adaptive time-outs of 2.5 to 20 s, 10 probed silos, heartbeats every 30 s. Not expressible: a vote of the
-    /// intermediary without consent of its own, no check of partitions, evidence of life from any traffic within a minute, back-off from 2
-    /// to 64 s.
-    pub fn config(self, silos: usize) -> Option<(Config, usize)> {
+    /// `orleans-2026`: 10 probed silos on as many rings, adaptive time-outs of 2.5 to 20 s, heartbeats every 30 s, self-monitoring, the last
+    /// probe through another; no check of partitions, one change in a commit, 2 to 64 s of back-off. Not to be set: there the intermediary's
+    /// vote counts without its consent, and any traffic within a minute holds a vote back.
+    pub fn config(self, silos: usize) -> Option<(Config, Manner)> {
         let (lan, s) = (Config::preset(Preset::Lan), Duration::from_secs);
+        let slow = Config { i_am_alive_period: s(30), ..lan.clone() };
+        let orleans = Manner { partition_checks: false, changes_per_commit: 1, conflict_backoff: Some([s(2), s(2), s(64)]), ..Manner::OWN };
         match self {
-            Self::Membership | Self::Supervised if silos > LARGE => Some((Config { i_am_alive_period: s(30), ..lan }, 100)),
-            Self::Membership | Self::Supervised => Some((lan, 100)),
+            Self::Membership | Self::Supervised if silos > LARGE => Some((slow, Manner::OWN)),
+            Self::Membership | Self::Supervised => Some((lan, Manner::OWN)),
             Self::Orleans2019 => {
                 let config = Config {
                     probe_timeout: s(10),
                     min_probe_timeout: s(10),
                     max_probe_timeout: s(10),
+                    num_missed_probes_limit: 3,
                     num_probed_silos: 3,
+                    num_votes_for_death_declaration: 2,
+                    death_vote_expiration: s(120),
                     i_am_alive_period: s(200),
                     max_join_attempt_time: s(900),
                     ..lan
                 };
-                Some((config, 2))
+                let manner = Manner { one_ring: true, indirect_probes: false, self_monitoring: false, evidence_of_life: false, ..orleans };
+                Some((config, manner))
             }
-            Self::Orleans2026 => Some((Config { i_am_alive_period: s(30), ..lan }, 2)),
+            Self::Orleans2026 => Some((slow, orleans)),
             Self::Foca | Self::FocaOnce | Self::Chitchat => None,
         }
     }
@@ -120,7 +127,31 @@ impl System {
     /// # Errors
     /// For systems that are not of our making.
     pub fn make(self, seed: u64, members: usize) -> Result<Make, Trouble> {
-        let (config, rows_per_commit) = self.config(members).ok_or_else(|| Trouble::new(format!("{} has no table", self.name())))?;
-        Ok(Make { rows_per_commit, watched: self.is_ours(), ..Make::new(seed, config) })
+        let (config, manner) = self.config(members).ok_or_else(|| Trouble::new(format!("{} has no table", self.name())))?;
+        Ok(Make { manner, watched: self.is_ours(), ..Make::new(seed, config) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_presets_are_what_their_descriptions_say() {
+        let s = Duration::from_secs;
+        let (config, manner) = System::Orleans2019.config(100).unwrap();
+        config.validate().unwrap();
+        assert_eq!([config.probe_timeout, config.min_probe_timeout, config.max_probe_timeout], [s(10); 3]);
+        assert_eq!((config.num_missed_probes_limit, config.num_votes_for_death_declaration, config.num_probed_silos), (3, 2, 3));
+        assert_eq!((config.death_vote_expiration, manner.changes_per_commit), (s(120), 1));
+        assert_eq!(manner.conflict_backoff, Some([s(2), s(2), s(64)]));
+        assert!(manner.one_ring);
+        assert!(!(manner.indirect_probes || manner.partition_checks || manner.self_monitoring || manner.evidence_of_life));
+        let (config, manner) = System::Orleans2026.config(100).unwrap();
+        config.validate().unwrap();
+        assert_eq!((config.min_probe_timeout, config.max_probe_timeout), (Duration::from_millis(2_500), s(20)));
+        assert_eq!((config.num_probed_silos, config.i_am_alive_period, manner.changes_per_commit), (10, s(30), 1));
+        assert!(!manner.one_ring && manner.indirect_probes && manner.self_monitoring && !manner.partition_checks);
+        assert_eq!(System::Membership.config(100).unwrap().1, Manner::OWN);
     }
 }

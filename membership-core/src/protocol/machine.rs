@@ -16,6 +16,7 @@ use super::monitor::Monitor;
 use super::partition::PartitionCheck;
 use super::pause::{Length, Pause};
 use super::prober::Prober;
+use super::rings::Rings;
 use super::staleness::Staleness;
 use super::timers::Timer;
 use super::voter::{Sight, Voter};
@@ -100,6 +101,14 @@ impl Protocol {
             last_fast_read: None,
             ended: false,
         }
+    }
+
+    /// The same silo, which in these matters does as others do. For comparisons in a virtual world; before it starts.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn behaving(mut self, manner: super::Manner) -> Self {
+        self.ctx.manner = manner;
+        self
     }
 
     /// Takes one input and appends the effects. Same seed, same inputs, same effects.
@@ -439,7 +448,8 @@ impl Protocol {
         let moved = self.ctx.members.moved.replace(Vec::new());
         if self.ctx.is_active() {
             let ctx = &self.ctx;
-            self.successors.follow(ctx.me, &ctx.members, moved.as_deref(), ctx.config.num_probed_silos);
+            let (silos, one_ring) = (ctx.config.num_probed_silos, ctx.manner.one_ring);
+            self.successors.follow(ctx.me, &ctx.members, moved.as_deref(), Rings { silos, one: one_ring });
             targets.extend(self.successors.silos());
             let votes = |s: &SiloAddress| ctx.view.as_ref().and_then(|v| v.get(s)).map_or(&[][..], |e| &e.suspicions);
             let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));

@@ -13,6 +13,7 @@ mod io;
 mod joiner;
 mod leaver;
 mod machine;
+mod manner;
 mod members;
 mod message;
 mod monitor;
@@ -36,6 +37,8 @@ pub use io::{
     TableErrorText, TableState, Termination, Unreached,
 };
 pub use machine::Protocol;
+#[cfg(feature = "testing")]
+pub use manner::Manner;
 pub use message::{Header, IndirectOutcome, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 
 pub use rings::successors;

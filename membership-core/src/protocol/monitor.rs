@@ -60,11 +60,14 @@ impl Monitor {
 
     /// Silence of *everybody* I probe: then only the table's word against a silo counts.
     pub(crate) fn hears_nobody(&self, ctx: &Ctx, targets: usize, last_answer: Option<MonoTime>) -> bool {
-        targets >= 2 && last_answer.is_none_or(|t| ctx.mono().since(t) > ctx.failure_window())
+        ctx.manner.self_monitoring && targets >= 2 && last_answer.is_none_or(|t| ctx.mono().since(t) > ctx.failure_window())
     }
 
     /// Looks at everything anew. `accusers` = Active silos with a fresh vote against me.
     pub(crate) fn update(&mut self, ctx: &mut Ctx, targets: usize, last_answer: Option<MonoTime>, accusers: &[SiloAddress]) {
+        if !ctx.manner.self_monitoring {
+            return;
+        }
         let now = ctx.mono();
         let window = ctx.failure_window();
         let recent = |t: Option<MonoTime>| t.is_some_and(|t| now.since(t) <= window);

@@ -173,7 +173,7 @@ impl Prober {
         }
         let limit = ctx.config.num_missed_probes_limit;
         let Some(peer) = self.targets.get(&silo) else { return };
-        let indirect = peer.misses + 1 == limit;
+        let indirect = ctx.manner.indirect_probes && peer.misses + 1 == limit;
         let timeout = Self::timeout(peer, ctx, stretch);
         let via = if indirect { self.intermediary(ctx, &silo) } else { None };
         let nonce = ctx.random();
@@ -343,7 +343,7 @@ impl Prober {
                     consent,
                     failed_at: p.failed_at?,
                     period,
-                    evidence_of_life: p.suppressed < MAX_SUPPRESSED && p.asked.is_some_and(|a| a > began),
+                    evidence_of_life: ctx.manner.evidence_of_life && p.suppressed < MAX_SUPPRESSED && p.asked.is_some_and(|a| a > began),
                 })
             })
             .collect()

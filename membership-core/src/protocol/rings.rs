@@ -26,19 +26,33 @@ fn on_ring(place: u64, ring: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// How many are probed, and whether each is the successor on a ring of its own, or all on the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rings {
+    pub(crate) silos: u32,
+    pub(crate) one: bool,
+}
+
+impl Rings {
+    /// The number of the ring that gives each of them.
+    fn numbers(self) -> impl Iterator<Item = u64> {
+        (0..u64::from(self.silos)).map(move |ring| if self.one { 0 } else { ring })
+    }
+}
+
 /// The silos that `me` probes by ring order: on each of `rings` rings the first silo after me that no earlier ring gave.
 /// Costs one pass over the places of `silos` per ring: eight bytes each, so that those of a large cluster still fit into the cache.
 #[must_use]
 pub fn successors(me: &SiloAddress, silos: &[SiloAddress], rings: u32) -> Vec<SiloAddress> {
     let places: Vec<u64> = silos.iter().map(place).collect();
-    choose(me, silos, &places, rings).into_iter().map(|(_, silo)| silo).collect()
+    choose(me, silos, &places, Rings { silos: rings, one: false }).into_iter().map(|(_, silo)| silo).collect()
 }
 
 /// By ring: how far the one is that it gives, and who that is.
-fn choose(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: u32) -> Vec<(u64, SiloAddress)> {
+fn choose(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: Rings) -> Vec<(u64, SiloAddress)> {
     let mine = place(me);
     let mut chosen: Vec<(u64, usize)> = Vec::new();
-    for ring in 0..u64::from(rings) {
+    for ring in rings.numbers() {
         let start = on_ring(mine, ring);
         let mut best: Option<(u64, usize)> = None;
         for (i, place) in places.iter().enumerate() {
@@ -61,15 +75,15 @@ fn choose(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: u32) -
 /// than the one that was chosen there, and whoever is gone only if it was chosen.
 #[derive(Debug, Default)]
 pub(crate) struct Successors {
-    /// For whom, and on how many rings.
-    of: Option<(SiloAddress, u32)>,
+    /// For whom, and on which rings.
+    of: Option<(SiloAddress, Rings)>,
     /// By ring.
     chosen: Vec<(u64, SiloAddress)>,
 }
 
 impl Successors {
     /// Since the last time those in `moved` came or went; none: anybody may have.
-    pub(crate) fn follow(&mut self, me: SiloAddress, members: &Members, moved: Option<&[SiloAddress]>, rings: u32) {
+    pub(crate) fn follow(&mut self, me: SiloAddress, members: &Members, moved: Option<&[SiloAddress]>, rings: Rings) {
         let known = self.of == Some((me, rings));
         if !known || moved.is_none_or(|moved| moved.iter().any(|silo| self.matters(&me, members, silo, rings))) {
             self.of = Some((me, rings));
@@ -77,7 +91,7 @@ impl Successors {
         }
     }
 
-    fn matters(&self, me: &SiloAddress, members: &Members, silo: &SiloAddress, rings: u32) -> bool {
+    fn matters(&self, me: &SiloAddress, members: &Members, silo: &SiloAddress, rings: Rings) -> bool {
         if silo == me {
             return false;
         }
@@ -86,7 +100,7 @@ impl Successors {
         }
         let (mine, its) = (place(me), place(silo));
         let closer = |(ring, (distance, _)): (u64, &(u64, SiloAddress))| on_ring(its, ring).wrapping_sub(on_ring(mine, ring)) <= *distance;
-        self.chosen.len() < rings as usize || (0..).zip(&self.chosen).any(closer)
+        self.chosen.len() < rings.silos as usize || rings.numbers().zip(&self.chosen).any(closer)
     }
 
     /// They.
@@ -140,7 +154,26 @@ mod tests {
     }
 
     #[test]
+    fn on_one_ring_a_silo_probes_its_neighbours() {
+        let all = silos(300);
+        let mut order: Vec<(u64, SiloAddress)> = all.iter().map(|silo| (on_ring(place(silo), 0), *silo)).collect();
+        order.sort_unstable();
+        let after = |at: usize| order[(at + 1) % 300].1;
+        let places: Vec<u64> = all.iter().map(place).collect();
+        for (at, (_, me)) in order.iter().enumerate() {
+            let chosen = choose(me, &all, &places, Rings { silos: 3, one: true });
+            let chosen: Vec<SiloAddress> = chosen.into_iter().map(|(_, silo)| silo).collect();
+            assert_eq!(chosen, [after(at), after(at + 1), after(at + 2)]);
+        }
+    }
+
+    #[test]
     fn following_changes_chooses_whom_looking_at_everybody_does() {
+        following(Rings { silos: 10, one: false });
+        following(Rings { silos: 10, one: true });
+    }
+
+    fn following(rings: Rings) {
         let (all, mut dice) = (silos(60), crate::testing::Dice::new(5));
         let (mut members, mut kept, me) = (Members::default(), Successors::default(), all[0]);
         let mut counted = 0;
@@ -156,9 +189,9 @@ mod tests {
                 }
             }
             let before = kept.chosen.clone();
-            kept.follow(me, &members, Some(&moved), 10);
+            kept.follow(me, &members, Some(&moved), rings);
             counted += usize::from(kept.chosen == before);
-            assert_eq!(kept.silos().collect::<Vec<_>>(), successors(&me, &members.alive, 10), "step {step}");
+            assert_eq!(kept.chosen, choose(&me, &members.alive, &members.places, rings), "step {step}");
         }
         assert!((500..2_900).contains(&counted), "{counted}");
     }

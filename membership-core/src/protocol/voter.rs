@@ -102,7 +102,7 @@ impl Voter {
         for suspect in suspects.iter().filter(|s| s.evidence_of_life) {
             prober.suppressed(&suspect.silo);
         }
-        if check.is_running() || !Self::may_judge(ctx, sight) {
+        if check.is_running() || !ctx.manner.partition_checks || !Self::may_judge(ctx, sight) {
             return;
         }
         let now = ctx.mono();
@@ -130,6 +130,9 @@ impl Voter {
 
     /// A check's word on a suspect that still counts: it ended at most two probe periods ago, and in favour of my side.
     fn verdict(&self, ctx: &Ctx, suspect: &Suspect) -> Option<()> {
+        if !ctx.manner.partition_checks {
+            return Some(());
+        }
         let (at, majority) = self.checked.get(&suspect.silo)?;
         (*majority && ctx.mono().since(*at) <= suspect.period.saturating_mul(2)).then_some(())
     }

@@ -210,7 +210,9 @@ impl Writer {
     fn start_commit(&mut self, ctx: &mut Ctx, votes: Vec<Intent>, observed: &Observed) -> Vec<Outcome> {
         let Some(base) = ctx.view.as_ref().map(|v| v.snapshot().clone()) else { return Vec::new() };
         let submitted: BTreeMap<IntentId, MonoTime> = self.queue.iter().map(|(i, t)| (i.id, *t)).collect();
-        let batch: Vec<Intent> = self.queue.drain(..).map(|(i, _)| i).chain(votes).collect();
+        let most = ctx.manner.changes_per_commit.max(1);
+        let own = most.min(self.queue.len());
+        let batch: Vec<Intent> = self.queue.drain(..own).map(|(i, _)| i).chain(votes).take(most).collect();
         let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
         let mut outcomes = Vec::new();
         let mut flying = Vec::new();
@@ -345,7 +347,10 @@ impl Writer {
                 }
                 self.conflicts = (self.conflicts + 1).min(10);
                 let waited = ctx.mono().since(self.conflicts_since);
-                let wait = ctx.jitter(conflict_backoff(self.conflicts, waited, commit.base.rows.len(), urgent));
+                let wait = match ctx.manner.backoff(self.conflicts) {
+                    Some((least, most)) => least + ctx.jitter(most.saturating_sub(least)),
+                    None => ctx.jitter(conflict_backoff(self.conflicts, waited, commit.base.rows.len(), urgent)),
+                };
                 self.commit_after = ctx.mono() + wait;
                 self.requeue(ctx, commit.batch);
                 let mut outcomes = vec![Outcome::Contact];
