@@ -6,10 +6,9 @@ use std::time::Duration;
 use membership_core::testing::Dice;
 
 use super::{
-    QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, false_deaths, seconds, so_many, unique, victims,
-    world_without_return,
+    WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, false_deaths, seconds, settled_without_return, so_many, unique, victims,
 };
-use crate::arena::{Member, Trouble, settled};
+use crate::arena::{Member, Trouble};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
@@ -110,8 +109,7 @@ impl Crash {
 }
 
 fn one(system: System, seed: u64, silos: usize, crashed: usize) -> Result<Outcome, Trouble> {
-    let mut world = world_without_return(system, seed, silos)?;
-    settled(&mut *world, silos, QUIET)?;
+    let mut world = settled_without_return(system, seed, silos)?;
     let dead = draw(&mut Dice::new(seed), silos, crashed);
     let well: BTreeSet<Member> = (0..silos).filter(|member| !dead.contains(member)).collect();
     let began = world.now();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, so_many, unique, world_without_return};
-use crate::arena::{Member, Trouble, settled};
+use super::{WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, settled_without_return, so_many, unique};
+use crate::arena::{Member, Trouble};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
@@ -141,8 +141,7 @@ impl Link {
     }
 
     fn one(&self, fault: Fault, system: System, seed: u64, silos: usize) -> Result<Outcome, Trouble> {
-        let mut world = world_without_return(system, seed, silos)?;
-        settled(&mut *world, silos, QUIET)?;
+        let mut world = settled_without_return(system, seed, silos)?;
         let faulty = draw(&mut Dice::new(seed), silos, (silos / 100).max(1));
         let well: BTreeSet<Member> = (0..silos).filter(|member| !faulty.contains(member)).collect();
         let began = world.now();

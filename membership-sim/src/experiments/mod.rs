@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use membership_core::SiloStatus;
 
-use crate::arena::{Arena, Death, Member, Record, Trouble};
+use crate::arena::{Arena, Death, Member, Record, Trouble, settled};
 use crate::ours::Ours;
 use crate::report::Common;
 use crate::systems::{LARGE, System};
@@ -90,12 +90,18 @@ const CHITCHAT: &str = "chitchat, whose choices do not repeat with the seed and 
 const WITHOUT_CHITCHAT: &str = "chitchat runs here only when `--systems` asks for it, and then without repetitions: what it takes to simulate \
                                 it grows faster than the square of the number of members.";
 
-/// A world in which nobody comes back who was declared dead, where that is ours to decide and not asked for.
-fn world_without_return(system: System, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
+/// A settled and quiet world in which, from then on, nobody comes back who was declared dead, where that is ours to decide and not asked
+/// for. Before, whoever gives up joining is started again.
+fn settled_without_return(system: System, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
     if !system.has_table() {
-        return system.world(seed, members);
+        let mut world = system.world(seed, members)?;
+        settled(&mut *world, members, QUIET)?;
+        return Ok(world);
     }
     let mut ours = system.ours(seed, members)?;
+    // Our own protocol must not need it.
+    ours.supervised = !system.is_ours();
+    settled(&mut ours, members, QUIET)?;
     ours.supervised = system == System::Supervised;
     Ok(Box::new(ours))
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use membership_core::testing::Dice;
 
 use super::{
-    CHITCHAT, QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, false_deaths, repeats, runs, seconds, so_many, unique, victims,
-    world_without_return,
+    CHITCHAT, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, false_deaths, repeats, runs, seconds, settled_without_return, so_many, unique,
+    victims,
 };
-use crate::arena::{Member, Trouble, settled};
+use crate::arena::{Member, Trouble};
 use crate::figures::{Figures, number, spread};
 use crate::report::{Common, Report};
 use crate::systems::System;
@@ -100,8 +100,7 @@ impl Pause {
 }
 
 fn one(system: System, seed: u64, silos: usize, many: usize, time: u64) -> Result<Outcome, Trouble> {
-    let mut world = world_without_return(system, seed, silos)?;
-    settled(&mut *world, silos, QUIET)?;
+    let mut world = settled_without_return(system, seed, silos)?;
     let paused = draw(&mut Dice::new(seed), silos, many);
     let well: BTreeSet<Member> = (0..silos).filter(|member| !paused.contains(member)).collect();
     let began = world.now();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{CHITCHAT, QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, runs, seconds, so_many, unique, world_without_return};
-use crate::arena::{Member, Trouble, settled};
+use super::{CHITCHAT, QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, runs, seconds, settled_without_return, so_many, unique};
+use crate::arena::{Member, Trouble};
 use crate::figures::{Figures, spread};
 use crate::report::{Common, Report};
 use crate::systems::System;
@@ -113,8 +113,7 @@ impl Split {
 }
 
 fn one(system: System, seed: u64, silos: usize, smaller: usize) -> Result<Outcome, Trouble> {
-    let mut world = world_without_return(system, seed, silos)?;
-    settled(&mut *world, silos, QUIET)?;
+    let mut world = settled_without_return(system, seed, silos)?;
     let small = draw(&mut Dice::new(seed), silos, smaller);
     let large: BTreeSet<Member> = (0..silos).filter(|member| !small.contains(member)).collect();
     let began = world.now();
