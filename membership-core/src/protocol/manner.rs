@@ -49,8 +49,31 @@ impl Default for Manner {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::protocol::Protocol;
+    use crate::testing::{Cluster, Detail, ProcessId};
+
+    /// Nine silos, of which one crashes, and what the trace says until nobody counts it any more.
+    fn crash(manner: Manner) -> Vec<String> {
+        let machines = move |setup| -> Box<dyn crate::testing::Machine> { Box::new(Protocol::new(setup).behaving(manner)) };
+        let builder = Cluster::builder().seed(1).silos(9).detail(Detail::Everything).checks(Vec::new()).machines(Box::new(machines));
+        let mut cluster = builder.build().unwrap();
+        cluster.run_for(Duration::from_secs(60)).unwrap();
+        cluster.kill(ProcessId(4));
+        cluster.run_for(Duration::from_secs(60)).unwrap();
+        assert!(cluster.agrees() && cluster.running().len() == 8);
+        cluster.trace().lines().map(|line| format!("{line:?}")).collect()
+    }
+
+    #[test]
+    fn what_is_switched_off_does_not_happen() {
+        let indirect = |lines: &[String]| lines.iter().filter(|line| line.contains("indirect-probe")).count();
+        let plain = Manner { indirect_probes: false, partition_checks: false, changes_per_commit: 1, ..Manner::OWN };
+        assert!(indirect(&crash(Manner::OWN)) > 0);
+        assert_eq!(indirect(&crash(plain)), 0);
+    }
 
     #[test]
     fn another_backoff_grows_between_its_bounds() {
