@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// A table whose operations end within a time and are measured (see [`metrics`](crate::metrics)).
 ///
-/// A commit that is not answered in time is an error of kind `OutcomeUnknown`, because it may have happened; any other operation is
+/// What writes and is not answered in time is an error of kind `OutcomeUnknown`, because it may have happened, or may yet; a read is
 /// `Unavailable`. The operation under way is dropped (clause T14). A silo wraps its table in one of these by itself.
 ///
 /// ```
@@ -59,8 +59,15 @@ impl TimedTable {
     }
 
     fn too_late(&self, operation: Operation) -> TableError {
-        let kind = if operation == Operation::Commit { TableErrorKind::OutcomeUnknown } else { TableErrorKind::Unavailable };
-        TableError::new(kind, operation, self.inner.store(), format!("no answer within {:?}", self.timeout))
+        TableError::new(unanswered(operation), operation, self.inner.store(), format!("no answer within {:?}", self.timeout))
+    }
+}
+
+/// What an operation is that began and did not end: `Unavailable` means that nothing was written, which holds of reads alone (clause T5).
+pub(crate) fn unanswered(operation: Operation) -> TableErrorKind {
+    match operation {
+        Operation::Read | Operation::ReadRow => TableErrorKind::Unavailable,
+        _ => TableErrorKind::OutcomeUnknown,
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{FaultyTable, PATIENCE, builder, is_dead, local, silos, table};
 use membership::protocol::{TableState, Termination};
 use membership::{
-    CommitId, CommitRequest, Config, GatewayList, GatewayOptions, InitializeRequest, MembershipTable, ReadRequest, SharedSettings,
-    TableErrorKind, TableId, TimedTable, VersionRow,
+    CommitId, CommitRequest, Config, GatewayList, GatewayOptions, HeartbeatWrite, InitializeRequest, MembershipTable, ReadRequest,
+    SharedSettings, SiloAddress, TableErrorKind, TableId, TimedTable, VersionRow,
 };
 
 /// Waits for something that no view tells.
@@ -25,18 +25,23 @@ async fn until(mut what: impl FnMut() -> bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_without_answer_ends_in_time_and_a_commit_then_is_unknown() {
+async fn a_call_without_answer_ends_in_time_and_what_it_wrote_is_unknown() {
     let faulty = FaultyTable::new(table());
     faulty.hangs.store(true, Ordering::SeqCst);
     let timed = TimedTable::new(faulty, Duration::from_secs(7));
     let read = timed.read(&ReadRequest::all()).await.unwrap_err();
     assert_eq!(read.kind(), TableErrorKind::Unavailable);
     assert!(read.to_string().contains("no answer within 7s"), "{read}");
+    let nobody = SiloAddress::new([127, 0, 0, 1].into(), 1, 1);
+    assert_eq!(timed.read_row(&nobody, None).await.unwrap_err().kind(), TableErrorKind::Unavailable);
     let token = VersionRow::initial(TableId::new(1), SharedSettings::default()).token(&[]);
     let commit = CommitRequest::new(token, CommitId::new(1), None, [], [], ["x".to_owned()]);
     assert_eq!(timed.commit(&commit).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
     let request = InitializeRequest { table_id: TableId::new(1), settings: SharedSettings::default() };
-    assert_eq!(timed.initialize(&request).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    assert_eq!(timed.initialize(&request).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    let beat = HeartbeatWrite::Cluster { text: String::new() };
+    assert_eq!(timed.update_i_am_alive(&beat).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    assert_eq!(timed.delete().await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,9 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use membership_core::protocol::{CallId, Input};
-use membership_core::{
-    CommitRequest, HeartbeatWrite, InitializeRequest, MembershipTable, Operation, ReadRequest, TableError, TableErrorKind,
-};
+use membership_core::{CommitRequest, HeartbeatWrite, InitializeRequest, MembershipTable, Operation, ReadRequest, TableError};
 use tokio::task::{Id, JoinSet};
 
 use crate::TimedTable;
@@ -80,8 +78,12 @@ impl Calls {
 
     /// What a call that panicked (or was aborted by the runtime) counts as: like one that timed out.
     fn broken(&self, call: CallId, operation: Operation) -> Input {
-        let kind = if operation == Operation::Commit { TableErrorKind::OutcomeUnknown } else { TableErrorKind::Unavailable };
-        let error = TableError::new(kind, operation, self.table.store(), "the provider panicked; this is a defect of the provider");
+        let error = TableError::new(
+            crate::timed::unanswered(operation),
+            operation,
+            self.table.store(),
+            "the provider panicked; this is a defect of the provider",
+        );
         match operation {
             Operation::Initialize => Input::Initialized { call, result: Err(error) },
             Operation::Commit => Input::Committed { call, result: Err(error) },

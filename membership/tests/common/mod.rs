@@ -196,6 +196,7 @@ impl MembershipTable for FaultyTable {
     }
 
     async fn delete(&self) -> Result<(), TableError> {
+        self.may(Operation::Delete).await?;
         self.inner.delete().await
     }
 
