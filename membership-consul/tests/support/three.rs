@@ -14,6 +14,7 @@ impl Three {
     /// Kills whoever leads; another one takes over, and the killed one comes back to that.
     pub async fn kill_leader(&self) -> Result<(), LaunchError> {
         let killed = self.0.kill_leader().await?;
+        self.0.leader_but(Some(killed)).await?;
         self.0.start_again(killed).await
     }
 }
