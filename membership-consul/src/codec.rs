@@ -233,6 +233,22 @@ impl Found {
         Err(error(TableErrorKind::Damaged, message))
     }
 
+    /// That there are as many rows as the version row counts. Consul leaves out what a token may not see, and says nothing of it.
+    ///
+    /// # Errors
+    /// `Damaged`.
+    pub(crate) fn complete(&self, row: &VersionRow) -> Result<(), TableError> {
+        let (there, counted) = (self.rows.len() as u64, row.row_count);
+        if there >= counted {
+            return Ok(());
+        }
+        let message = format!(
+            "{} of {counted} rows do not show: either the token's policy leaves keys below the folder out, or rows were removed by hand",
+            counted - there
+        );
+        Err(error(TableErrorKind::Damaged, message))
+    }
+
     /// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
     pub(crate) fn heartbeats(&self, rows: &Rows) -> Heartbeats {
         let shown = self.beats.iter().filter(|(key, ..)| rows.by_key(key).is_some());

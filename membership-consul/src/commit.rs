@@ -121,13 +121,17 @@ impl Inner {
         let row = found.any_version()?.ok_or_else(gone)?;
         let refused = |kind, message: String| Err(error(kind, message));
         match request.judge(&row) {
-            Judgement::Apply => Ok(Err(Box::new(self.snapshot(row, &mut found)))),
+            Judgement::Apply => Ok(Err(Box::new(self.snapshot(row, &mut found)?))),
             Judgement::AlreadyCommitted => {
                 let made = request.makes() == row.version;
                 let before = codec::rows_in(&request.expected).unwrap_or_default();
                 Ok(Ok(self.committed(request, if made { row.row_count } else { before.saturating_add_signed(adds(request)) })))
             }
-            Judgement::Conflict => Ok(Ok(conflict(self.snapshot(row, &mut found)))),
+            Judgement::Conflict => {
+                let newest = row.recent.last().cloned();
+                // Of a table that is not whole the next read tells; a conflict it is all the same.
+                Ok(Ok(CommitOutcome::Conflict(Conflict { newest, snapshot: self.snapshot(row, &mut found).ok() })))
+            }
             Judgement::OutcomeUnknown => {
                 let (expected, version) = (request.expected.version(), row.version);
                 refused(TableErrorKind::OutcomeUnknown, format!("the table has moved from version {expected} to {version} since"))

@@ -41,11 +41,15 @@ impl Inner {
     }
 
     /// A snapshot out of what was found; it is remembered, so that its rows are decoded once.
-    pub(crate) fn snapshot(&self, row: VersionRow, found: &mut Found) -> Snapshot {
+    ///
+    /// # Errors
+    /// `Damaged` where rows are gone, or do not show to this token.
+    pub(crate) fn snapshot(&self, row: VersionRow, found: &mut Found) -> Result<Snapshot, TableError> {
+        found.complete(&row)?;
         let known = self.seen().map_or_else(Rows::new, |seen| seen.rows);
         let snapshot = Snapshot { token: codec::token(&row), version_row: Arc::new(row), rows: found.take_rows(&known) };
         self.remember(&snapshot);
-        snapshot
+        Ok(snapshot)
     }
 
     /// # Errors
@@ -54,7 +58,7 @@ impl Inner {
         let mut found = self.everything(self.link.deadline()).await?;
         let row = found.usable(request.known.as_ref(), Operation::Read)?;
         self.beats.learn(found.beaten_at());
-        let snapshot = self.snapshot(row, &mut found);
+        let snapshot = self.snapshot(row, &mut found)?;
         let heartbeats = request.heartbeats.then(|| found.heartbeats(&snapshot.rows));
         Ok(match &request.known {
             Some(known) if known.same_commit(&snapshot.token) => ReadAnswer::Unchanged { heartbeats },

@@ -95,7 +95,8 @@ pub(crate) enum Done {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Results {
-    #[serde(default)]
+    /// Consul always says it, of nothing as `null` or `[]`. Who says nothing of it is not Consul.
+    #[serde(deserialize_with = "Option::deserialize")]
     results: Option<Vec<One>>,
     #[serde(default)]
     errors: Option<Vec<Failed>>,
@@ -149,7 +150,8 @@ impl Link {
         let parsed: Result<Results, _> = serde_json::from_slice(&answer.body);
         let parsed = parsed.map(|both| Results { errors: both.errors.filter(|errors| !errors.is_empty()), ..both });
         match (answer.status, parsed) {
-            (200, Ok(Results { results, errors: None })) => {
+            // Each transaction that writes here has a condition or a value to set, and Consul says what became of those.
+            (200, Ok(Results { results, errors: None })) if !writes || results.as_ref().is_some_and(|all| !all.is_empty()) => {
                 Ok(Done::All(results.unwrap_or_default().into_iter().filter_map(|one| one.kv).collect()))
             }
             (409, Ok(Results { errors: Some(errors), .. })) => {
@@ -197,5 +199,9 @@ mod tests {
         let refused: Results =
             serde_json::from_str(r#"{"Results":null,"Errors":[{"OpIndex":0,"What":"key \"nope\" doesn't exist"}]}"#).unwrap();
         assert_eq!(refused.errors.unwrap()[0].what, "key \"nope\" doesn't exist");
+        assert!(serde_json::from_str::<Results>(r#"{"Results":null,"Errors":null}"#).unwrap().results.is_none());
+        for stranger in ["{}", r#"{"Errors":null}"#, r#"{"status":"ok"}"#, "null", "[]"] {
+            assert!(serde_json::from_str::<Results>(stranger).is_err(), "{stranger}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::launch::{Kind, Options, Server, free_port};
 use membership_consul::ConsulTable;
-use membership_core::{MembershipTable, TableErrorKind};
+use membership_core::{CommitId, MembershipTable, TableErrorKind, TableId, VersionToken};
 
 use crate::support::*;
 use conformance_tests::words::*;
@@ -54,6 +54,40 @@ async fn another_server_is_not_taken_for_consul() {
     }
 }
 
+/// Something between that was taken away or put in while the table was in use: what it says of a write says nothing, and is no success.
+#[tokio::test]
+async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
+    for said in ["{}", "{\"Results\":null,\"Errors\":null}", "{\"Results\":[]}", "{\"status\":\"ok\"}", "[]", "<html>"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut request) = (stream.unwrap(), [0; 16_384]);
+                let read = stream.read(&mut request).unwrap_or(0);
+                // Where keys are asked for, a Consul without any.
+                let answer = match request[..read].starts_with(b"GET") {
+                    true => "404 Not Found\r\nX-Consul-Index: 7\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_owned(),
+                    false => format!("200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{said}", said.len()),
+                };
+                let _ = stream.write_all(format!("HTTP/1.1 {answer}").as_bytes());
+            }
+        });
+        let table = connect(&format!("consul://{address}")).await.unwrap();
+        let unknown = TableErrorKind::OutcomeUnknown;
+        assert_eq!(initialize(&table).await.unwrap_err().kind(), unknown, "{said}");
+        // With the number of rows, so that nothing needs to be read first.
+        let token = VersionToken::new(TableId::new(7), 3, CommitId::new(3), &2_u64.to_be_bytes());
+        for request in [insert(&token, [7]), insert(&token, [7]).again()] {
+            assert_eq!(commit_kind(&table, &request).await, unknown, "{said}");
+        }
+        let asked = table.read_row(&silo(1), None).await.unwrap_err().kind();
+        let nothing = said.starts_with("{\"Results\"");
+        assert_eq!(asked, if nothing { TableErrorKind::NotInitialized } else { TableErrorKind::Configuration }, "{said}");
+        let beat = table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind();
+        assert_eq!(beat, if nothing { TableErrorKind::NoSuchRow } else { TableErrorKind::Configuration }, "{said}");
+    }
+}
+
 #[tokio::test]
 async fn what_the_server_cannot_give_is_said() {
     let server = server().await;
@@ -61,6 +95,11 @@ async fn what_the_server_cannot_give_is_said() {
     let wrong = TableErrorKind::Configuration;
     refused(&format!("{}?datacenter=mars", server.url()), wrong, &[&at, "datacenter"]).await;
     refused(&format!("{}?namespace=moon", server.url()), wrong, &[&at, "ns"]).await;
+    // A partition it does not know of at all: whoever names one here has the table that everybody has.
+    let (apart, all) = (connect(&format!("{}?partition=mars", server.url())).await.unwrap(), connect(server.url()).await.unwrap());
+    let token = fill(&apart, 2).await;
+    assert_eq!(read(&all).await.0.token, token, "the README says that partitions are ignored");
+    all.delete().await.unwrap();
     refused(&format!("consul+https://:{SECRET}@{at}"), wrong, &[&at, "consul://"]).await;
     refused(&format!("consul://:{SECRET}x@{at}"), TableErrorKind::PermissionDenied, &[&at, "token"]).await;
     // A dead one beside it does no harm.

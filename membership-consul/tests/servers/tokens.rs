@@ -1,7 +1,7 @@
 //! Who may do what: clauses T4, T13 and T15.
 
 use membership_consul::{ConsulConfig, ConsulTable};
-use membership_core::{MembershipTable, TableErrorKind};
+use membership_core::{MembershipTable, ReadRequest, TableErrorKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -50,6 +50,33 @@ async fn the_policy_of_the_readme_is_enough_and_no_less() {
         assert!(refused.kind() == TableErrorKind::PermissionDenied && refused.to_string().contains(&address.to_string()), "{refused}");
     }
     table.delete().await.unwrap();
+}
+
+/// A policy may leave out single keys, and Consul does not say that it did.
+#[tokio::test]
+async fn rows_that_a_token_may_not_see_are_missed() {
+    let server = server().await;
+    let shell = Shell::of(server.url());
+    let all = connect(server.url()).await.unwrap();
+    let at = fill(&all, 3).await;
+    let (hidden, folder) = (silo(1), shell.folder(&blue()));
+    let rules = format!("{}\nkey_prefix \"{folder}silo/{hidden}/\" {{ policy = \"deny\" }}", ConsulConfig::new(["h"]).policy());
+    let partial = token(&shell, "partial", &rules).await;
+    let table = ConsulTable::connect(ConsulConfig::new([server.address().to_string()]).token(&partial), blue()).await.unwrap();
+    let refused = table.read(&ReadRequest::all()).await.unwrap_err();
+    let text = refused.to_string();
+    assert_eq!(refused.kind(), TableErrorKind::Damaged, "{text}");
+    assert!(text.contains("1 of 3 rows") && text.contains("policy") && text.contains("by hand"), "{text}");
+    // Nobody who sees less is told that a row is not there.
+    let kind = commit_kind(&table, &update(&at, 1, "x")).await;
+    assert!(matches!(kind, TableErrorKind::PermissionDenied | TableErrorKind::Damaged), "{kind:?}");
+    assert_eq!(read(&all).await.0.token, at);
+    // The same when a row was removed past the table; a cluster that is no more than damaged can be removed.
+    shell.remove(&format!("{folder}silo/{hidden}/")).await.unwrap();
+    assert_eq!(read_kind(&all, None).await, Err(TableErrorKind::Damaged));
+    assert_eq!(read_kind(&all, Some(&at)).await, Err(TableErrorKind::Damaged));
+    all.delete().await.unwrap();
+    assert_eq!(initialize(&all).await.map_err(|e| e.kind()), Ok(()));
 }
 
 #[tokio::test]
