@@ -115,8 +115,11 @@ pub(crate) struct Gathered {
     pub(crate) version: Option<Stored>,
     /// Key and text.
     pub(crate) rows: Vec<(String, String)>,
-    beats: Vec<(String, String)>,
-    cell: Option<String>,
+    /// With the revision that wrote it last.
+    beats: Vec<(String, String, i64)>,
+    cell: Option<(String, i64)>,
+    /// That of the answer: what a transaction has written, it has written at this one.
+    pub(crate) revision: i64,
 }
 
 impl Gathered {
@@ -129,8 +132,8 @@ impl Gathered {
                 all.rows.push((name.to_owned(), value));
             } else if let Some(name) = keys.name(&key, "heartbeats") {
                 match name {
-                    CELL => all.cell = Some(value),
-                    name => all.beats.push((name.to_owned(), value)),
+                    CELL => all.cell = Some((value, pair.mod_revision)),
+                    name => all.beats.push((name.to_owned(), value, pair.mod_revision)),
                 }
             } else if let Some(name) = keys.name(&key, "table") {
                 match name {
@@ -155,14 +158,38 @@ impl Gathered {
 
     /// The heartbeat of one silo.
     pub(crate) fn heartbeat_of(&self, key: &str) -> Option<Heartbeat> {
-        self.beats.iter().find(|(of, _)| of == key).map(|(_, text)| heartbeat(text))
+        self.beats.iter().find(|(of, ..)| of == key).map(|(_, text, _)| heartbeat(text))
     }
 
     /// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
     pub(crate) fn heartbeats(&self, rows: &Rows) -> Heartbeats {
-        let shown = self.beats.iter().filter(|(key, _)| rows.by_key(key).is_some());
-        let silos = shown.filter_map(|(key, text)| Some((key.parse().ok()?, heartbeat(text)))).collect();
-        Heartbeats { silos, cluster: self.cell.clone() }
+        let shown = self.beats.iter().filter(|(key, ..)| rows.by_key(key).is_some());
+        let silos = shown.filter_map(|(key, text, _)| Some((key.parse().ok()?, heartbeat(text)))).collect();
+        Heartbeats { silos, cluster: self.cell.as_ref().map(|(text, _)| text.clone()) }
+    }
+
+    /// Which revision wrote each heartbeat that was found last, by its name.
+    pub(crate) fn beaten(&self) -> impl Iterator<Item = (&str, i64)> {
+        let cell = self.cell.iter().map(|(_, revision)| (CELL, *revision));
+        self.beats.iter().map(|(name, _, revision)| (name.as_str(), *revision)).chain(cell)
+    }
+
+    /// Which revision wrote this one last; 0 where it was not found.
+    pub(crate) fn beaten_at(&self, name: &str) -> i64 {
+        self.beaten().find(|(of, _)| *of == name).map_or(0, |(_, revision)| revision)
+    }
+
+    /// That there are as many rows as the version row counts.
+    ///
+    /// # Errors
+    /// `Damaged`. (What a user may not read is no reason: etcd refuses the whole request then.)
+    pub(crate) fn complete(&self, row: &VersionRow) -> Result<(), TableError> {
+        let (there, counted) = (self.rows.len() as u64, row.row_count);
+        if there >= counted {
+            return Ok(());
+        }
+        let message = format!("{} of {counted} rows are gone: were they removed by hand?", counted - there);
+        Err(error(TableErrorKind::Damaged, message))
     }
 
     /// The version row of a table that may be used, and that `known` can be of. Clauses T12 and T16.

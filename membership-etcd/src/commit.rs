@@ -39,6 +39,7 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::commit`](membership_core::MembershipTable::commit).
     pub(crate) async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        let by = self.link.deadline();
         let mut base = self.base(request)?;
         for _ in 0..TURNS {
             let found = match &base {
@@ -46,7 +47,7 @@ impl Inner {
                     let next = request.next_version_row(&base.row);
                     let raw = codec::version_text(&next)?;
                     let txn = self.transaction(request, base, &next, &raw)?;
-                    match self.ask(&txn, Purpose::Write).await? {
+                    match self.ask(&txn, Purpose::Write, by).await? {
                         (true, _) => return Ok(self.committed(request, base, &raw)),
                         (false, found) => found,
                     }
@@ -54,7 +55,7 @@ impl Inner {
                 // A token that does not tell enough: what is there decides.
                 None => {
                     let everything = vec![Op::range(self.keys.table()), Op::range(self.keys.rows())];
-                    self.ask(&Txn { success: everything, ..Txn::default() }, Purpose::Read).await?.1
+                    self.ask(&Txn { success: everything, ..Txn::default() }, Purpose::Read, by).await?.1
                 }
             };
             match self.judged(request, base.as_ref(), &found)? {
@@ -161,9 +162,9 @@ impl Inner {
     }
 
     fn conflict(&self, row: VersionRow, found: &Gathered) -> CommitOutcome {
-        let snapshot = self.snapshot(found, row);
-        let newest = snapshot.version_row.recent.last().cloned();
-        CommitOutcome::Conflict(Conflict { newest, snapshot: Some(snapshot) })
+        let newest = row.recent.last().cloned();
+        // Of a table that is not whole the next read tells; a conflict it is all the same.
+        CommitOutcome::Conflict(Conflict { newest, snapshot: self.snapshot(found, row).ok() })
     }
 }
 

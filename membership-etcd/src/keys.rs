@@ -58,10 +58,6 @@ impl Keys {
         self.at(&format!("heartbeats/{key}"))
     }
 
-    pub(crate) fn cell(&self) -> Bytes {
-        self.heartbeat(CELL)
-    }
-
     /// The version row's keys.
     pub(crate) fn table(&self) -> (Bytes, Bytes) {
         self.all("table")
@@ -115,7 +111,7 @@ mod tests {
             assert_eq!(keys.name(&keys.row(name).text(), "rows"), Some(name));
             assert_eq!(keys.name(&keys.row(name).text(), "heartbeats"), None);
         }
-        assert!(holds(keys.heartbeats(), keys.cell()));
+        assert!(holds(keys.heartbeats(), keys.heartbeat(CELL)));
         assert!(!keys.yardstick("a").text().starts_with(&keys.base));
     }
 }

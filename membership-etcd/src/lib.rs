@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod beat;
 mod codec;
 mod commit;
 mod config;

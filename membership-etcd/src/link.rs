@@ -66,7 +66,12 @@ impl Link {
         })
     }
 
-    /// Sends a request and waits for its answer, for as long as an operation may take.
+    /// When an operation that begins now must end.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// Sends a request and waits for its answer, until then.
     ///
     /// # Errors
     /// What the members say, or that they say nothing: then the outcome is unknown if it is a write.
@@ -75,8 +80,9 @@ impl Link {
         path: &'static str,
         request: &impl Serialize,
         purpose: Purpose,
+        by: Instant,
     ) -> Result<A, TableError> {
-        self.in_turn(purpose, path, &json(request)?, whole).await
+        self.in_turn(purpose, path, &json(request)?, by, whole).await
     }
 
     /// Begins a watch. What comes of it is read from the response, which ends when it ends.
@@ -84,7 +90,7 @@ impl Link {
     /// # Errors
     /// No member takes it.
     pub(crate) async fn watch(&self, request: &Watch) -> Result<Response, TableError> {
-        self.in_turn(Purpose::Read, WATCH, &json(request)?, |response| Box::pin(std::future::ready(Ok(response)))).await
+        self.in_turn(Purpose::Read, WATCH, &json(request)?, self.deadline(), |response| Box::pin(std::future::ready(Ok(response)))).await
     }
 
     /// The member that is asked first, for errors.
@@ -109,9 +115,9 @@ impl Link {
         purpose: Purpose,
         path: &'static str,
         body: &[u8],
+        deadline: Instant,
         finish: fn(Response) -> BoxFuture<'static, Result<T, Failure>>,
     ) -> Result<T, TableError> {
-        let deadline = Instant::now() + self.timeout;
         let many = self.members.len();
         let mut which = self.preferred.load(Ordering::Relaxed) % many;
         let (mut refusals, mut losses, mut renewals) = (0, 0, 0);

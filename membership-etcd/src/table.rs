@@ -4,20 +4,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest,
-    MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, Row, RowRead, Rows, SiloAddress, Snapshot,
-    TableError, TableErrorKind, TableLimits, VersionRow, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable,
+    Operation, ReadAnswer, ReadRequest, Recency, Row, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind, TableLimits,
+    VersionRow, VersionToken, Yardstick,
 };
+use tokio::time::Instant;
 
 use crate::STORE;
+use crate::beat::Beats;
 use crate::codec::{self, Gathered};
 use crate::commit::LIMITS;
 use crate::config::EtcdConfig;
-use crate::error::{BROKE_OFF, error};
+use crate::error::{BROKE_OFF, error, unanswered};
 use crate::hints::Hints;
 use crate::keys::Keys;
 use crate::link::{Link, Purpose};
-use crate::wire::{Compare, Op, RANGE, Range, RangeAnswer, TXN, Txn, TxnAnswer};
+use crate::wire::{Compare, Done, Op, RANGE, Range, TXN, Txn, TxnAnswer};
 use crate::yardstick::EtcdYardstick;
 
 /// How often a deletion begins anew because somebody committed meanwhile.
@@ -36,6 +38,7 @@ pub(crate) struct Inner {
     cluster: ClusterName,
     config: EtcdConfig,
     hints: Hints,
+    pub(crate) beats: Beats,
     /// The last snapshot this handle saw or made.
     seen: Mutex<Option<Seen>>,
 }
@@ -64,7 +67,7 @@ impl EtcdTable {
         config.validate()?;
         let inner = Inner::unconnected(config, cluster)?;
         let look = Range { serializable: true, keys_only: true, ..Range::one(inner.keys.version()) };
-        inner.link.call::<RangeAnswer>(RANGE, &look, Purpose::Read).await.map_err(|e| inner.unsuited(e))?;
+        inner.link.call::<Done>(RANGE, &look, Purpose::Read, inner.link.deadline()).await.map_err(|e| inner.unsuited(e))?;
         Ok(Self(Arc::new(inner)))
     }
 
@@ -84,7 +87,7 @@ impl Inner {
         let link = Arc::new(Link::new(&config)?);
         let keys = Keys::new(config.key_prefix(), &cluster);
         let hints = Hints::new(Arc::clone(&link), keys.version(), cluster.to_string());
-        Ok(Self { link, keys, cluster, config, hints, seen: Mutex::default() })
+        Ok(Self { link, keys, cluster, config, hints, beats: Beats::default(), seen: Mutex::default() })
     }
 
     /// What goes wrong at the first word is said with what is mostly the reason.
@@ -106,21 +109,33 @@ impl Inner {
     }
 
     /// The whole table of what was found, kept in mind.
-    pub(crate) fn snapshot(&self, found: &Gathered, row: VersionRow) -> Snapshot {
+    ///
+    /// # Errors
+    /// `Damaged` where rows are gone.
+    pub(crate) fn snapshot(&self, found: &Gathered, row: VersionRow) -> Result<Snapshot, TableError> {
+        found.complete(&row)?;
         let snapshot = found.snapshot(row, &self.seen().map(|seen| seen.snapshot.rows).unwrap_or_default());
         if let Some(stored) = &found.version {
             self.remember(&snapshot, &stored.raw);
         }
-        snapshot
+        Ok(snapshot)
     }
 
     /// Sends a transaction; whether its comparisons held, and what was found.
     ///
     /// # Errors
-    /// What the members say.
-    pub(crate) async fn ask(&self, txn: &Txn, purpose: Purpose) -> Result<(bool, Gathered), TableError> {
-        let answer: TxnAnswer = self.link.call(TXN, txn, purpose).await?;
-        Ok((answer.succeeded, Gathered::new(&self.keys, answer.ranges())))
+    /// What the members say, or that they say nothing by then.
+    pub(crate) async fn ask(&self, txn: &Txn, purpose: Purpose, by: Instant) -> Result<(bool, Gathered), TableError> {
+        let answer: TxnAnswer = self.link.call(TXN, txn, purpose, by).await?;
+        let (held, revision) = (answer.succeeded, answer.header.revision);
+        let expected = if held { txn.success.len() } else { txn.failure.len() };
+        // Without a comparison none can have failed.
+        if answer.answers() != expected || (txn.compare.is_empty() && !held) {
+            return Err(unanswered(purpose == Purpose::Write, "it answers with what is no answer of etcd"));
+        }
+        let mut found = Gathered::new(&self.keys, answer.ranges());
+        found.revision = revision;
+        Ok((held, found))
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
@@ -138,7 +153,7 @@ impl Inner {
             ],
             failure: vec![Op::range(keys.table()), Op::first(keys.rows())],
         };
-        let (made, found) = self.ask(&txn, Purpose::Write).await?;
+        let (made, found) = self.ask(&txn, Purpose::Write, self.link.deadline()).await?;
         if made {
             tracing::info!(cluster = %self.cluster, table_id = %request.table_id, "membership table created");
             return Ok(());
@@ -159,13 +174,14 @@ impl Inner {
             },
             None => Txn { success: everything, ..Txn::default() },
         };
-        let (held, found) = self.ask(&txn, Purpose::Read).await?;
+        let (held, found) = self.ask(&txn, Purpose::Read, self.link.deadline()).await?;
+        self.beats.learn(found.beaten());
         let heartbeats = |rows: &Rows| request.heartbeats.then(|| found.heartbeats(rows));
         match shown {
             Some(seen) if held => Ok(ReadAnswer::Unchanged { heartbeats: heartbeats(&seen.snapshot.rows) }),
             _ => {
                 let row = found.usable(known, Operation::Read)?;
-                let snapshot = self.snapshot(&found, row);
+                let snapshot = self.snapshot(&found, row)?;
                 let heartbeats = heartbeats(&snapshot.rows);
                 Ok(ReadAnswer::Snapshot { snapshot, heartbeats })
             }
@@ -175,7 +191,8 @@ impl Inner {
     async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
         let (keys, key) = (&self.keys, silo.row_key());
         let ops = vec![Op::range(keys.table()), Op::get(keys.row(&key)), Op::get(keys.heartbeat(&key)), Op::first(keys.rows())];
-        let (_, found) = self.ask(&Txn { success: ops, ..Txn::default() }, Purpose::Read).await?;
+        let (_, found) = self.ask(&Txn { success: ops, ..Txn::default() }, Purpose::Read, self.link.deadline()).await?;
+        self.beats.learn(found.beaten());
         let token = codec::token(&found.usable(known, Operation::ReadRow)?);
         // It is found before any row's bare key, which is asked for to tell a damaged table from none.
         let Some(body) = found.row(&key) else {
@@ -188,40 +205,12 @@ impl Inner {
         Ok(RowRead { token, row: Some(row), heartbeat: found.heartbeat_of(&key) })
     }
 
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        let keys = &self.keys;
-        let (there, put, key) = match write {
-            HeartbeatWrite::Silo { silo, heartbeat } => {
-                let key = silo.row_key();
-                (keys.row(&key), Op::put(keys.heartbeat(&key), heartbeat.to_string()), Some(key))
-            }
-            HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => {
-                return Err(error(TableErrorKind::LimitExceeded, format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes")));
-            }
-            HeartbeatWrite::Cluster { text } => (keys.version(), Op::put(keys.cell(), text.as_str()), None),
-        };
-        let txn = Txn {
-            compare: vec![Compare::exists(there)],
-            success: vec![put],
-            failure: vec![Op::range(keys.table()), Op::first(keys.rows())],
-        };
-        let (written, found) = self.ask(&txn, Purpose::Write).await?;
-        if written {
-            return Ok(());
-        }
-        found.usable(None, Operation::UpdateIAmAlive)?;
-        let gone = error(TableErrorKind::NoSuchRow, "the silo has no row");
-        Err(match key {
-            Some(key) => gone.with_key(key),
-            None => gone,
-        })
-    }
-
     async fn delete(&self) -> Result<(), TableError> {
         let keys = &self.keys;
         let look = Txn { success: vec![Op::range(keys.table())], ..Txn::default() };
+        let by = self.link.deadline();
         for _ in 0..DELETIONS {
-            let (_, found) = self.ask(&look, Purpose::Read).await?;
+            let (_, found) = self.ask(&look, Purpose::Read, by).await?;
             let revision = match &found.version {
                 // One that cannot be read is no reason to keep it, as long as it is ours.
                 Some(stored) => match stored.any() {
@@ -236,7 +225,7 @@ impl Inner {
                 success: [keys.table(), keys.rows(), keys.heartbeats()].map(Op::delete_all).into(),
                 failure: vec![],
             };
-            if self.ask(&txn, Purpose::Write).await?.0 {
+            if self.ask(&txn, Purpose::Write, by).await?.0 {
                 if revision > 0 {
                     tracing::info!(cluster = %self.cluster, "membership table deleted");
                 }
@@ -275,7 +264,7 @@ impl MembershipTable for EtcdTable {
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.0.update_i_am_alive(write).await.map_err(|e| self.explained(e, Operation::UpdateIAmAlive))
+        self.0.beat(write).await.map_err(|e| self.explained(e, Operation::UpdateIAmAlive))
     }
 
     async fn delete(&self) -> Result<(), TableError> {

@@ -150,6 +150,11 @@ impl Op {
         Self::Range(Range { limit: Some("1"), keys_only: true, ..Range::of(range) })
     }
 
+    /// Whether there is this key; without its value.
+    pub(crate) fn key(key: Bytes) -> Self {
+        Self::Range(Range { keys_only: true, ..Range::one(key) })
+    }
+
     pub(crate) fn put(key: Bytes, value: impl Into<Bytes>) -> Self {
         Self::Put(Put { key, value: value.into() })
     }
@@ -201,32 +206,54 @@ pub(crate) struct Put {
     pub(crate) value: Bytes,
 }
 
+/// What every answer of etcd begins with. What has none is not etcd's: an empty object is no empty table, and no success.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Header {
+    /// That of the store; of what a transaction has written, too.
+    #[serde(deserialize_with = "number")]
+    pub(crate) revision: i64,
+}
+
 /// The answer to a transaction.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct TxnAnswer {
+    pub(crate) header: Header,
     /// Whether every comparison held.
+    #[serde(default)]
     pub(crate) succeeded: bool,
+    #[serde(default)]
     responses: Vec<OpAnswer>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct OpAnswer {
-    response_range: Option<RangeAnswer>,
+    response_range: Option<Found>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Found {
+    kvs: Vec<Pair>,
 }
 
 impl TxnAnswer {
+    /// How many operations it is the answer to.
+    pub(crate) fn answers(&self) -> usize {
+        self.responses.len()
+    }
+
     /// What each range brought, in their order.
     pub(crate) fn ranges(self) -> impl Iterator<Item = Vec<Pair>> {
         self.responses.into_iter().map(|answer| answer.response_range.unwrap_or_default().kvs)
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RangeAnswer {
-    pub(crate) kvs: Vec<Pair>,
+/// An answer of which nothing matters but that it is one of etcd's.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Done {
+    #[serde(rename = "header")]
+    _header: Header,
 }
 
 /// A key with its value.
@@ -240,9 +267,9 @@ pub(crate) struct Pair {
     pub(crate) mod_revision: i64,
 }
 
-/// An answer of which nothing matters but that it came.
+/// Something of which nothing matters but that it is there.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Done {}
+pub(crate) struct Event {}
 
 /// Numbers of 64 bits are texts.
 fn number<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
@@ -291,7 +318,7 @@ pub(crate) struct Watched {
     /// It ends; a reason may be given, or that the revision is no more there.
     pub(crate) canceled: bool,
     pub(crate) cancel_reason: String,
-    pub(crate) events: Vec<Done>,
+    pub(crate) events: Vec<Event>,
 }
 
 /// What is said instead of an answer.
@@ -353,15 +380,25 @@ mod tests {
             {"key":"YQ==","create_revision":"2","mod_revision":"9","version":"1"},{"key":"Yg==","mod_revision":8,"value":"/w=="}],"count":"2"}},
             {"response_put":{}},{"response_range":{}}]}"#;
         let answer: TxnAnswer = serde_json::from_str(text).unwrap();
-        assert!(!answer.succeeded);
+        assert_eq!((answer.succeeded, answer.header.revision, answer.answers()), (false, 9, 3));
         let ranges: Vec<Vec<Pair>> = answer.ranges().collect();
         let keys: Vec<(String, String, i64)> = ranges[0].iter().map(|p| (p.key.text(), p.value.text(), p.mod_revision)).collect();
         assert_eq!(keys, [("a".to_owned(), String::new(), 9), ("b".to_owned(), "\u{fffd}".to_owned(), 8)]);
         assert!(ranges[1].is_empty() && ranges[2].is_empty());
-        assert!(serde_json::from_str::<TxnAnswer>(r#"{"succeeded":true}"#).unwrap().succeeded);
-        for nonsense in [r#"{"responses":[{"response_range":{"kvs":[{"key":"%"}]}}]}"#, r#"{"responses":7}"#, "[]7", "null"] {
+        assert!(serde_json::from_str::<TxnAnswer>(r#"{"header":{"revision":"3"},"succeeded":true}"#).unwrap().succeeded);
+        for nonsense in [
+            r#"{"header":{"revision":"3"},"responses":[{"response_range":{"kvs":[{"key":"%"}]}}]}"#,
+            r#"{"header":{"revision":"3"},"responses":7}"#,
+            r#"{"header":{},"succeeded":true}"#,
+            r#"{"succeeded":true}"#,
+            "{}",
+            "[]7",
+            "null",
+        ] {
             assert!(serde_json::from_str::<TxnAnswer>(nonsense).is_err(), "{nonsense}");
         }
+        assert!(serde_json::from_str::<Done>(r#"{"header":{"cluster_id":"1","revision":"3","raft_term":"2"},"count":"0"}"#).is_ok());
+        assert!(serde_json::from_str::<Done>("{}").is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use membership_core::{Operation, TableError, Yardstick};
 
 use crate::keys::Keys;
 use crate::link::{Link, Purpose};
-use crate::wire::{Bytes, DELETE, Done, PUT, Put, RANGE, Range, RangeAnswer};
+use crate::wire::{Bytes, DELETE, Done, PUT, Put, RANGE, Range};
 
 /// As much as a small row.
 const CONTENT: &str = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
@@ -46,16 +46,20 @@ impl Yardstick for EtcdYardstick {
 
     async fn write(&self) -> Result<(), TableError> {
         let put = Put { key: self.key.clone(), value: CONTENT.into() };
-        self.link.call::<Done>(PUT, &put, Purpose::Write).await.map(drop).map_err(|e| e.during(Operation::Commit))
+        self.link.call::<Done>(PUT, &put, Purpose::Write, self.link.deadline()).await.map(drop).map_err(|e| e.during(Operation::Commit))
     }
 
     async fn read(&self) -> Result<(), TableError> {
         let range = Range::one(self.key.clone());
-        self.link.call::<RangeAnswer>(RANGE, &range, Purpose::Read).await.map(drop).map_err(|e| e.during(Operation::Read))
+        self.link.call::<Done>(RANGE, &range, Purpose::Read, self.link.deadline()).await.map(drop).map_err(|e| e.during(Operation::Read))
     }
 
     async fn remove(&self) -> Result<(), TableError> {
         let range = Range::one(self.key.clone());
-        self.link.call::<Done>(DELETE, &range, Purpose::Write).await.map(drop).map_err(|e| e.during(Operation::Delete))
+        self.link
+            .call::<Done>(DELETE, &range, Purpose::Write, self.link.deadline())
+            .await
+            .map(drop)
+            .map_err(|e| e.during(Operation::Delete))
     }
 }

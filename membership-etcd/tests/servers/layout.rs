@@ -1,6 +1,6 @@
 //! What stands in etcd, and what happens where somebody else wrote it. Clauses T5, T9, T10, T12.
 
-use membership_core::{CommitOutcome, MembershipTable, TableErrorKind, VersionToken};
+use membership_core::{CommitOutcome, MembershipTable, ReadRequest, TableErrorKind, VersionToken};
 
 use crate::support::shell::{Shell, base};
 use crate::support::*;
@@ -95,6 +95,23 @@ async fn what_a_newer_build_wrote_into_the_version_row_survives() {
     let text = shell.get(&key).await.unwrap().unwrap();
     assert!(text.contains("\"moon\":{\"phase\":[1,2]}") && text.contains("\"layout\":7") && text.contains("\"row_count\":5"), "{text}");
     assert_eq!(read(&table).await.0.version(), token.version() + 1);
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_removed_is_missed() {
+    let server = server(&[]).await;
+    let (table, shell) = (connect(server.url()).await.unwrap(), Shell::of(server.url()).await.unwrap());
+    let token = fill(&table, 3).await;
+    shell.delete(&format!("{}rows/{}", base(&blue()), silo(1))).await.unwrap();
+    let error = connect(server.url()).await.unwrap().read(&ReadRequest::all()).await.unwrap_err();
+    assert!(error.kind() == TableErrorKind::Damaged && error.to_string().contains("1 of 3 rows"), "{error}");
+    // Who loses is told so all the same, without a table that is not whole.
+    match table.commit(&update(&token, 1, "x")).await.unwrap() {
+        CommitOutcome::Conflict(conflict) => assert_eq!((conflict.newest.unwrap().version, conflict.snapshot), (1, None)),
+        other => panic!("{other:?}"),
+    }
+    table.delete().await.unwrap();
+    fill(&table, 2).await;
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod support;
 mod hints;
 mod layout;
 mod members;
+mod strangers;
 mod tls;
 mod trouble;
 mod users;

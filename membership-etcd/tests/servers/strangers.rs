@@ -1,0 +1,114 @@
+//! Something between that answers in etcd's place, or takes what was for etcd and lets it go late. Clauses T5 and T8.
+
+use std::sync::{Arc, Mutex};
+
+use membership_core::{HeartbeatWrite, MembershipTable, TableErrorKind, VersionToken};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::shell::Shell;
+use crate::support::*;
+use conformance_tests::words::*;
+
+/// Takes the first words of a client that wants to know whether there is an etcd, and what it says to everything else.
+struct Stranger {
+    at: String,
+    /// What it was asked, transactions alone.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Stranger {
+    /// Without anything to say it hangs up.
+    async fn saying(said: Option<&'static str>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let all = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (path, body) = request(&mut stream).await;
+                let said = match path.as_str() {
+                    "/v3/kv/range" => Some("{\"header\":{\"revision\":\"1\"}}"),
+                    _ => {
+                        all.lock().unwrap().push(body);
+                        said
+                    }
+                };
+                if let Some(said) = said {
+                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", said.len());
+                    let _ = stream.write_all(format!("{head}{said}").as_bytes()).await;
+                }
+            }
+        });
+        Self { at, asked }
+    }
+}
+
+/// Path and body of a request.
+async fn request(stream: &mut TcpStream) -> (String, String) {
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut piece).await.unwrap_or(0);
+        text.extend_from_slice(&piece[..read]);
+        let said = String::from_utf8_lossy(&text).into_owned();
+        let path = said.split(' ').nth(1).unwrap_or_default().to_owned();
+        let Some((head, body)) = said.split_once("\r\n\r\n") else {
+            if read == 0 {
+                return (path, String::new());
+            }
+            continue;
+        };
+        let length = head.to_lowercase().split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
+        if read == 0 || body.len() >= length.unwrap_or(0) {
+            return (path, body.to_owned());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_etcds_is_no_empty_table_and_no_success() {
+    for said in
+        ["{}", "{\"status\":\"ok\"}", "{\"succeeded\":true}", "{\"header\":{},\"succeeded\":true}", "{\"header\":{\"revision\":\"7\"}}"]
+    {
+        let stranger = Stranger::saying(Some(said)).await;
+        let table = connect(&format!("etcd://{}", stranger.at)).await.unwrap();
+        let token = nobodys();
+        for known in [None, Some(&token)] {
+            assert_eq!(read_kind(&table, known).await, Err(TableErrorKind::Unavailable), "{said}");
+            assert_eq!(table.read_row(&silo(1), known).await.unwrap_err().kind(), TableErrorKind::Unavailable, "{said}");
+        }
+        let unknown = TableErrorKind::OutcomeUnknown;
+        assert_eq!(initialize(&table).await.unwrap_err().kind(), unknown, "{said}");
+        assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), unknown, "{said}");
+        let numbered = VersionToken::new(token.table_id(), 3, token.commit(), &2_u64.to_be_bytes());
+        for request in [insert(&numbered, [7]), insert(&numbered, [7]).again()] {
+            assert_eq!(commit_kind(&table, &request).await, unknown, "{said}");
+        }
+        assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::Unavailable, "it looks first: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_heartbeat_that_arrives_late_moves_nothing_back() {
+    let server = server(&[]).await;
+    let (other, shell) = (connect(server.url()).await.unwrap(), Shell::of(server.url()).await.unwrap());
+    fill(&other, 3).await;
+    let cell = |text: &str| HeartbeatWrite::Cluster { text: text.to_owned() };
+    // Of one that nobody has written before, and of one that somebody has.
+    for (first, next) in [(beat(1, 1), beat(1, 2)), (beat(1, 11), beat(1, 12)), (cell("a"), cell("b")), (cell("c"), cell("d"))] {
+        // The first member takes what it is told, and answers nobody.
+        let stranger = Stranger::saying(None).await;
+        let table = connect(&format!("etcd://{},{}", stranger.at, server.address())).await.unwrap();
+        assert_eq!(table.update_i_am_alive(&first).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+        table.update_i_am_alive(&next).await.unwrap();
+        let before = read(&other).await;
+        let late = std::mem::take(&mut *stranger.asked.lock().unwrap());
+        assert_eq!(late.len(), 1);
+        shell.call("/v3/kv/txn", serde_json::from_str(&late[0]).unwrap()).await.unwrap();
+        assert_eq!(read(&other).await, before, "{first:?} has arrived after {next:?}");
+        // It was late, and not wrong: in its place it would have been written.
+        table.update_i_am_alive(&first).await.unwrap();
+        assert_ne!(read(&other).await, before);
+        table.update_i_am_alive(&next).await.unwrap();
+    }
+}
