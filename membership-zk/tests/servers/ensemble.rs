@@ -36,7 +36,9 @@ async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
     let table = at(&ensemble.url()).await;
     made(&table).await;
     // A client of that follower alone; it has read version 0.
+    // The session must outlive the pause: what a new one reads first is read with a barrier, and shows no lag.
     let config = ZkConfig::from_url(follower.url()).unwrap().operation_timeout(Duration::from_secs(2));
+    let config = config.session_timeout(Duration::from_secs(10));
     let behind = ZkTable::connect(config, blue()).await.unwrap();
     assert_eq!(read(&behind).await.version(), 0);
     follower.pause().await.unwrap();
