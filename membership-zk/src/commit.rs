@@ -22,7 +22,8 @@ use crate::table::{Inner, Seen};
 /// A commit, two operations for each row that comes or goes, and the version row fit into one request of ZooKeeper, which takes 1 MiB.
 pub(crate) const LIMITS: TableLimits =
     TableLimits { rows_per_commit: 200, bytes_per_row: 256 << 10, bytes_per_commit: 512 << 10, rows: 20_000 };
-/// How often a commit is sent whose version is the expected one, and which met something else that was in its way.
+/// How often a commit is sent whose version is the expected one, and which met something else that was in its way; besides once for each of
+/// its changes, because a `multi` that is refused tells of one row without a child, and of no other.
 const TURNS: usize = 4;
 
 /// The version row that a commit is written over, and what else its `multi` must know.
@@ -70,7 +71,8 @@ impl Inner {
                 }
             }
         };
-        for _ in 0..TURNS {
+        let turns = TURNS + request.changes.len();
+        for _ in 0..turns {
             let (next, refused) = match self.decide(request, &base.row)? {
                 Decision::Write(next) => {
                     let sent = self.send(request, &base, &next, &session, deadline).await?;
@@ -100,10 +102,7 @@ impl Inner {
             }
             base = now;
         }
-        Err(error(
-            TableErrorKind::Busy,
-            format!("the znode of the version row was changed {TURNS} times meanwhile, and its version was not"),
-        ))
+        Err(error(TableErrorKind::Busy, format!("something that is no commit was in the way each of the {turns} times that it was sent")))
     }
 
     async fn look_at_version(&self, session: &Session, deadline: Instant) -> Result<Look, TableError> {

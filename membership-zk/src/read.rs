@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use membership_core::{
-    Operation, ReadAnswer, ReadRequest, Row, RowRead, SiloAddress, Snapshot, TableError, TableErrorKind, VersionToken, usable_version_row,
+    Operation, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind, VersionRow, VersionToken,
+    usable_version_row,
 };
 use tokio::time::Instant;
 
@@ -73,6 +74,7 @@ impl Inner {
             }
             got.candidate(row, look.znode.unwrap_or_default(), &look.children);
             if let Some((version, rows)) = got.whole() {
+                complete(&version.row, &rows)?;
                 let heartbeats = request.heartbeats.then(|| got.heartbeats(&rows));
                 let snapshot = Snapshot { token: version.row.token(&[]), version_row: Arc::new(version.row.clone()), rows };
                 self.remember(Seen { snapshot: snapshot.clone(), data_version: version.data_version }, base.is_none());
@@ -118,6 +120,16 @@ impl Inner {
         let heartbeat = look.beats.into_iter().next().map(|(_, beat)| beat).filter(|_| row.is_some());
         Ok(RowRead { token: version.token(&[]), row, heartbeat })
     }
+}
+
+/// That there are as many rows as the version row counts: both are of one look.
+fn complete(row: &VersionRow, rows: &Rows) -> Result<(), TableError> {
+    let (there, counted) = (rows.len() as u64, row.row_count);
+    if there >= counted {
+        return Ok(());
+    }
+    let message = format!("{} of {counted} rows are gone: were their znodes removed by hand?", counted - there);
+    Err(error(TableErrorKind::Damaged, message))
 }
 
 /// Whether a server that is behind the others would say the same of a table that is well.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::launch::{Kind, Options, Server, free_port};
 use membership_core::TableErrorKind::{
-    Configuration, LimitExceeded, NoSuchRow, PermissionDenied, TableReplaced, TableRolledBack, Unavailable,
+    Configuration, Damaged, LimitExceeded, NoSuchRow, PermissionDenied, TableReplaced, TableRolledBack, Unavailable,
 };
 use membership_core::{
     CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, InitializeRequest, MembershipTable, ReadRequest, SharedSettings,
@@ -169,6 +169,22 @@ async fn insert_anew(table: &membership_zk::ZkTable, port: u16) -> CommitRequest
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_somebody_removed_is_missed() {
+    let server = server(&[]).await;
+    let table = connect(server.url()).await.unwrap();
+    made(&table).await;
+    for port in 1..=3 {
+        assert!(is_committed(&table.commit(&insert(&table, port).await).await));
+    }
+    Shell::open(server.url()).await.unwrap().remove(&format!("{}/{}", znode(&blue()), entry(2).address)).await.unwrap();
+    let missed = connect(server.url()).await.unwrap().read(&ReadRequest::all()).await.unwrap_err();
+    assert!(missed.kind() == Damaged && missed.to_string().contains("1 of 3 rows"), "{missed}");
+    table.delete().await.unwrap();
+    made(&table).await;
+    assert!(read(&table).await.rows.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_and_marks_that_people_made_are_lived_with() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
@@ -180,6 +196,14 @@ async fn rows_and_marks_that_people_made_are_lived_with() {
     let remove = CommitRequest::new(token, CommitId::new(1), None, [], [], ["by hand".to_owned()]);
     let answer = table.commit(&remove).await;
     assert!(is_committed(&answer), "{answer:?}");
+    // Many of them: each refusal tells of one alone.
+    let many: Vec<String> = (1..=7).map(|n| format!("by hand {n}")).collect();
+    for name in &many {
+        shell.put(&format!("{}/{name}", znode(&blue())), b"no JSON").await.unwrap();
+    }
+    let token = read(&table).await.token;
+    let answer = table.commit(&CommitRequest::new(token, CommitId::new(2), None, [], [], many)).await;
+    assert!(is_committed(&answer) && read(&table).await.rows.is_empty(), "{answer:?}");
     // The mark is gone: the next commit makes one again.
     let mark = shell.client.list_children(&znode(&blue())).await.unwrap().into_iter().find(|name| name.starts_with("~at-")).unwrap();
     shell.remove(&format!("{}/{mark}", znode(&blue()))).await.unwrap();
