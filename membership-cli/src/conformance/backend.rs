@@ -156,7 +156,7 @@ fn not_applicable(table: &dyn MembershipTable, address: Option<&Address>) -> &'s
         list.push((Capability::Hints, Reason::NoHints));
     }
     // Of the stores of this project it is known; what others can do with one round trip, only their authors know.
-    if !["azure-table", "memory", "sqlite", "redis", "postgres", "mysql", "zookeeper"].contains(&table.store()) {
+    if !["azure-table", "consul", "etcd", "memory", "sqlite", "redis", "postgres", "mysql", "zookeeper"].contains(&table.store()) {
         list.push((Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip));
     }
     Box::leak(list.into_boxed_slice())
