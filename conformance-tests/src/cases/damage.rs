@@ -124,5 +124,17 @@ async fn a_newer_table_is_refused(cx: Cx) -> Verdict {
 async fn a_damaged_version_row_is_told(cx: Cx) -> Verdict {
     let row = VersionRow::initial(cx.initialize_request().table_id, Default::default());
     let text = encode_version_row(&row).replacen("\"version\":0", "\"version\":-1", 1);
-    everything_is_refused(&cx, &text, TableErrorKind::Damaged).await
+    everything_is_refused(&cx, &text, TableErrorKind::Damaged).await?;
+    // Deleting the cluster is the way out for whoever has nothing to put in the row's place.
+    let table = cx.table().await?;
+    commit(&table, &cx.insert(&read(&table).await?.0.token, [cx.entry()])).await?;
+    cx.backend().put_version_row(table.cluster(), &text).await?;
+    let fresh = cx.another(&table).await?;
+    cx.in_time("delete", fresh.delete()).await??;
+    refused("read after the delete", cx.another(&table).await?.read(&ReadRequest::all()).await, &[TableErrorKind::NotInitialized])?;
+    fresh.initialize(&cx.initialize_request()).await?;
+    let (now, _) = read(&fresh).await?;
+    must!(now.version() == 0 && now.rows.is_empty(), "something survived the delete: {now:?}");
+    commit(&fresh, &cx.insert(&now.token, [cx.entry()])).await?;
+    Ok(())
 }
