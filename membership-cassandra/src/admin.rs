@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use membership_core::{InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, encoding::LAYOUT};
 use scylla::value::CqlValue;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::codec::{self, Gathered, big, int, text};
+use crate::codec::{self, Gathered, Stored, Value, big, int, text};
 use crate::config::wrong;
-use crate::error::{Doubt, error};
+use crate::error::{Doubt, error, shorten};
 use crate::link::Link;
 use crate::schema::{self, COLUMNS};
 use crate::table::Inner;
@@ -34,9 +35,13 @@ impl Link {
     /// # Errors
     /// `ForeignTable` where they have other columns.
     async fn look(&self) -> Result<Found, TableError> {
-        let columns = "SELECT table_name, column_name, type FROM system_schema.columns WHERE keyspace_name = ? AND table_name IN ('silos', \
-                       'heartbeats')";
-        let answer = self.query(self.deadline(), false, columns, (self.config.keyspace(),)).await.map_err(|failed| failed.error)?;
+        // Without values: nothing of it is prepared, which the making of tables could undo.
+        let columns = format!(
+            "SELECT table_name, column_name, type FROM system_schema.columns WHERE keyspace_name = '{}' AND table_name IN ('silos', \
+             'heartbeats')",
+            self.config.keyspace()
+        );
+        let answer = self.query_schema(self.deadline(), false, &columns).await.map_err(|failed| failed.error)?;
         let mut found = BTreeMap::new();
         for row in codec::named(answer)? {
             let word = |name: &str| row.get(name).and_then(CqlValue::as_text).cloned().unwrap_or_default();
@@ -67,10 +72,12 @@ impl Link {
         }
     }
 
-    /// Makes keyspace and tables where they are missing, and returns when every node knows them. Anybody may do so at the same time.
+    /// Makes keyspace and tables where they are missing, and returns when every node knows them. Anybody may do so at the same time: all ask the
+    /// same node, which makes one after another.
     async fn prepare(&self) -> Result<(), TableError> {
         let until = Instant::now() + CREATING.max(self.config.timeout());
-        let mut turn = 0;
+        self.nodes_known(until).await?;
+        let mut agreed = false;
         loop {
             if matches!(self.look().await?, Found::Ours) {
                 return self.agreed(until).await;
@@ -79,12 +86,17 @@ impl Link {
                 let what = self.config.schema().split_whitespace().collect::<Vec<_>>().join(" ");
                 return Err(wrong(format!("keyspace or tables are missing, and create=false: make them with {what}")).at(&self.at));
             }
-            // Of many that begin at once one is first, and the others find what it has made: nodes that make the same table at the same
-            // time may take it for two.
-            if turn == 0 {
+            // What was made somewhere else a moment ago is known here then. And of many that begin at once one is first, and spares the others
+            // the making.
+            if !agreed {
                 sleep(Duration::from_millis(RandomState::new().hash_one(&self.cluster) % 300)).await;
-                turn = 1;
+                self.agreed(until).await?;
+                agreed = true;
                 continue;
+            }
+            if Instant::now() >= until {
+                let message = "keyspace and tables were made, and are not there: do the nodes agree on the schema?";
+                return Err(error(TableErrorKind::Unavailable, message).at(&self.at));
             }
             match self.create(until).await {
                 Ok(()) => {}
@@ -108,7 +120,7 @@ impl Link {
         for text in statements {
             // Making a table takes longer than anything else.
             let deadline = until.min(Instant::now() + self.config.timeout().max(Duration::from_secs(20)));
-            match self.query(deadline, true, &text, ()).await {
+            match self.query_schema(deadline, true, &text).await {
                 Ok(_) => self.agreed(until).await?,
                 Err(failed) if failed.doubt == Doubt::None && failed.error.kind() != TableErrorKind::Configuration => {
                     return Err(failed.error);
@@ -132,7 +144,7 @@ impl Link {
             }
         }
         if nodes.is_empty() {
-            return Ok("'replication_factor': 3".to_owned());
+            return Err(error(TableErrorKind::Unavailable, "no node says in which data centre it is").at(&self.at));
         }
         if nodes.values().any(|count| *count < 3) {
             tracing::warn!(
@@ -143,15 +155,38 @@ impl Link {
         Ok(nodes.iter().map(|(name, count)| format!("'{name}': {}", count.min(&3))).collect::<Vec<_>>().join(", "))
     }
 
+    /// A driver that could not ask which nodes there are goes on with the addresses it was given, and asks again much later. That does for
+    /// rows, but says neither how many replicas there can be nor which node makes the tables.
+    async fn nodes_known(&self, until: Instant) -> Result<(), TableError> {
+        loop {
+            let open = self.open(until.min(self.deadline())).await?;
+            if open.session.get_cluster_state().get_nodes_info().iter().any(|node| node.datacenter.is_some()) {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err(error(TableErrorKind::Unavailable, "the nodes do not say which nodes there are").at(&self.at));
+            }
+            // What comes of it is seen in the next turn.
+            let _ = timeout_at(until.min(self.deadline()), open.session.refresh_metadata()).await;
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     async fn agreed(&self, until: Instant) -> Result<(), TableError> {
         loop {
-            let open = self.open(self.deadline()).await?;
-            match open.session.check_schema_agreement().await {
-                Ok(Some(_)) => return Ok(()),
-                _ if Instant::now() < until => sleep(Duration::from_millis(100)).await,
-                Ok(None) => return Err(error(TableErrorKind::Unavailable, "the nodes do not agree on the schema").at(&self.at)),
-                Err(e) => return Err(error(TableErrorKind::Unavailable, format!("the nodes do not say their schema ({e})")).at(&self.at)),
+            let open = self.open(until.min(self.deadline())).await?;
+            // The driver asks every node it is connected to, and waits for each.
+            let answer = timeout_at(until.min(self.deadline()), open.session.check_schema_agreement()).await;
+            let why = match answer {
+                Ok(Ok(Some(_))) => return Ok(()),
+                Ok(Ok(None)) => "the nodes do not agree on the schema".to_owned(),
+                Ok(Err(e)) => format!("the nodes do not say their schema ({})", shorten(&e.to_string())),
+                Err(_) => format!("the nodes do not all say their schema within {:?}", self.config.timeout()),
+            };
+            if Instant::now() >= until {
+                return Err(error(TableErrorKind::Unavailable, why).at(&self.at));
             }
+            sleep(Duration::from_millis(100)).await;
         }
     }
 }
@@ -221,20 +256,20 @@ impl Inner {
     pub(crate) async fn delete(&self) -> Result<(), TableError> {
         let link = &self.link;
         for turn in 0..COLLISIONS {
-            let gathered = match self.gather(link.deadline()).await {
+            let (gathered, beats) = match try_join(self.gather(link.deadline()), link.beat_times(link.deadline())).await {
                 // No table: nothing to delete.
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => return Ok(()),
                 other => other?,
             };
             if let Some(stored) = &gathered.version {
-                match codec::any_version(stored, &self.decided_by) {
+                codec::decided(stored.serial.as_deref(), &self.decided_by)?;
+                let readable = match codec::any_version(stored, &self.decided_by) {
                     Err(e) if e.kind() != TableErrorKind::Damaged => return Err(e),
-                    Ok(row) if row.deleting => {}
-                    _ => {
-                        let values = (text(&link.cluster), int(LAYOUT), text(&self.decided_by));
-                        self.tried(link.execute(link.deadline(), true, |all| &all.mark, values).await)?;
-                        continue;
-                    }
+                    read => read.is_ok(),
+                };
+                if !stored.deleting {
+                    self.mark(stored, readable).await?;
+                    continue;
                 }
             }
             let mut gone = true;
@@ -247,22 +282,39 @@ impl Inner {
                 sleep(Duration::from_millis(10 * (turn + 1))).await;
                 continue;
             }
-            let values = (text(&link.cluster),);
-            link.execute(link.deadline(), true, |all| &all.remove_all_beats, values.clone()).await.map_err(|failed| failed.error)?;
+            link.remove_beats(&beats).await?;
             if gathered.version.is_none() {
                 return Ok(());
             }
             // Refused where somebody else has removed it, and perhaps made another one since.
+            let values = (text(&link.cluster),);
             if self.tried(link.execute(link.deadline(), true, |all| &all.unmark, values).await)? {
                 tracing::info!(cluster = %self.cluster, "membership table deleted");
                 return Ok(());
             }
             match self.version(link.deadline()).await? {
-                Some(stored) if codec::any_version(&stored, &self.decided_by).is_ok_and(|row| row.deleting) => {}
-                _ => return Ok(()),
+                None => return Ok(()),
+                Some(stored) if !stored.deleting && codec::any_version(&stored, &self.decided_by).is_ok() => return Ok(()),
+                // It is still there, or a damaged one is.
+                Some(_) => {}
             }
         }
         Err(error(TableErrorKind::Busy, "somebody writes what is being deleted"))
+    }
+
+    /// Begins the deletion; whether it was begun is looked at. One that is readable may change meanwhile and is meant all the same. One that is
+    /// not must be the one that was seen: nothing in it says that this build may touch what somebody has put in its place.
+    async fn mark(&self, stored: &Stored, readable: bool) -> Result<(), TableError> {
+        let (link, partition) = (&self.link, text(&self.link.cluster));
+        let marked = if readable {
+            let values = (partition, int(LAYOUT), text(&self.decided_by));
+            link.execute(link.deadline(), true, |all| &all.mark, values).await
+        } else {
+            let mut values = vec![partition];
+            values.extend(stored.fence.iter().cloned().map(Value::Set));
+            link.execute(link.deadline(), true, |all| &all.mark_damaged, values).await
+        };
+        self.tried(marked).map(drop)
     }
 
     /// Whether a transaction was applied; false where it is not known, and has to be looked at again.

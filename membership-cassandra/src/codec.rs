@@ -85,7 +85,7 @@ pub(crate) fn count_after(count: u64, request: &CommitRequest) -> u64 {
 }
 
 /// A version row as it was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stored {
     /// As the contract knows it.
     text: String,
@@ -93,6 +93,10 @@ pub(crate) struct Stored {
     commit: Option<String>,
     /// Who decides transactions on this table.
     pub(crate) serial: Option<String>,
+    /// The deletion of the cluster was begun. Known also of a row that cannot be read otherwise.
+    pub(crate) deleting: bool,
+    /// The columns of [`FENCE`](schema::FENCE) as they are, by which this row, readable or not, is told from another one.
+    pub(crate) fence: Vec<Option<CqlValue>>,
 }
 
 /// One row of an answer by its columns' names.
@@ -128,7 +132,9 @@ impl Stored {
         }
         recent.sort_by_key(|record| record["version"].as_u64());
         row.insert("recent".to_owned(), Json::Array(recent));
-        Self { text: Json::Object(row).to_string(), commit, serial }
+        let deleting = row.get("deleting") == Some(&Json::Bool(true));
+        let fence = schema::FENCE.iter().map(|name| columns.get(*name).cloned()).collect();
+        Self { text: Json::Object(row).to_string(), commit, serial, deleting, fence }
     }
 }
 
@@ -147,7 +153,8 @@ pub(crate) fn usable(
     during: Operation,
     decided_by: &str,
 ) -> Result<Arc<VersionRow>, TableError> {
-    let row = usable_version_row(stored.map(|stored| stored.text.as_str()), stray, known, during, STORE)?;
+    let row = usable_version_row(stored.map(|stored| stored.text.as_str()), stray, known, during, STORE)
+        .map_err(|e| ours_without_layout(e, stored))?;
     checked(row, stored, decided_by).map_err(|e| e.during(during))
 }
 
@@ -163,23 +170,44 @@ pub(crate) fn any_version(stored: &Stored, decided_by: &str) -> Result<Arc<Versi
             VersionRowError::NewerLayout { .. } => TableErrorKind::NewerLayout,
             _ => TableErrorKind::Damaged,
         };
-        error(kind, e.to_string())
+        ours_without_layout(error(kind, e.to_string()), Some(stored))
     })?;
     checked(row, Some(stored), decided_by)
 }
 
+/// Nobody else's row has the parts of ours: one that only lacks its layout is damaged, so that it can be deleted.
+fn ours_without_layout(e: TableError, stored: Option<&Stored>) -> TableError {
+    let ours = stored.is_some_and(|stored| stored.fence.iter().take(3).all(Option::is_some));
+    if ours && e.kind() == TableErrorKind::ForeignTable { damaged("it has no layout mark").during(e.operation()) } else { e }
+}
+
+fn damaged(what: &str) -> TableError {
+    error(TableErrorKind::Damaged, format!("the version row is damaged: {what}; run `membership doctor`"))
+}
+
+/// # Errors
+/// `Configuration` where a version row, readable or not, says that others decide about it in another way.
+pub(crate) fn decided(serial: Option<&str>, decided_by: &str) -> Result<(), TableError> {
+    match serial {
+        Some(serial) if serial != decided_by => {
+            let message = format!(
+                "this table is decided by {serial}, and this configuration says {decided_by}: both at once would let two silos win; set \
+                 `serial` and `datacenter` to what the table has"
+            );
+            Err(error(TableErrorKind::Configuration, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn checked(row: VersionRow, stored: Option<&Stored>, decided_by: &str) -> Result<Arc<VersionRow>, TableError> {
-    let serial = stored.and_then(|stored| stored.serial.as_deref()).unwrap_or("nothing it names");
-    if serial != decided_by {
-        let message = format!(
-            "this table is decided by {serial}, and this configuration says {decided_by}: both at once would let two silos win; set \
-             `serial` and `datacenter` to what the table has"
-        );
-        return Err(error(TableErrorKind::Configuration, message));
+    let serial = stored.and_then(|stored| stored.serial.as_deref());
+    decided(serial, decided_by)?;
+    if serial.is_none() {
+        return Err(damaged("it does not say who decides"));
     }
     if stored.and_then(|stored| stored.commit.as_deref()) != Some(row.last_commit().to_string().as_str()) {
-        let message = "the version row is damaged: its last commit is not the one it names; run `membership doctor`";
-        return Err(error(TableErrorKind::Damaged, message));
+        return Err(damaged("its last commit is not the one it names"));
     }
     Ok(Arc::new(row))
 }
@@ -404,8 +432,12 @@ mod tests {
         ] {
             assert_eq!(with(name, value), TableErrorKind::Damaged, "{name}");
         }
-        let mut foreign = good.clone();
-        foreign.remove("layout");
+        for name in ["layout", "min_layout", "version", "table_id", "commit_id", "serial"] {
+            let mut less = good.clone();
+            less.remove(name);
+            assert_eq!(read(&less, "SERIAL").unwrap_err(), TableErrorKind::Damaged, "{name}");
+        }
+        let foreign = Named::from([("serial".to_owned(), CqlValue::Text("SERIAL".to_owned()))]);
         assert_eq!(read(&foreign, "SERIAL").unwrap_err(), TableErrorKind::ForeignTable);
     }
 

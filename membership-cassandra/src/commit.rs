@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use membership_core::{
-    CommitOutcome, CommitRequest, Conflict, Judgement, NextStep, RowChange, TableError, TableErrorKind, TableLimits, VersionRow,
+    Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange, TableError, TableErrorKind, TableLimits, VersionRow,
     encoding::LAYOUT,
 };
 use scylla::statement::prepared::PreparedStatement;
@@ -24,6 +24,13 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::commit`](membership_core::MembershipTable::commit).
     pub(crate) async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        match self.sent(request).await {
+            Err(e) if request.attempt == Attempt::Again => Err(still_unknown("it was sent before", e)),
+            other => other,
+        }
+    }
+
+    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         let deadline = self.link.deadline();
         let count = match codec::count_in(&request.expected) {
             Some(count) => count,
@@ -125,11 +132,13 @@ impl Inner {
         gone.extend(self.known_orphans(request));
         let link = Arc::clone(&self.link);
         tokio::spawn(async move {
-            for keys in gone.chunks(100) {
-                let values = (text(&link.cluster), codec::keys(keys.iter().map(String::as_str)));
-                if let Err(failed) = link.execute(link.deadline(), true, |all| &all.remove_beats, values).await {
-                    tracing::debug!(error = %failed.error, "heartbeats of removed rows are left for the next cleanup");
-                }
+            let removed = async {
+                let mut seen = link.beat_times(link.deadline()).await?;
+                seen.retain(|(key, _)| gone.contains(key));
+                link.remove_beats(&seen).await
+            };
+            if let Err(e) = removed.await {
+                tracing::debug!(error = %e, "heartbeats of removed rows are left for the next cleanup");
             }
         });
     }
@@ -143,6 +152,7 @@ impl Inner {
         why: TableError,
         deadline: Instant,
     ) -> Result<CommitOutcome, TableError> {
+        tracing::debug!(cluster = %self.cluster, version = request.makes(), error = %why, "what became of a commit is looked up");
         let deadline = deadline.max(Instant::now() + self.link.config.timeout() / 4);
         // Judged as one that was sent before: when the table has moved on too far, its record is gone, and that is no conflict.
         match self.judged(&request.again(), deadline).await {
@@ -152,8 +162,7 @@ impl Inner {
                 Err(error(TableErrorKind::Busy, message).at(&self.link.at))
             }
             Ok(Err(_)) => Err(why),
-            Err(e) if e.next_step() == NextStep::GiveUp => Err(e),
-            Err(_) => Err(error(TableErrorKind::OutcomeUnknown, why.message()).at(&self.link.at)),
+            Err(e) => Err(still_unknown(why.message(), e).at(&self.link.at)),
         }
     }
 
@@ -191,6 +200,41 @@ impl Inner {
     }
 }
 
+/// A commit that was sent may have happened, whatever prevents looking it up. Only a table that is another one now, or goes, says that there is
+/// nothing to find out. `sent` says why it is not known.
+fn still_unknown(sent: &str, e: TableError) -> TableError {
+    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+    match e.kind() {
+        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
+        kind => {
+            let message = format!("{sent}, and what became of it is not known: {} [{}]", e.message(), kind.as_str());
+            let unknown = error(OutcomeUnknown, message);
+            match e.place() {
+                Some(place) => unknown.at(place),
+                None => unknown,
+            }
+            .with_source(e)
+        }
+    }
+}
+
 fn gone() -> TableError {
     error(TableErrorKind::TableReplaced, "the version row that was known is gone")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_happened_is_never_called_certain() {
+        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
+        for kind in TableErrorKind::ALL {
+            let told = still_unknown("no answer within 5s", error(kind, "the second thing").at("h:9042"));
+            assert_eq!(told.kind(), if kept.contains(&kind) { kind } else { OutcomeUnknown });
+            assert!(told.message().contains("the second thing") && told.place() == Some("h:9042"), "{told}");
+            assert!(kept.contains(&kind) || told.message().contains("no answer within 5s"), "{told}");
+        }
+    }
 }

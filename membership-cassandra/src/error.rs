@@ -111,6 +111,8 @@ fn said(e: &DbError, text: &str, writes: bool, at: &str) -> Failed {
             // Who asks at this level has accepted nothing yet.
             if matches!(consistency, Consistency::Serial | Consistency::LocalSerial) { failed } else { perhaps(failed) }
         }
+        // What a statement means is looked up before anything is carried out. Prepared again, it was forgotten again: tables are being made.
+        DbError::Unprepared { .. } => Failed { passes: true, ..certain(Busy, "the node forgets what was prepared") },
         DbError::IsBootstrapping => certain(Unavailable, "the node is still starting"),
         DbError::Overloaded | DbError::RateLimitReached { .. } => perhaps(certain(Busy, "the node has too much to do")),
         DbError::Unauthorized => {

@@ -20,11 +20,12 @@
 //!
 //! * `config`, `dial`: which servers, how to use them, and a session with them. `link`, `error`: one request, and what can go wrong with it.
 //! * `schema`: keyspace and tables, and every statement. `codec`: rows of Cassandra ⇄ version rows, rows and heartbeats.
-//! * `commit`, `admin`: the operations that write. `table`, `durability`, `yardstick`: the contract.
+//! * `commit`, `admin`, `beats`: the operations that write. `table`, `durability`, `yardstick`: the contract.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod admin;
+mod beats;
 mod codec;
 mod commit;
 mod config;

@@ -6,13 +6,15 @@
 
 use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind};
 use scylla::client::execution_profile::ExecutionProfileHandle;
 use scylla::client::session::Session;
+use scylla::cluster::Node;
 use scylla::errors::ExecutionError;
+use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::Statement;
@@ -36,7 +38,9 @@ pub(crate) struct Link {
     /// The servers as people know them.
     pub(crate) at: String,
     profile: ExecutionProfileHandle,
-    current: tokio::sync::Mutex<Option<Arc<Open>>>,
+    current: Mutex<Option<Arc<Open>>>,
+    /// Held by whoever makes a session. Apart from `current`, so that nobody waits for a connection who only gives one up.
+    dialing: tokio::sync::Mutex<()>,
 }
 
 /// A session, and what was prepared in it.
@@ -50,7 +54,7 @@ pub(crate) struct Open {
 impl Link {
     pub(crate) fn new(config: CassandraConfig, cluster: String) -> Self {
         let (at, profile) = (config.at(), profile(&config).into_handle());
-        Self { config, cluster, at, profile, current: tokio::sync::Mutex::default() }
+        Self { config, cluster, at, profile, current: Mutex::default(), dialing: tokio::sync::Mutex::default() }
     }
 
     /// By when a request that begins now must have ended.
@@ -60,17 +64,18 @@ impl Link {
 
     /// The session; a new one if the last was given up.
     pub(crate) async fn open(&self, deadline: Instant) -> Result<Arc<Open>, TableError> {
+        if let Some(open) = self.usable() {
+            return Ok(open);
+        }
         let opening = async {
-            let mut current = self.current.lock().await;
-            // One that was silent for so long is not waited for any longer.
-            let patience = Instant::now().checked_sub(self.config.timeout());
-            let silent = |open: &Open| self.config.session().is_none() && patience.is_some_and(|since| open.silent_since(since));
-            if let Some(open) = current.as_ref().filter(|open| !silent(open)) {
-                return Ok(Arc::clone(open));
+            let _one = self.dialing.lock().await;
+            // Somebody else may have made it meanwhile.
+            if let Some(open) = self.usable() {
+                return Ok(open);
             }
             let session = dial(&self.config).await?;
             let open = Arc::new(Open { session, statements: OnceCell::new(), asked: Mutex::default() });
-            *current = Some(Arc::clone(&open));
+            *self.current() = Some(Arc::clone(&open));
             Ok(open)
         };
         match timeout_at(deadline, opening).await {
@@ -79,9 +84,20 @@ impl Link {
         }
     }
 
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Open>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session that is there. One of ours that was silent for as long as an operation takes is not waited for any longer.
+    fn usable(&self) -> Option<Arc<Open>> {
+        let patience = Instant::now().checked_sub(self.config.timeout());
+        let silent = |open: &Arc<Open>| self.config.session().is_none() && patience.is_some_and(|since| open.silent_since(since));
+        self.current().as_ref().filter(|open| !silent(open)).cloned()
+    }
+
     /// Nobody uses this session any more.
-    async fn give_up(&self, open: &Arc<Open>) {
-        let mut current = self.current.lock().await;
+    fn give_up(&self, open: &Arc<Open>) {
+        let mut current = self.current();
         if self.config.session().is_none() && current.as_ref().is_some_and(|now| Arc::ptr_eq(now, open)) {
             *current = None;
         }
@@ -109,7 +125,7 @@ impl Link {
                 Err(_) => {
                     // A session over which others are answered is not to blame.
                     if open.silent_since(begun) {
-                        self.give_up(&open).await;
+                        self.give_up(&open);
                     }
                     let why = format!("no answer within {:?}", self.config.timeout());
                     return Err(Failed::unanswered(writes, &why, &self.at));
@@ -125,7 +141,7 @@ impl Link {
                     continue;
                 }
             } else {
-                self.give_up(&open).await;
+                self.give_up(&open);
                 if again && (failed.doubt == Doubt::None || !writes) {
                     again = false;
                     continue;
@@ -192,6 +208,39 @@ impl Link {
             async move { open.session.query_unpaged(statement, values).await }
         })
         .await
+    }
+}
+
+impl Link {
+    /// The same about keyspaces and tables, always to the node with the smallest host id of those that may be asked, connected or not. A node
+    /// knows what it has made, and takes `IF NOT EXISTS` at its word; two nodes would make the same table twice, one of which is lost.
+    pub(crate) async fn query_schema(&self, deadline: Instant, writes: bool, text: &str) -> Result<QueryResult, Failed> {
+        let mut asked = None;
+        let answer = self.ask(deadline, writes, |open| {
+            let mut statement = Statement::new(text);
+            let node = self.node_of_schema(&open);
+            asked = node.as_ref().map(|node| node.address.to_string());
+            let profile = node.map(|node| {
+                let only = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node), None);
+                profile(&self.config).to_builder().load_balancing_policy(only).build().into_handle()
+            });
+            statement.set_execution_profile_handle(Some(profile.unwrap_or_else(|| self.profile.clone())));
+            async move { open.session.query_unpaged(statement, ()).await }
+        });
+        answer.await.map_err(|failed| match asked {
+            Some(node) if failed.ends_session => {
+                let message =
+                    format!("{}; keyspaces and tables are made by one node alone, {node}, which must be up for it", failed.error.message());
+                Failed { error: error(failed.error.kind(), message).at(&self.at), ..failed }
+            }
+            _ => failed,
+        })
+    }
+
+    fn node_of_schema(&self, open: &Open) -> Option<Arc<Node>> {
+        let state = open.session.get_cluster_state();
+        let ours = |node: &&Arc<Node>| self.config.named_datacenter().is_none_or(|name| node.datacenter.as_deref() == Some(name));
+        state.get_nodes_info().iter().filter(ours).min_by_key(|node| node.host_id).cloned()
     }
 }
 

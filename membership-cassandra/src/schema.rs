@@ -2,7 +2,7 @@
 //!
 //! The version row is a row of its own under a key that no silo has, and not in static columns: those come with every row of an answer.
 
-use futures_util::future::{try_join3, try_join4};
+use futures_util::future::try_join4;
 use scylla::client::session::Session;
 use scylla::errors::{ExecutionError, PrepareError};
 use scylla::statement::prepared::PreparedStatement;
@@ -21,6 +21,9 @@ pub(crate) const CELL: &str = "cluster";
 /// What a version row is made of, in this order wherever all of it is read.
 pub(crate) const PARTS: &str =
     "table_id, version, commit_id, row_count, layout, min_layout, settings, core, deleting, extra, serial, recent";
+
+/// What tells one state of a version row from another, also where it is damaged: its marking for deletion hangs on these as they were read.
+pub(crate) const FENCE: [&str; 5] = ["table_id", "version", "commit_id", "min_layout", "serial"];
 
 /// The columns of both tables with their types.
 pub(crate) const COLUMNS: &[(&str, &str, &str)] = &[
@@ -74,9 +77,18 @@ pub(crate) struct Statements {
     pub(crate) remove: PreparedStatement,
     pub(crate) begin: PreparedStatement,
     pub(crate) mark: PreparedStatement,
+    /// The same for a version row that cannot be read.
+    pub(crate) mark_damaged: PreparedStatement,
     pub(crate) unmark: PreparedStatement,
+    /// A silo's heartbeat, with the time at which it says it.
     pub(crate) write_beat: PreparedStatement,
-    pub(crate) remove_beats: PreparedStatement,
+    /// The cluster's cell, which many write: with the time of the server.
+    pub(crate) write_cell: PreparedStatement,
+    /// With what time each was written.
+    pub(crate) beat_times: PreparedStatement,
+    /// One as it was seen, with the time it was written with.
+    pub(crate) remove_beat: PreparedStatement,
+    /// For the yardstick, whose partitions are its own.
     pub(crate) remove_all_beats: PreparedStatement,
 }
 
@@ -118,21 +130,25 @@ impl Statements {
             prepare(format!("DELETE FROM {silos} WHERE cluster = ? AND silo = ? IF EXISTS")),
         )
         .await?;
-        let (begin, mark, unmark) = try_join3(
+        let fence = FENCE.map(|name| format!("{name} = ?")).join(" AND ");
+        let (begin, mark, mark_damaged, unmark) = try_join4(
             prepare(format!(
                 "INSERT INTO {silos} (cluster, silo, table_id, version, commit_id, row_count, layout, min_layout, settings, serial) VALUES \
                  (?, '{VERSION}', ?, ?, ?, ?, ?, ?, ?, ?) IF NOT EXISTS"
             )),
             prepare(format!("UPDATE {silos} SET deleting = true WHERE {of_version} IF min_layout <= ? AND serial = ?")),
+            prepare(format!("UPDATE {silos} SET deleting = true WHERE {of_version} IF {fence}")),
             prepare(format!("DELETE FROM {silos} WHERE {of_version} IF deleting = true")),
         )
         .await?;
-        let (write_beat, remove_beats, remove_all_beats) = try_join3(
+        let (write_beat, write_cell, beat_times, remove_beat) = try_join4(
+            prepare(format!("INSERT INTO {beats} (cluster, silo, beat) VALUES (?, ?, ?) USING TIMESTAMP ?")),
             prepare(format!("INSERT INTO {beats} (cluster, silo, beat) VALUES (?, ?, ?)")),
-            prepare(format!("DELETE FROM {beats} WHERE cluster = ? AND silo IN ?")),
-            prepare(format!("DELETE FROM {beats} WHERE cluster = ?")),
+            prepare(format!("SELECT silo, WRITETIME(beat) AS written FROM {beats} WHERE cluster = ?")),
+            prepare(format!("DELETE FROM {beats} USING TIMESTAMP ? WHERE cluster = ? AND silo = ?")),
         )
         .await?;
+        let remove_all_beats = prepare(format!("DELETE FROM {beats} WHERE cluster = ?")).await?;
         Ok(Self {
             all,
             some,
@@ -144,9 +160,12 @@ impl Statements {
             remove,
             begin,
             mark,
+            mark_damaged,
             unmark,
             write_beat,
-            remove_beats,
+            write_cell,
+            beat_times,
+            remove_beat,
             remove_all_beats,
         })
     }

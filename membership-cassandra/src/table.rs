@@ -124,12 +124,6 @@ impl Inner {
         };
         Ok(RowRead { token: codec::token_of(&version), row, heartbeat })
     }
-
-    async fn beat(&self, key: &str, beat: String) -> Result<(), TableError> {
-        let values = (text(&self.link.cluster), text(key), text(beat));
-        let written = self.link.execute(self.link.deadline(), true, |all| &all.write_beat, values).await;
-        written.map(drop).map_err(|failed| failed.error)
-    }
 }
 
 /// Shows no secret (clause T15).
@@ -209,13 +203,13 @@ impl MembershipTable for CassandraTable {
         match write {
             HeartbeatWrite::Silo { silo, heartbeat } => {
                 let key = silo.row_key();
-                self.0.beat(&key, heartbeat.to_string()).await.map_err(|e| e.during(during).with_key(key))
+                self.0.link.beat(&key, heartbeat.to_string()).await.map_err(|e| e.during(during).with_key(key))
             }
             HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => {
                 let message = format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes");
                 Err(error(TableErrorKind::LimitExceeded, message).during(during))
             }
-            HeartbeatWrite::Cluster { text } => self.0.beat(schema::CELL, text.clone()).await.map_err(|e| e.during(during)),
+            HeartbeatWrite::Cluster { text } => self.0.link.write_cell(text.clone()).await.map_err(|e| e.during(during)),
         }
     }
 

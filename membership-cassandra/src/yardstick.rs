@@ -46,7 +46,7 @@ impl Yardstick for CassandraYardstick {
 
     async fn write(&self) -> Result<(), TableError> {
         let values = (text(&self.partition), text("it"), text(CONTENT));
-        let written = self.link.execute(self.link.deadline(), true, |all| &all.write_beat, values).await;
+        let written = self.link.execute(self.link.deadline(), true, |all| &all.write_cell, values).await;
         written.map(drop).map_err(|failed| failed.error.during(Operation::Commit))
     }
 

@@ -1,4 +1,4 @@
-//! What is Cassandra's own: a schema that many make at once, who decides, permissions, TLS, doubtful transactions. One server for all.
+//! What is Cassandra's own: a schema that many make at once, who decides, permissions, TLS, doubtful transactions. One server for all but the last.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]
@@ -22,7 +22,11 @@ async fn everything_that_is_cassandras_own() {
     trouble::what_the_nodes_flush_is_answered_honestly(&server).await;
     trouble::a_token_without_its_number_is_enough(&server).await;
     trouble::many_writers_on_one_version_have_one_winner(&server).await;
+    trouble::a_late_heartbeat_moves_no_newer_one_back(&server).await;
+    trouble::a_cluster_whose_version_row_is_damaged_can_be_deleted(&server).await;
     trouble::rows_that_are_gone_are_missed(&server).await;
     trouble::orphans_go_with_the_next_cleanup(&server).await;
     trouble::the_largest_commit_fits(&server).await;
+    drop(server);
+    trouble::what_a_server_gave_up_is_found_out().await;
 }

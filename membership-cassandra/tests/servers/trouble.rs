@@ -1,8 +1,17 @@
 //! Servers that refuse, and what stands in the tables otherwise than it should: clauses T3 to T5, T8, T11, T13, T15.
 
-use conformance_tests::launch::Server;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use conformance_tests::launch::{Kind, Options, Server};
+use conformance_tests::proxy::{Proxy, Way};
 use membership_cassandra::{CassandraConfig, CassandraTable};
-use membership_core::{CommitOutcome, Durability, MembershipTable, TableErrorKind, VersionToken};
+use membership_core::{
+    CommitOutcome, CommitRequest, Durability, MembershipTable, ReadAnswer, ReadRequest, Snapshot, TableErrorKind, VersionToken,
+};
+use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 use conformance_tests::words::*;
@@ -84,24 +93,172 @@ pub async fn a_token_without_its_number_is_enough(server: &Server) {
     assert_eq!((now.version_row.row_count, now.token), (4, made));
 }
 
+/// Sends a commit until it is known what became of it; whether it was made.
+async fn decide(table: &CassandraTable, request: CommitRequest) -> bool {
+    let mut request = request;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        match table.commit(&request).await {
+            Ok(CommitOutcome::Committed(_)) => return true,
+            Ok(CommitOutcome::Conflict(conflict)) => {
+                assert!(conflict.newest.is_some());
+                return false;
+            }
+            Err(e) if e.kind() == TableErrorKind::OutcomeUnknown => request = request.again(),
+            Err(e) => assert_eq!(e.kind(), TableErrorKind::Busy, "{e}"),
+        }
+        assert!(Instant::now() < deadline, "nobody says what became of {}", request.id);
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
 pub async fn many_writers_on_one_version_have_one_winner(server: &Server) {
     let url = at(server, "racers", "");
     let token = fill(&connect(&url).await.unwrap(), 1).await;
     let mut racers = tokio::task::JoinSet::new();
     for n in 0..12 {
         let (url, request) = (url.clone(), insert(&token, [100 + n]));
-        racers.spawn(async move { connect(&url).await.unwrap().commit(&request).await });
+        racers.spawn(async move { decide(&connect(&url).await.unwrap(), request).await });
     }
-    let mut won = 0;
-    for answer in racers.join_all().await {
-        match answer {
-            Ok(CommitOutcome::Committed(_)) => won += 1,
-            Ok(CommitOutcome::Conflict(conflict)) => assert!(conflict.newest.is_some()),
-            Err(e) => assert!(matches!(e.kind(), TableErrorKind::Busy | TableErrorKind::OutcomeUnknown), "{e}"),
+    let won = racers.join_all().await.into_iter().filter(|made| *made).count();
+    let (now, _) = read(&connect(&url).await.unwrap()).await;
+    assert!(won == 1 && now.version() == token.version() + 1 && now.rows.len() == 2 && now.version_row.row_count == 2, "{won}: {now:?}");
+}
+
+/// Reads give way to transactions too.
+async fn read_at_last(table: &CassandraTable) -> Snapshot {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match table.read(&ReadRequest::all()).await {
+            Ok(ReadAnswer::Snapshot { snapshot, .. }) => return snapshot,
+            Err(e) if e.kind() == TableErrorKind::Unavailable && Instant::now() < deadline => sleep(Duration::from_millis(20)).await,
+            other => panic!("{other:?}"),
         }
     }
-    let (now, _) = read(&connect(&url).await.unwrap()).await;
-    assert!(won <= 1 && now.version() <= token.version() + 1 && now.version_row.row_count == now.rows.len() as u64, "{won}: {now:?}");
+}
+
+/// How often a commit was looked up because nobody knew what became of it: counted by what is said of it.
+struct LookUps(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for LookUps {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("membership_cassandra")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut said = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            if field.name() == "message" {
+                said = format!("{value:?}");
+            }
+        });
+        self.0.fetch_add(usize::from(said == "what became of a commit is looked up"), Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// A server that gives a transaction up as soon as another one is in its way, so that nobody knows what became of it. What is told all the same
+/// must be so, also later.
+pub async fn what_a_server_gave_up_is_found_out() {
+    let looked_up = Arc::new(AtomicUsize::new(0));
+    tracing::subscriber::set_global_default(LookUps(Arc::clone(&looked_up))).unwrap();
+    let args = vec!["cas_contention_timeout: 1ms".to_owned()];
+    let server = Server::start(Kind::Cassandra, Options { durable: true, local: true, args, ..Options::default() }).await.unwrap();
+    let url = at(&server, "contended", "");
+    let table = Arc::new(connect(&url).await.unwrap());
+    until("the table is made", || async { initialize(&*table).await.is_ok() }).await;
+    let (mut made, mut told) = (BTreeSet::new(), Vec::new());
+    let mut now = read_at_last(&table).await;
+    for round in 0..60 {
+        let mut racers = tokio::task::JoinSet::new();
+        for n in 0..8 {
+            let (table, request) = (Arc::clone(&table), insert(&now.token, [round * 10 + n]));
+            racers.spawn(async move { (request.id, table.commit(&request).await) });
+        }
+        told.extend(racers.join_all().await.into_iter().map(|(id, answer)| match answer {
+            Ok(CommitOutcome::Committed(_)) => (id, Some(true)),
+            Ok(CommitOutcome::Conflict(_)) => (id, Some(false)),
+            Err(e) if e.kind() == TableErrorKind::OutcomeUnknown => (id, None),
+            Err(e) => {
+                assert_eq!(e.kind(), TableErrorKind::Busy, "{e}");
+                (id, Some(false))
+            }
+        }));
+        now = read_at_last(&table).await;
+        made.extend(now.version_row.recent.iter().map(|record| record.id));
+        if round >= 10 && looked_up.load(Ordering::Relaxed) >= 10 {
+            break;
+        }
+    }
+    for (id, told) in &told {
+        assert!(told.is_none_or(|told| told == made.contains(id)), "{id} was told to be made: {told:?}");
+    }
+    let looked_up = looked_up.load(Ordering::Relaxed);
+    assert!(looked_up >= 10 && !made.is_empty(), "the server gave up {looked_up} of {} transactions, {} were made", told.len(), made.len());
+}
+
+pub async fn a_late_heartbeat_moves_no_newer_one_back(server: &Server) {
+    let url = at(server, "late", "");
+    let table = connect(&url).await.unwrap();
+    fill(&table, 1).await;
+    let proxy = Proxy::to(server.address()).unwrap();
+    let config = CassandraConfig::from_url(&url.replace(&server.address().to_string(), &proxy.address().to_string())).unwrap();
+    let slow = CassandraTable::connect(config.operation_timeout(IMPATIENT), blue()).await.unwrap();
+    slow.update_i_am_alive(&beat(0, 1)).await.unwrap();
+    proxy.freeze_way(Way::Requests);
+    assert_eq!(slow.update_i_am_alive(&beat(0, 2)).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    // Given up by its silo, which goes on.
+    table.update_i_am_alive(&beat(0, 3)).await.unwrap();
+    proxy.thaw();
+    assert!(proxy.settled(Duration::from_secs(30)).await, "the late heartbeat does not arrive");
+    let (_, beats) = read(&table).await;
+    assert_eq!(beats.silos.values().map(|beat| beat.counter).collect::<Vec<_>>(), [3], "{beats:?}");
+}
+
+pub async fn a_cluster_whose_version_row_is_damaged_can_be_deleted(server: &Server) {
+    let url = at(server, "damaged", "");
+    let table = connect(&url).await.unwrap();
+    let shell = Shell::open(server.url()).await.unwrap();
+    for damage in
+        ["version = -1", "serial = null", "layout = null", "min_layout = null", "settings = 'no JSON', serial = null", "commit_id = 'x'"]
+    {
+        for begun in [false, true] {
+            fill(&table, 3).await;
+            table.update_i_am_alive(&beat(0, 1)).await.unwrap();
+            let begun = if begun { ", deleting = true" } else { "" };
+            let set = format!("UPDATE damaged.silos SET {damage}{begun} WHERE cluster = ? AND silo = 'version'");
+            shell.run(&set, (table.cluster().to_string(),)).await.unwrap();
+            let fresh = connect(&url).await.unwrap();
+            let kind = read_kind(&fresh, None).await.unwrap_err();
+            let told = kind == TableErrorKind::Damaged || (kind == TableErrorKind::BeingDeleted && !begun.is_empty());
+            assert!(told, "{damage}{begun}: {kind:?}");
+            fresh.delete().await.unwrap();
+            for left in ["silos", "heartbeats"] {
+                let left = shell.run(&format!("SELECT silo FROM damaged.{left}"), ()).await.unwrap();
+                assert!(left.is_empty(), "{damage}{begun}: {left:?}");
+            }
+        }
+    }
+    // Who decides about it is respected all the same.
+    fill(&table, 1).await;
+    shell
+        .run("UPDATE damaged.silos SET version = -1 WHERE cluster = ? AND silo = 'version'", (table.cluster().to_string(),))
+        .await
+        .unwrap();
+    let local = connect(&at(server, "damaged", "serial=LOCAL_SERIAL&datacenter=datacenter1")).await.unwrap();
+    assert_eq!(local.delete().await.unwrap_err().kind(), TableErrorKind::Configuration);
+    table.delete().await.unwrap();
 }
 
 pub async fn rows_that_are_gone_are_missed(server: &Server) {
