@@ -1,6 +1,6 @@
 //! What was really going on: the truth that no silo knows, kept for the checkers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -127,6 +127,8 @@ pub struct Circumstances {
     pub blocks: BTreeMap<(usize, usize), Spell>,
     /// The last clean split.
     pub split: Option<Split>,
+    /// Whom an operator told a silo to evict, and the address of that silo as text.
+    pub evictions: BTreeSet<(SiloAddress, String)>,
     /// How much any monotonic clock was ever too fast or too slow, in parts per million.
     pub worst_ppm: u64,
     /// When a row's heartbeat last moved in the table: the last two times.
@@ -151,6 +153,7 @@ impl Circumstances {
             lossy: BTreeMap::new(),
             blocks: BTreeMap::new(),
             split: None,
+            evictions: BTreeSet::new(),
             worst_ppm: 0,
             beats: BTreeMap::new(),
         }

@@ -232,6 +232,11 @@ impl Cluster {
             process.busy = (self.now, 0);
         }
         self.stats.inputs += 1;
+        if let Input::Command(Command::Evict { silo, .. }) = &input
+            && let Some(by) = self.address(id)
+        {
+            self.truth.evictions.insert((*silo, by.to_string()));
+        }
         self.show(&Fact::Takes { process: id, input: &input });
         if let (Some(from), Input::Message { body, .. }) = (from, &input) {
             let body = body.clone();

@@ -29,9 +29,10 @@ pub(super) fn fakes() -> MachineFactory {
     })
 }
 
-/// A machine whose effects somebody else looks through, and changes.
+/// A machine that takes other inputs than it gets, and whose effects somebody else looks through, and changes.
 struct Tampered {
     inner: Box<dyn Machine>,
+    mishear: fn(&mut Input),
     tamper: Tamper,
 }
 
@@ -39,11 +40,18 @@ type Tamper = Arc<Mutex<dyn FnMut(&Input, &mut Vec<Effect>) + Send>>;
 
 pub(super) fn tampered(mut factory: MachineFactory, tamper: impl FnMut(&Input, &mut Vec<Effect>) + Send + 'static) -> MachineFactory {
     let tamper: Tamper = Arc::new(Mutex::new(tamper));
-    Box::new(move |setup| Box::new(Tampered { inner: factory(setup), tamper: tamper.clone() }))
+    Box::new(move |setup| Box::new(Tampered { inner: factory(setup), mishear: |_| {}, tamper: tamper.clone() }))
+}
+
+/// Machines that hear something else than they are told.
+pub(super) fn misheard(mut factory: MachineFactory, mishear: fn(&mut Input)) -> MachineFactory {
+    let tamper: Tamper = Arc::new(Mutex::new(|_: &Input, _: &mut Vec<Effect>| {}));
+    Box::new(move |setup| Box::new(Tampered { inner: factory(setup), mishear, tamper: tamper.clone() }))
 }
 
 impl Machine for Tampered {
-    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+    fn handle(&mut self, now: Now, mut input: Input, effects: &mut Vec<Effect>) {
+        (self.mishear)(&mut input);
         self.inner.handle(now, input.clone(), effects);
         (self.tamper.lock().unwrap())(&input, effects);
     }

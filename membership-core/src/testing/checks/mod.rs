@@ -23,6 +23,8 @@ mod votes;
 mod table_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vote_tests;
 
 pub use contact::Contact;
 pub use death::DeadIsFinal;
@@ -145,8 +147,14 @@ impl NewlyDead<'_> {
         self.after.address
     }
 
-    fn voted(&self) -> bool {
-        self.death.cause == CauseOfDeath::Voted
+    /// Whether others ended it for what they believed of it. P5 sees to it that the other causes are what they say: it left, a newer one
+    /// took its address, it did not get on with joining, or an operator wanted it gone.
+    fn is_verdict(&self, truth: &Circumstances) -> bool {
+        match &self.death.cause {
+            CauseOfDeath::Left | CauseOfDeath::Superseded | CauseOfDeath::Stuck => false,
+            CauseOfDeath::Evicted { by, .. } => !truth.evictions.contains(&(self.silo(), by.clone())),
+            CauseOfDeath::Voted => true,
+        }
     }
 }
 

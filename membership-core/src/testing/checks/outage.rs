@@ -8,7 +8,7 @@ use crate::testing::circumstances::Circumstances;
 /// For how long after an outage nobody healthy may die of it.
 const AFTERMATH: Duration = Duration::from_secs(300);
 
-/// P6: no healthy silo is voted out during, or within 5 minutes after, an outage of the table, of the network, or of both, that strikes
+/// P6: no healthy silo is declared dead during, or within 5 minutes after, an outage of the table, of the network, or of both, that strikes
 /// all silos alike. Healthy: it ran all the time, and nothing but such outages was wrong with the network, its own way to the
 /// table, or the table itself ([`has_its_table`](Circumstances::has_its_table)).
 #[derive(Debug, Default)]
@@ -31,11 +31,11 @@ impl Check for Outage {
             return Ok(());
         }
         self.judged += 1;
-        for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
+        for dead in newly_dead(before, after, request).filter(|dead| dead.is_verdict(truth)) {
             let silo = dead.silo();
             let reaches_it = truth.owner(&silo).is_some_and(|l| !l.table_cut.touched(from));
             if truth.ran_since(&silo, from) && truth.has_its_table(&silo) && reaches_it {
-                return Err(format!("{}, healthy, is voted out during or after an outage that struck all alike", truth.name(&silo)));
+                return Err(format!("{}, healthy, is declared dead during or after an outage that struck all alike", truth.name(&silo)));
             }
         }
         Ok(())

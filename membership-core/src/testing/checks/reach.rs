@@ -3,7 +3,7 @@
 use super::{Check, Fact, active, newly_dead};
 use crate::testing::circumstances::Circumstances;
 
-/// P10: with at least 3 Active, a silo that all of them but at most one reach both ways, and that does not pause, is never voted out.
+/// P10: with at least 3 Active, a silo that all of them but at most one reach both ways, and that does not pause, is never declared dead.
 /// Judged over all the time from which votes can count; not judged while messages get lost at random, nor for a silo whose table was
 /// changed from outside: it knows, and writes no heartbeat until it is started anew.
 #[derive(Debug, Default)]
@@ -22,12 +22,12 @@ impl Check for Reach {
         if truth.rough_network.touched(from) || active(before).nth(2).is_none() {
             return Ok(());
         }
-        for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
+        for dead in newly_dead(before, after, request).filter(|dead| dead.is_verdict(truth)) {
             let silo = dead.silo();
             self.judged += 1;
             let apart = active(before).filter(|e| e.address != silo && !truth.in_touch_since(&silo, &e.address, from)).count();
             if apart <= 1 && truth.has_its_table(&silo) && truth.ran_since(&silo, from) {
-                return Err(format!("{} is voted out, though all Active silos but {apart} reach it both ways", truth.name(&silo)));
+                return Err(format!("{} is declared dead, though all Active silos but {apart} reach it both ways", truth.name(&silo)));
             }
         }
         Ok(())

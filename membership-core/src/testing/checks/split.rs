@@ -4,7 +4,7 @@ use super::{Check, Fact, active, newly_dead};
 use crate::SiloAddress;
 use crate::testing::circumstances::{Circumstances, VirtualTime};
 
-/// P11: after a split of the network with the table reachable by all, nobody of the larger side is voted out who ran all the time and has
+/// P11: after a split of the network with the table reachable by all, nobody of the larger side is declared dead who ran all the time and has
 /// its table ([`has_its_table`](Circumstances::has_its_table)). The larger side: more than half of the Active silos, counting only those of
 /// it that really run.
 #[derive(Debug, Default)]
@@ -31,14 +31,14 @@ impl Check for LargerSide {
             let here = active(before).filter(|e| side(&e.address) == one && truth.ran_since(&e.address, split.since)).count();
             here * 2 > active(before).count()
         };
-        for dead in newly_dead(before, after, request).filter(super::NewlyDead::voted) {
+        for dead in newly_dead(before, after, request).filter(|dead| dead.is_verdict(truth)) {
             let silo = dead.silo();
             if self.last != Some(split.since) && active(before).any(|e| is_larger(side(&e.address))) {
                 self.last = Some(split.since);
                 self.judged += 1;
             }
             if is_larger(side(&silo)) && truth.ran_since(&silo, from) && truth.has_its_table(&silo) {
-                return Err(format!("{}, on the larger side of a split, is voted out", truth.name(&silo)));
+                return Err(format!("{}, on the larger side of a split, is declared dead", truth.name(&silo)));
             }
         }
         Ok(())

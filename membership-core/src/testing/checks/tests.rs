@@ -17,7 +17,7 @@ use crate::{
 
 const S: fn(u64) -> Duration = Duration::from_secs;
 /// When the made-up deaths happen: long enough after the beginning that nothing of it counts any more.
-const NOON: Duration = Duration::from_secs(10_000);
+pub(super) const NOON: Duration = Duration::from_secs(10_000);
 
 /// A made-up world: silos 0.. with one process each, beating, in touch with each other.
 pub(super) struct Stage {
@@ -71,7 +71,12 @@ impl Stage {
     }
 
     /// What a checker says to such a commit, which then is the table.
-    fn commits(&mut self, check: &mut dyn Check, inserts: Vec<MembershipEntry>, updates: Vec<MembershipEntry>) -> Result<(), String> {
+    pub(super) fn commits(
+        &mut self,
+        check: &mut dyn Check,
+        inserts: Vec<MembershipEntry>,
+        updates: Vec<MembershipEntry>,
+    ) -> Result<(), String> {
         let (after, request) = self.commit(inserts, updates, Vec::new());
         let before = std::mem::replace(&mut self.table, after.clone());
         check.see(&Fact::Committed { before: &before, after: &after, request: &request }, &self.truth)
@@ -83,13 +88,13 @@ impl Stage {
     }
 }
 
-fn entry(n: usize, status: SiloStatus) -> MembershipEntry {
+pub(super) fn entry(n: usize, status: SiloStatus) -> MembershipEntry {
     let mut e = MembershipEntry::new(silo(n), InstanceId::new(n as u128), WallTime::default());
     e.status = status;
     e
 }
 
-fn dead(n: usize, cause: CauseOfDeath, accusers: &[usize]) -> MembershipEntry {
+pub(super) fn dead(n: usize, cause: CauseOfDeath, accusers: &[usize]) -> MembershipEntry {
     let mut e = entry(n, SiloStatus::Dead);
     e.death = Some(Death { cause, at: WallTime::default(), by: None, version: 1, extra: Extra::default() });
     let truth = Stage::with(1).truth;
@@ -99,15 +104,30 @@ fn dead(n: usize, cause: CauseOfDeath, accusers: &[usize]) -> MembershipEntry {
             accuser: silo(*a),
             at: truth.wall(&silo(0)),
             grounds: Grounds::Silent,
-            evidence: Evidence { misses: 3, ..Evidence::default() },
+            // Silo 0 writes all these commits.
+            evidence: Evidence { misses: 3, via: (*a != 0).then(|| silo(0)), ..Evidence::default() },
             extra: Extra::default(),
         })
         .collect();
     e
 }
 
-fn voted(n: usize, accusers: &[usize]) -> Vec<MembershipEntry> {
+pub(super) fn voted(n: usize, accusers: &[usize]) -> Vec<MembershipEntry> {
     vec![dead(n, CauseOfDeath::Voted, accusers)]
+}
+
+pub(super) fn evicted(n: usize) -> Vec<MembershipEntry> {
+    vec![dead(n, CauseOfDeath::Evicted { by: silo(0).to_string(), reason: "because".to_owned() }, &[])]
+}
+
+/// What a checker says to the eviction of silo 1: one that nobody ordered is judged like a death by votes, one that was ordered is not.
+fn judges_evictions(mut stage: Stage, check: &mut dyn Check) {
+    stage.truth.evictions.insert((silo(1), silo(2).to_string()));
+    let before = stage.table.clone();
+    assert!(stage.commits(check, vec![], evicted(1)).unwrap_err().contains("is declared dead"));
+    stage.table = before;
+    stage.truth.evictions.insert((silo(1), silo(0).to_string()));
+    stage.commits(check, vec![], evicted(1)).unwrap();
 }
 
 #[test]
@@ -237,40 +257,16 @@ fn p4_sees_a_silo_that_takes_itself_for_dead() {
 }
 
 #[test]
-fn p5_counts_votes() {
-    let good = |entries: Vec<MembershipEntry>| Stage::with(6).commits(&mut Votes::default(), vec![], entries);
-    good(voted(1, &[0, 2])).unwrap();
-    good(voted(1, &[0])).unwrap_err();
-    good(voted(1, &[0, 0])).unwrap_err();
-    good(voted(1, &[0, 1])).unwrap_err();
-    good(voted(1, &[0, 9])).unwrap_err();
-    // Two that accuse each other: the one taken first has lost its vote.
-    good(vec![dead(1, CauseOfDeath::Voted, &[0, 2]), dead(2, CauseOfDeath::Voted, &[0, 3])]).unwrap();
-    good(vec![dead(1, CauseOfDeath::Voted, &[0, 2]), dead(2, CauseOfDeath::Voted, &[0, 1])]).unwrap_err();
-    good(vec![dead(1, CauseOfDeath::Superseded, &[])]).unwrap_err();
-    good(vec![dead(1, CauseOfDeath::Left, &[])]).unwrap_err();
-    good(vec![dead(0, CauseOfDeath::Left, &[])]).unwrap();
-    good(vec![dead(1, CauseOfDeath::Stuck, &[0, 2])]).unwrap_err();
-    let mut stale = voted(1, &[0, 2]);
-    stale[0].suspicions[0].at = WallTime::from_millis(5);
-    let mut stage = Stage::with(6);
-    let mut check = Votes::default();
-    let mut early = entry(1, SiloStatus::Active);
-    early.suspicions.clone_from(&stale[0].suspicions);
-    stage.commits(&mut check, vec![], vec![early]).unwrap();
-    stage.truth.now += S(600);
-    for beat in stage.truth.beats.values_mut().flatten() {
-        *beat = beat.map(|t| t + S(600));
-    }
-    assert!(stage.commits(&mut check, vec![], stale).unwrap_err().contains("with 0 votes"));
-}
-
-#[test]
 fn p6_sees_a_death_after_a_common_outage_but_not_a_deserved_one() {
-    let death = |change: fn(&mut Stage)| {
+    let outage = || {
         let mut stage = Stage::with(5);
         stage.truth.table_down.set(true, NOON - S(300));
         stage.truth.table_down.set(false, NOON - S(200));
+        stage
+    };
+    judges_evictions(outage(), &mut Outage::default());
+    let death = |change: fn(&mut Stage)| {
+        let mut stage = outage();
         change(&mut stage);
         let mut check = Outage::default();
         stage.commits(&mut check, vec![], voted(1, &[0, 2])).map(|()| check.judged())
@@ -364,6 +360,7 @@ fn p9_sees_who_was_not_met() {
 
 #[test]
 fn p10_sees_the_death_of_a_silo_in_touch_with_all_but_one() {
+    judges_evictions(Stage::with(5), &mut Reach::default());
     let death = |silos, change: fn(&mut Stage)| {
         let mut stage = Stage::with(silos);
         change(&mut stage);
@@ -381,10 +378,15 @@ fn p10_sees_the_death_of_a_silo_in_touch_with_all_but_one() {
 
 #[test]
 fn p11_sees_a_death_on_the_larger_side() {
-    let death = |victim: usize, change: fn(&mut Stage)| {
+    let split = || {
         let mut stage = Stage::with(5);
         let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)].into_iter().collect();
         stage.truth.split = Some(Split { since: NOON - S(60), healed: None, clean: true, group });
+        stage
+    };
+    judges_evictions(split(), &mut LargerSide::default());
+    let death = |victim: usize, change: fn(&mut Stage)| {
+        let mut stage = split();
         change(&mut stage);
         let mut check = LargerSide::default();
         stage.commits(&mut check, vec![], voted(victim, &[0, 3])).map(|()| check.judged())

@@ -3,26 +3,67 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Fact, NewlyDead, active, changed, newly_dead};
-use crate::testing::circumstances::{Circumstances, VirtualTime};
+use crate::protocol::{IndirectOutcome, Message};
+use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
 use crate::{CauseOfDeath, CommitRequest, Grounds, SiloAddress, SiloStatus, Snapshot, Suspicion, WallTime};
 
-/// P5: a silo is Dead only with one of the five causes, and `voted` only with enough distinct, fresh votes of Active accusers in that
-/// commit. Deaths of one commit happen one after the other: accusers do not kill each other.
+/// P5: a silo is Dead only with one of the five causes: `evicted` only if somebody ordered it, and `voted` only with enough distinct, fresh,
+/// consenting votes of Active accusers in that commit. A vote is its accuser's own if the accuser wrote it; one that another wrote counts
+/// only if that other had asked for it and was really told so: the consent was delivered to it, about that silo, then.
+/// Deaths of one commit happen one after the other: accusers do not kill each other.
 #[derive(Debug, Default)]
 pub struct Votes {
     appeared: BTreeMap<(SiloAddress, SiloAddress), (WallTime, VirtualTime)>,
     joining: BTreeMap<SiloAddress, VirtualTime>,
+    /// About whom one process asked another, in which round.
+    asked: BTreeMap<(ProcessId, ProcessId, u64), SiloAddress>,
+    /// Consents that were delivered, and what the asker's clock showed then.
+    consents: BTreeSet<Vote>,
+    /// Votes in the table that nobody had the right to write.
+    unfounded: BTreeSet<Vote>,
 }
 
+/// A vote: against whom, whose, and its time.
+type Vote = (SiloAddress, SiloAddress, WallTime);
+
 impl Votes {
-    fn note(&mut self, after: &Snapshot, request: &CommitRequest, truth: &Circumstances) {
+    /// What one silo tells another about a third.
+    fn hear(&mut self, from: ProcessId, to: ProcessId, body: &Message, truth: &Circumstances) {
+        match body {
+            Message::IndirectProbe { round, suspect, .. } => {
+                self.asked.insert((from, to, *round), *suspect);
+            }
+            Message::IndirectReply { round, outcome } => {
+                let suspect = self.asked.remove(&(to, from, *round));
+                let silo = |process| truth.life(process).and_then(|l| l.silo);
+                let (Some(suspect), Some(accuser), Some(asker)) = (suspect, silo(from), silo(to)) else { return };
+                if let IndirectOutcome::No { consent: Some(consent) } = outcome
+                    && consent.accuser == accuser
+                    && consent.evidence.accuser_health == 0
+                {
+                    self.consents.insert((suspect, accuser, truth.wall(&asker)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, before: &Snapshot, after: &Snapshot, request: &CommitRequest, truth: &Circumstances) {
         for silo in changed(request) {
             let Some(entry) = after.rows.get(&silo) else { continue };
             self.joining.entry(silo).or_insert(truth.now);
+            let known = before.rows.get(&silo).map_or(&[][..], |e| &e.suspicions);
             for vote in &entry.suspicions {
                 let seen = self.appeared.entry((silo, vote.accuser)).or_insert((vote.at, truth.now));
                 if seen.0 != vote.at {
                     *seen = (vote.at, truth.now);
+                }
+                let this = (silo, vote.accuser, vote.at);
+                let is_new = !known.contains(vote);
+                let own = request.committer == Some(vote.accuser);
+                let consented = request.committer.is_some() && vote.evidence.via == request.committer && self.consents.contains(&this);
+                if is_new && !own && !consented {
+                    self.unfounded.insert(this);
                 }
             }
         }
@@ -37,10 +78,10 @@ impl Votes {
             || clock.distance(vote.at) <= expiry
     }
 
-    /// The endpoints whose votes count, with the accusers that cast them.
-    fn counting<'a>(
+    /// The endpoints whose votes count.
+    fn counting(
         &self,
-        dead: &NewlyDead<'a>,
+        dead: &NewlyDead<'_>,
         grounds: Grounds,
         may_vote: &BTreeSet<SiloAddress>,
         committer: Option<SiloAddress>,
@@ -48,7 +89,8 @@ impl Votes {
     ) -> BTreeSet<std::net::SocketAddr> {
         let votes = dead.after.suspicions.iter();
         votes
-            .filter(|v| v.grounds == grounds && may_vote.contains(&v.accuser) && v.accuser != dead.silo())
+            .filter(|v| v.grounds == grounds && may_vote.contains(&v.accuser) && !v.accuser.same_endpoint(&dead.silo()))
+            .filter(|v| !self.unfounded.contains(&(dead.silo(), v.accuser, v.at)))
             .filter(|v| grounds == Grounds::Stuck || v.evidence.misses > 0)
             .filter(|v| self.fresh(dead.silo(), v, committer, truth))
             .map(|v| v.accuser.endpoint())
@@ -60,69 +102,62 @@ impl Votes {
         let live = voters.iter().filter(|silo| truth.certainly_fresh(silo)).count();
         let configured = before.version_row.settings.num_votes_for_death_declaration as usize;
         let needed = configured.min(2).min(live.div_ceil(2)).max(1);
-        let mut voted = Vec::new();
+        let mut by_vote = Vec::new();
         for dead in newly_dead(before, after, request) {
             let (silo, name) = (dead.silo(), truth.name(&dead.silo()));
             let was = dead.before.map(|e| e.status);
             match &dead.death.cause {
-                CauseOfDeath::Left if request.committer.is_some_and(|c| c != silo) => {
-                    return Err(format!("{name} was made to leave by another"));
-                }
+                CauseOfDeath::Left if request.committer != Some(silo) => return Err(format!("{name} was made to leave by another")),
                 CauseOfDeath::Superseded if !after.rows.at_endpoint(silo.endpoint()).any(|e| e.address > silo) => {
                     return Err(format!("{name} is superseded by nobody"));
                 }
+                CauseOfDeath::Evicted { by, .. } if !truth.evictions.contains(&(silo, by.clone())) => {
+                    return Err(format!("{name} is evicted by {by}, whom nobody told to"));
+                }
+                CauseOfDeath::Left | CauseOfDeath::Superseded | CauseOfDeath::Evicted { .. } => {}
                 CauseOfDeath::Stuck if was != Some(SiloStatus::Joining) => return Err(format!("{name}, {was:?}, is called stuck")),
                 CauseOfDeath::Stuck => {
                     let waited = truth.now.saturating_sub(self.joining.get(&silo).copied().unwrap_or(truth.now));
                     if waited < truth.shrunk(before.version_row.settings.max_join_attempt_time) {
                         return Err(format!("{name} is called stuck after {waited:?}"));
                     }
-                    let count = self.counting(&dead, Grounds::Stuck, &voters, request.committer, truth).len();
-                    if count < needed {
-                        return Err(format!("{name} is called stuck with {count} votes of {needed}"));
-                    }
+                    by_vote.push((dead, Grounds::Stuck));
                 }
-                CauseOfDeath::Voted => voted.push(dead),
-                _ => {}
+                CauseOfDeath::Voted => by_vote.push((dead, Grounds::Silent)),
             }
         }
-        in_some_order(&mut voted, voters, &|dead, voters| {
-            let count = self.counting(dead, Grounds::Silent, voters, request.committer, truth).len();
-            if count >= needed {
-                Ok(())
-            } else {
-                Err(format!("{} is voted out with {count} votes that count, of {needed}", truth.name(&dead.silo())))
-            }
+        let dying: Vec<SiloAddress> = by_vote.iter().map(|(dead, _)| dead.silo()).collect();
+        let count = |i: usize, voters: &BTreeSet<SiloAddress>| {
+            let (dead, grounds) = &by_vote[i];
+            self.counting(dead, *grounds, voters, request.committer, truth).len()
+        };
+        in_some_order(&dying, &voters, |i, voters| count(i, voters) >= needed).map_err(|(i, voters)| {
+            let (name, how) = (truth.name(&dying[i]), if by_vote[i].1 == Grounds::Stuck { "called stuck" } else { "voted out" });
+            format!("{name} is {how} with {} votes that count, of {needed}", count(i, &voters))
         })
     }
 }
 
-/// Says whether a death has enough votes of these silos.
-type Enough<'f, 'a> = dyn Fn(&NewlyDead<'a>, &BTreeSet<SiloAddress>) -> Result<(), String> + 'f;
-
-/// Whether the deaths can have happened one after the other, each with the votes of those still Active. Each is tried first while it
-/// still has what it needs; taking a silo out only ever takes votes away, so a dead end is tried from all sides while they are few.
-fn in_some_order<'a>(dead: &mut Vec<NewlyDead<'a>>, voters: BTreeSet<SiloAddress>, enough: &Enough<'_, 'a>) -> Result<(), String> {
-    let mut problem = Ok(());
-    if dead.is_empty() || dead.len() > 6 {
-        return dead.iter().try_for_each(|d| enough(d, &voters));
-    }
-    for i in 0..dead.len() {
-        if let Err(e) = enough(&dead[i], &voters) {
-            problem = Err(e);
-            continue;
-        }
-        let one = dead.remove(i);
-        let mut left = voters.clone();
-        left.remove(&one.silo());
-        let rest = in_some_order(dead, left, enough);
-        dead.insert(i, one);
-        match rest {
-            Ok(()) => return Ok(()),
-            Err(e) => problem = Err(e),
+/// Whether the deaths can have happened one after the other, each with `enough` votes of those still Active. If not: one that no order gives
+/// enough, with the voters that it has left.
+///
+/// Found from the end. Whoever dies last has the votes of the survivors alone; for those who die before it, it is a voter like the
+/// survivors. More voters never hurt, so whoever can be last may be, and when nobody can, no order is left.
+pub(super) fn in_some_order(
+    dying: &[SiloAddress],
+    voters: &BTreeSet<SiloAddress>,
+    enough: impl Fn(usize, &BTreeSet<SiloAddress>) -> bool,
+) -> Result<(), (usize, BTreeSet<SiloAddress>)> {
+    let mut left: Vec<usize> = (0..dying.len()).collect();
+    let mut alive: BTreeSet<SiloAddress> = voters.iter().filter(|v| !dying.contains(v)).copied().collect();
+    while let Some(first) = left.first().copied() {
+        let Some(place) = left.iter().position(|i| enough(*i, &alive)) else { return Err((first, alive)) };
+        let last = dying[left.remove(place)];
+        if voters.contains(&last) {
+            alive.insert(last);
         }
     }
-    problem
+    Ok(())
 }
 
 impl Check for Votes {
@@ -133,8 +168,12 @@ impl Check for Votes {
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
         match fact {
             Fact::Committed { before, after, request } => {
-                self.note(after, request, truth);
+                self.note(before, after, request, truth);
                 self.judge(before, after, request, truth)
+            }
+            Fact::Delivered { from, to, body } => {
+                self.hear(*from, *to, body, truth);
+                Ok(())
             }
             Fact::Founded(snapshot) => {
                 // Whoever was behind has noticed nothing, and goes on with what it saw of these very rows and votes.
