@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use membership_core::testing::Cluster;
+use membership_core::testing::checks::Load;
 use membership_core::{Config, Preset};
 
 const S: fn(u64) -> Duration = Duration::from_secs;
@@ -31,13 +32,11 @@ fn peak(silos: usize) -> f64 {
 
 #[test]
 fn messages_per_silo_are_constant_up_to_400() {
-    let (small, large) = (peak(100), peak(400));
-    assert!(large <= small * 1.2, "{large:.2} messages per silo and second among 400, {small:.2} among 100");
+    Load::compare(peak(100), peak(400)).unwrap();
 }
 
 #[test]
 #[ignore = "takes more than ten minutes: run it with --ignored"]
 fn messages_per_silo_are_constant_up_to_1000() {
-    let (small, large) = (peak(100), peak(1_000));
-    assert!(large <= small * 1.2, "{large:.2} messages per silo and second among 1,000, {small:.2} among 100");
+    Load::compare(peak(100), peak(1_000)).unwrap();
 }

@@ -10,8 +10,11 @@ use crate::testing::circumstances::{Circumstances, VirtualTime};
 const WINDOW: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(5);
 
-/// P8: messages per silo per second, mean over all silos in any 60 s. It only measures; a test compares [`Load::peak`] of two sizes,
-/// which must not differ by more than 1.2 between 100 and 1,000 silos with the same number of crashes.
+/// The peak of the larger of two clusters is at most so many times that of the smaller.
+const MOST_GROWTH: f64 = 1.2;
+
+/// P8: messages per silo per second, mean over all silos in any 60 s. It only measures; a test compares [`Load::peak`] of two sizes, 100
+/// and 1,000 silos with the same number of crashes, by [`Load::compare`].
 #[derive(Debug, Default)]
 pub struct Load {
     steps: VecDeque<(VirtualTime, u64)>,
@@ -32,6 +35,17 @@ impl Load {
     #[must_use]
     pub fn peak(&self) -> f64 {
         self.peak
+    }
+
+    /// Judges the peaks of a small cluster and of a large one.
+    ///
+    /// # Errors
+    /// The larger one's is more than 1.2 times the other, or nothing was measured.
+    pub fn compare(small: f64, large: f64) -> Result<(), String> {
+        if small > 0.0 && large > 0.0 && large <= small * MOST_GROWTH {
+            return Ok(());
+        }
+        Err(format!("{large:.2} messages per silo and second in the larger cluster, {small:.2} in the smaller one"))
     }
 
     fn sent(&mut self, now: VirtualTime) {

@@ -328,6 +328,29 @@ fn p8_measures_the_busiest_minute() {
 }
 
 #[test]
+fn p8_sees_silos_that_talk_to_everybody() {
+    // These probe all others every two seconds; tampered with, only so many of them.
+    let peak = |silos, targets: usize| {
+        let mut cluster = tampered_cluster(silos, move |_, effects| {
+            let mut probes = 0;
+            effects.retain(|effect| {
+                let probe = matches!(effect, Effect::Send { body, .. } if matches!(**body, Message::Probe { .. }));
+                probes += usize::from(probe);
+                !probe || probes <= targets
+            });
+        });
+        cluster.run_until_agreed(S(60)).unwrap();
+        cluster.measure_load();
+        cluster.run_for(S(130)).unwrap();
+        cluster.peak_load()
+    };
+    assert!(Load::compare(peak(10, 99), peak(16, 99)).unwrap_err().contains("in the larger cluster"));
+    Load::compare(peak(10, 3), peak(16, 3)).unwrap();
+    Load::compare(0.0, 0.0).unwrap_err();
+    Load::compare(10.0, 12.1).unwrap_err();
+}
+
+#[test]
 fn p9_sees_who_was_not_met() {
     let mut stage = Stage::with(3);
     let mut check = Contact::default();
