@@ -3,7 +3,7 @@
 //! `MEMBERSHIP_SEEDS=1000..2000` runs other seeds; `MEMBERSHIP_SEED=17` with `-- replay --nocapture` shows one in full.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::Range;
 
@@ -133,12 +133,45 @@ fn what_was_found_once_holds() {
     }
 }
 
+/// Seeds that together draw every kind of fault at least twice, the first ones that do: not every fault that is drawn shows.
+fn seeds_of_all_kinds(options: &CampaignOptions) -> Vec<u64> {
+    let mut missing: BTreeMap<Fault, u32> = Fault::ALL.into_iter().map(|kind| (kind, 2)).collect();
+    let mut seeds = Vec::new();
+    for seed in 0.. {
+        if missing.is_empty() {
+            break;
+        }
+        let drawn = campaign::drawn(seed, options);
+        if drawn.iter().any(|kind| missing.contains_key(kind)) {
+            missing.iter_mut().filter(|(kind, _)| drawn.contains(kind)).for_each(|(_, times)| *times -= 1);
+            missing.retain(|_, times| *times > 0);
+            seeds.push(seed);
+        }
+    }
+    seeds
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let options = CampaignOptions { silos: 8, minutes: 10, ..CampaignOptions::default() };
-    let hash = |seed| campaign::run(seed, &options).map(|o| (o.hash, o.stats)).unwrap();
-    assert_eq!(hash(11), hash(11));
-    assert_ne!(hash(11), hash(12));
+    let options = CampaignOptions { silos: 10, minutes: 20, ..CampaignOptions::default() };
+    let seeds = seeds_of_all_kinds(&options);
+    let outcome = |seed: &u64| campaign::run(*seed, &options).unwrap();
+    let mut total = Stats::default();
+    let mut hashes = BTreeSet::new();
+    for seed in &seeds {
+        let once = outcome(seed);
+        assert_eq!(once, outcome(seed), "seed {seed}");
+        total.add(&once.stats);
+        hashes.insert(once.hash);
+    }
+    assert_eq!(hashes.len(), seeds.len(), "seeds {seeds:?} give different runs");
+    let lives = [total.kills, total.restarts, total.leaves, total.pauses, total.hangs, total.holds];
+    let clocks = [total.clock_offsets, total.clock_drifts, total.clocks_set_back];
+    let network = [total.dropped, total.duplicated, total.blocks, total.flaps, total.zone_cuts, total.network_outages];
+    let table = [total.table_outages, total.failed_calls, total.queued_calls, total.conflicts, total.unknown];
+    let operators = [total.wipes, total.restores, total.rollbacks];
+    let all = [&lives[..], &clocks[..], &network[..], &table[..], &operators[..]].concat();
+    assert!(all.iter().all(|count| *count > 0), "something did not happen in seeds {seeds:?}: {total:?}");
 }
 
 /// Shows the campaign of `MEMBERSHIP_SEED` in full (run it alone, with `--nocapture`); without one, checks that showing changes nothing.

@@ -11,6 +11,7 @@ use super::describe;
 use super::dice::Dice;
 use super::events::{Agenda, Event};
 use super::faults::Flap;
+use super::fingerprint;
 use super::machine::MachineFactory;
 use super::network::{Latency, Network};
 use super::process::{Process, Running};
@@ -244,7 +245,7 @@ impl Cluster {
         }
         let mut effects = std::mem::take(&mut self.scratch);
         if let Some(process) = self.processes.get_mut(id.0) {
-            self.trace.mix(self.now, [id.0 as u64, kind(&input), from.map_or(0, |f| f.0 as u64 + 1)]);
+            self.trace.mix(self.now, [id.0 as u64, fingerprint::of(&input), from.map_or(0, |f| f.0 as u64 + 1)]);
             let clocks = process.clocks(self.now);
             process.machine.handle(clocks, input, &mut effects);
             if let (Some(life), Some(me)) = (self.truth.lives.get_mut(id.0), process.machine.me())
@@ -386,22 +387,5 @@ impl Cluster {
 
     pub(super) fn note_world(&mut self, what: String) {
         self.trace.line(self.now, "world", what);
-    }
-}
-
-fn kind(input: &Input) -> u64 {
-    match input {
-        Input::Start => 1,
-        Input::Wake => 2,
-        Input::Message { header, body, .. } => 3 | (body.name().len() as u64) << 8 | header.version << 16,
-        Input::SendFailed { .. } => 4,
-        Input::Heard { .. } => 5,
-        Input::Initialized { result, .. } => 6 | u64::from(result.is_ok()) << 8,
-        Input::Read { result, .. } => 7 | u64::from(result.is_ok()) << 8,
-        Input::Committed { result, .. } => 8 | u64::from(result.is_ok()) << 8,
-        Input::HeartbeatWritten { result, .. } => 9 | u64::from(result.is_ok()) << 8,
-        Input::ExecutorLag(_) => 10,
-        Input::Hint => 11,
-        Input::Command(_) => 12,
     }
 }

@@ -34,6 +34,7 @@ mod events;
 #[cfg(test)]
 mod fake;
 mod faults;
+mod fingerprint;
 mod life;
 mod look;
 mod machine;

@@ -68,7 +68,7 @@ impl Trace {
         self.lines.clear();
     }
 
-    /// Covers every input that every process took, in order, with its time.
+    /// Covers every input that every process took, in order, with its time and what it said; and every view that was published.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash
