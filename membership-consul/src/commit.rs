@@ -7,7 +7,7 @@
 //! A refused transaction reads nothing. Why it was refused is looked up with a second request, which brings the table as it is.
 
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, NextStep, RowChange, Snapshot, TableError, TableErrorKind, TableLimits,
+    Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange, Snapshot, TableError, TableErrorKind, TableLimits,
 };
 use tokio::time::Instant;
 
@@ -44,6 +44,13 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::commit`](membership_core::MembershipTable::commit).
     pub(crate) async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        match self.sent(request).await {
+            Err(e) if request.attempt == Attempt::Again => Err(unknown_of_the_first(e).at(self.link.at())),
+            other => other,
+        }
+    }
+
+    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         let by = self.link.deadline();
         let adds = adds(request);
         let before = match codec::rows_in(&request.expected) {
@@ -110,13 +117,7 @@ impl Inner {
 
     /// What the table says of a commit; the table as it is, if the commit is still to come.
     async fn judged(&self, request: &CommitRequest, by: Instant) -> Result<Result<CommitOutcome, Box<Snapshot>>, TableError> {
-        let mut found = self.everything(by).await.map_err(|e| match (request.attempt, e.next_step()) {
-            (Attempt::First, _) | (_, NextStep::GiveUp) => e,
-            // The first sending may have happened.
-            (Attempt::Again, _) => {
-                error(TableErrorKind::OutcomeUnknown, format!("what became of the commit could not be looked up ({e})")).at(self.link.at())
-            }
-        })?;
+        let mut found = self.everything(by).await?;
         let gone = || error(TableErrorKind::TableReplaced, "the version row that was known is gone");
         let row = found.any_version()?.ok_or_else(gone)?;
         let refused = |kind, message: String| Err(error(kind, message));
@@ -144,6 +145,19 @@ impl Inner {
     }
 }
 
+/// Of a commit that is sent again the first sending may have happened, whatever this one ended with. Only a table that is another one now, or
+/// goes, says that there is nothing to find out.
+fn unknown_of_the_first(e: TableError) -> TableError {
+    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+    match e.kind() {
+        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
+        kind => {
+            let message = format!("it was sent before, and what became of it is not known: {} [{}]", e.message(), kind.as_str());
+            error(OutcomeUnknown, message).with_source(e)
+        }
+    }
+}
+
 fn conflict(now: Snapshot) -> CommitOutcome {
     CommitOutcome::Conflict(Conflict { newest: now.version_row.recent.last().cloned(), snapshot: Some(now) })
 }
@@ -151,6 +165,17 @@ fn conflict(now: Snapshot) -> CommitOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_commit_that_was_sent_before_is_never_called_certain_to_have_failed() {
+        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
+        for kind in TableErrorKind::ALL {
+            let told = unknown_of_the_first(error(kind, "the answer"));
+            assert_eq!(told.kind(), if kept.contains(&kind) { kind } else { OutcomeUnknown });
+            assert!(told.message().contains("the answer"), "{told}");
+        }
+    }
 
     #[test]
     fn the_largest_commit_fits_into_a_transaction() {
