@@ -6,8 +6,9 @@ use crate::figures::Figures;
 
 const BAR: f64 = 14.0;
 const WIDTH: f64 = 360.0;
-/// What a letter of a label takes, and what stands beside the longest bar.
+/// What a letter of a label takes, one of a caption, and what stands beside the longest bar.
 const LETTER: f64 = 6.2;
+const LARGE_LETTER: f64 = 7.2;
 const BESIDE: f64 = 110.0;
 /// The colours of columns, told apart by those who see red and green alike.
 const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
@@ -32,21 +33,25 @@ impl<'a> Value<'a> {
 /// All tables, one below the other. Of each table: one group of bars for each column with numbers that is no key, one bar for each row,
 /// whose label is its keys; each group has a scale of its own.
 pub fn bars(tables: &[(String, Figures)]) -> String {
-    let labels = tables.iter().flat_map(|(_, figures)| figures.rows().iter().map(|row| label(figures, row).chars().count()));
-    #[allow(clippy::cast_precision_loss, reason = "the length of a label")]
-    let left = labels.max().unwrap_or(0) as f64 * LETTER + 20.0;
+    let labels = tables.iter().flat_map(|(_, figures)| figures.rows().iter().map(|row| label(figures, row)));
+    let (left, captions) = (longest(labels) * LETTER + 20.0, longest(tables.iter().map(|(caption, _)| caption.clone())));
     let (mut body, mut y) = (String::new(), 0.0);
     for (caption, figures) in tables {
         let _ = writeln!(body, r#"<text x="8" y="{}" font-size="13">{}</text>"#, y + 20.0, escaped(caption));
         y += 46.0;
         table(figures, left, &mut body, &mut y);
     }
-    let all = left + WIDTH + BESIDE;
+    let all = (left + WIDTH + BESIDE).max(captions * LARGE_LETTER + 16.0);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {all:.0} {y}\" width=\"{all:.0}\" height=\"{y}\" \
          font-family=\"sans-serif\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{body}</svg>\n"
     )
+}
+
+#[allow(clippy::cast_precision_loss, reason = "the length of a line")]
+fn longest(texts: impl Iterator<Item = String>) -> f64 {
+    texts.map(|text| text.chars().count()).max().unwrap_or(0) as f64
 }
 
 fn table(figures: &Figures, left: f64, body: &mut String, y: &mut f64) {

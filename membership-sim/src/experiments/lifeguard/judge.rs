@@ -158,7 +158,7 @@ pub(super) fn judge(silos: u16, systems: &[System], results: &[(Piece, Outcome)]
     report.note(format!(
         "{} The same seeds, network and blocked members for each system, and another world for each cell; 120 s of quiet before, 60 s \
          after. A false death is one member's belief that a member is dead that was never blocked; *at healthy*: held by a member that was \
-         never blocked. *Given up*: different members that somebody believed dead. Who was not noticed counts as noticed after infinite \
+         never blocked. *Given up*: different members that somebody believed dead. Who was not noticed, or not by all, counts as noticed after infinite \
          time (–). With fewer than 1,000 samples p99.9 is the longest of them, with fewer than 100 p99 as well. Load of each member, over \
          the time of the anomaly, and what ours asks of its table beside that. What must hold compares sums over both tables, of \
          repetitions their mean. The published figures are of Consul agents on one machine (Lifeguard, arXiv 1707.00788, tables IV to \
