@@ -78,6 +78,7 @@ fn not_vacuous(runs: u64, total: &Stats, kinds: &BTreeMap<Fault, u64>) {
         ("clocks set back", total.clocks_set_back, 1),
         ("messages that arrived twice", total.duplicated, 100),
         ("flaps", total.flaps, 2),
+        ("cuts between zones", total.zone_cuts, 1),
         ("silos that were half dead", total.hangs, 1),
         ("signs of life from half-dead silos", total.heard, 100),
         ("silos that were held", total.holds, 1),
@@ -94,10 +95,8 @@ fn not_vacuous(runs: u64, total: &Stats, kinds: &BTreeMap<Fault, u64>) {
     for (what, count, per_run) in floors {
         assert!(count >= runs * per_run / 2, "{count} {what} in {runs} runs are too few");
     }
-    // One in so many runs: half of the zones are cut, and a split that strikes where all was well, and kills somebody, is rare.
-    for (what, count, runs_per) in [("cuts between zones", total.zone_cuts, 12), ("splits judged by P11", total.splits_judged, 30)] {
-        assert!(count >= runs / runs_per, "{count} {what} in {runs} runs are too few");
-    }
+    // One that strikes where all was well, and kills somebody, is rare.
+    assert!(total.splits_judged >= runs / 30, "{} splits judged by P11 in {runs} runs are too few", total.splits_judged);
 }
 
 #[test]
