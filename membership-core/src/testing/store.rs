@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::circumstances::{ProcessId, VirtualTime};
 use super::dice::Dice;
-use super::traffic::{self, TableTraffic};
+use super::traffic::{self, Scale, TableTraffic};
 use crate::protocol::{CallId, Input};
 use crate::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, MemoryState, MemoryTable, Operation,
@@ -135,6 +135,7 @@ pub(super) struct Store {
     pub cut: BTreeSet<ProcessId>,
     pub truth: Option<Snapshot>,
     pub traffic: TableTraffic,
+    scale: Scale,
 }
 
 /// How long a call takes in either direction when nothing is wrong.
@@ -156,6 +157,7 @@ impl Store {
             cut: BTreeSet::new(),
             truth: None,
             traffic: TableTraffic::default(),
+            scale: Scale::default(),
         }
     }
 
@@ -174,7 +176,7 @@ impl Store {
     /// Carries a call out, at this very moment.
     pub(super) fn perform(&mut self, call: CallId, what: &Call, dice: &mut Dice, happened: &mut Happened) -> Input {
         let answer = self.answer(call, what, dice, happened);
-        self.traffic.count(what, &answer);
+        self.traffic.count(what, &answer, &mut self.scale);
         answer
     }
 

@@ -1,10 +1,11 @@
 //! What the silos ask of their table, and how much goes to and fro: what a store that is paid by request charges for.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::store::Call;
 use crate::protocol::Input;
-use crate::{CommitOutcome, CommitRequest, Heartbeat, Heartbeats, ReadAnswer, Row, RowChange, SiloAddress, Snapshot};
+use crate::{CommitOutcome, CommitRequest, Heartbeat, Heartbeats, ReadAnswer, Row, RowChange, SiloAddress, Snapshot, VersionRow};
 
 /// Requests that the table answered, and bytes of keys and values of what they carried; what a store adds to them is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,13 +57,13 @@ impl TableTraffic {
         }
     }
 
-    pub(super) fn count(&mut self, asked: &Call, answer: &Input) {
+    pub(super) fn count(&mut self, asked: &Call, answer: &Input, scale: &mut Scale) {
         match (asked, answer) {
             (_, Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, heartbeats }), .. }) => {
                 self.reads += 1;
                 self.rows_read += long(snapshot.rows.len());
                 self.heartbeats_read += long(beats_in(heartbeats.as_ref()));
-                self.bytes_read += size(snapshot) + heartbeats.as_ref().map_or(0, beats);
+                self.bytes_read += scale.size(snapshot) + heartbeats.as_ref().map_or(0, beats);
             }
             (_, Input::Read { result: Ok(ReadAnswer::Unchanged { heartbeats }), .. }) => {
                 self.unchanged += 1;
@@ -77,7 +78,7 @@ impl TableTraffic {
                 self.conflicts += 1;
                 self.rows_read += conflict.snapshot.as_ref().map_or(0, |snapshot| long(snapshot.rows.len()));
                 self.bytes_written += changes(request);
-                self.bytes_read += conflict.snapshot.as_ref().map_or(0, size);
+                self.bytes_read += conflict.snapshot.as_ref().map_or(0, |snapshot| scale.size(snapshot));
             }
             (Call::Beat(write), Input::HeartbeatWritten { result: Ok(()), .. }) => match write {
                 crate::HeartbeatWrite::Silo { silo, heartbeat } => {
@@ -103,12 +104,27 @@ fn long(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-fn version_row(snapshot: &Snapshot) -> u64 {
-    long(crate::encoding::encode_version_row(&snapshot.version_row).len())
+/// Measures whole tables. The version row is written out for it, once for as long as it stays the same object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scale {
+    last: Option<(Arc<VersionRow>, u64)>,
 }
 
-fn size(snapshot: &Snapshot) -> u64 {
-    version_row(snapshot) + snapshot.rows.iter().map(|row| long(row.size())).sum::<u64>()
+impl Scale {
+    fn size(&mut self, snapshot: &Snapshot) -> u64 {
+        self.version_row(&snapshot.version_row) + snapshot.rows.iter().map(|row| long(row.size())).sum::<u64>()
+    }
+
+    fn version_row(&mut self, row: &Arc<VersionRow>) -> u64 {
+        match &self.last {
+            Some((last, bytes)) if Arc::ptr_eq(last, row) => *bytes,
+            _ => {
+                let bytes = long(crate::encoding::encode_version_row(row).len());
+                self.last = Some((Arc::clone(row), bytes));
+                bytes
+            }
+        }
+    }
 }
 
 fn changes(request: &CommitRequest) -> u64 {

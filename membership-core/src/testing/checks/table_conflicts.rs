@@ -14,6 +14,7 @@ use crate::{CommitId, CommitRequest, RowChange, Snapshot};
 pub struct TableConflicts {
     history: History,
     open: BTreeMap<(ProcessId, CallId), Open>,
+    changes: u64,
     /// Commits that landed, in this history.
     landed: BTreeSet<CommitId>,
     /// Commits that met a conflict, in this history.
@@ -23,8 +24,10 @@ pub struct TableConflicts {
 #[derive(Clone, Debug)]
 struct Open {
     request: CommitRequest,
-    /// The table was somewhere else than the token says, at some time since the call was made.
+    /// The table was somewhere else than the token says, when the call was made.
     stale: bool,
+    /// How often the table had changed by then: since then, it was somewhere else if it changed again.
+    changes: u64,
 }
 
 fn rows_refuse(request: &CommitRequest, table: &Snapshot) -> bool {
@@ -42,7 +45,7 @@ impl TableConflicts {
             return Err(format!("is told of a conflict, but its commit made v{}", open.request.makes()));
         }
         let rows = self.history.current.as_ref().is_some_and(|table| rows_refuse(&open.request, table));
-        if !open.stale && !rows {
+        if !open.stale && open.changes == self.changes && !rows {
             return Err(format!("is told of a conflict, but nobody was before it and the rows allow v{}", open.request.makes()));
         }
         self.refused.insert(open.request.id);
@@ -61,10 +64,10 @@ impl Check for TableConflicts {
             Fact::Founded(_) => {
                 self.landed.clear();
                 self.refused.clear();
-                self.open.values_mut().for_each(|open| open.stale = true);
+                self.changes += 1;
             }
             Fact::Committed { request, after, .. } => {
-                self.open.values_mut().for_each(|open| open.stale = true);
+                self.changes += 1;
                 self.landed.insert(request.id);
                 if self.refused.contains(&request.id) {
                     return Err(format!("a commit that met a conflict made v{} all the same", after.version()));
@@ -74,7 +77,7 @@ impl Check for TableConflicts {
         }
         if let Some((process, call, Question::Commit(request))) = asks(fact) {
             let stale = self.history.current.as_ref().is_none_or(|now| !now.token.same_commit(&request.expected));
-            self.open.insert((process, call), Open { request: request.clone(), stale });
+            self.open.insert((process, call), Open { request: request.clone(), stale, changes: self.changes });
         }
         if let Some((process, call, told)) = told(fact)
             && let Some(open) = self.open.remove(&(process, call))
