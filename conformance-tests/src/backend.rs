@@ -210,7 +210,9 @@ pub trait Backend: Send + Sync + 'static {
         Err(Stop::NotStaged(Capability::Unavailable))
     }
 
-    /// The secret that every client of this backend connects with.
+    /// The secret that every client of this backend connects with. What clients and errors show is searched for it, and every log line,
+    /// at whatever level, of new clients on a thread and a runtime of their own; what crates say through `log`, too, unless the process
+    /// has set a logger. What clients share is made before that, by one more call of [`client`](Self::client).
     fn secret(&self) -> Result<String, Stop> {
         Err(Stop::NotStaged(Capability::Secret))
     }

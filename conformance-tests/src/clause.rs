@@ -70,7 +70,7 @@ impl Clause {
             }
             Self::T13 => "unavailable never looks empty, every operation ends, and works again when the store is back",
             Self::T14 => "dropping a future leaves one of the two legal states and a usable client",
-            Self::T15 => "secrets never appear in errors or debug output",
+            Self::T15 => "secrets never appear in errors, logs or debug output",
             Self::T16 => "a table wiped, re-created or rolled back under a running client is reported as such, and no commit lands on it",
         }
     }

@@ -47,6 +47,7 @@ pub mod contention;
 mod documents;
 mod environment;
 pub mod flaky;
+mod heard;
 pub mod history;
 #[cfg(feature = "launch")]
 pub mod launch;

@@ -65,6 +65,7 @@ bugs! {
     T13 HangsWhenAway: "nothing is answered while the store is away",
     T14 PoisonedByADrop: "a dropped commit leaves its client locked",
     T15 ShowsTheSecret: "`Debug` shows how the client connects",
+    T15 LogsTheSecret: "a task of the client logs how it connects",
     T16 TrustsAnyTable: "whose table it is, is not looked at",
     T16 IgnoresThePast: "a read does not compare with what is known",
 }
@@ -134,6 +135,9 @@ impl Backend for Planted {
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
         let inner = self.memory.client(&self.stored_as(cluster)).await?;
         let (away, journal) = (self.away.clone(), self.journal.clone());
+        if self.bug == Bug::LogsTheSecret {
+            tokio::spawn(async { tracing::trace!(url = format!("broken://root:{SECRET}@127.0.0.1"), "connected") });
+        }
         Ok(Arc::new(Broken {
             bug: self.bug,
             inner,
