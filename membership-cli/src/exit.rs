@@ -24,7 +24,7 @@ pub enum Exit {
     ToldDead = 3,
     /// The silo could not join: port taken, address in use, silos that cannot be reached.
     CannotJoin = 4,
-    /// The table cannot be reached, or is not initialized.
+    /// The table cannot be reached, refuses this user, is too busy, or is not initialized; or nobody knows what became of a write.
     Unreachable = 5,
     /// The table cannot be used: foreign, of a newer layout, damaged, being deleted; for `watch` also replaced or rolled back.
     Unusable = 6,
@@ -51,7 +51,7 @@ impl Exit {
             Self::Usage => "usage or configuration",
             Self::ToldDead => "the silo was declared dead",
             Self::CannotJoin => "the silo cannot join: port taken, address in use, or silos that cannot be reached",
-            Self::Unreachable => "the table cannot be reached or is not initialized",
+            Self::Unreachable => "the table cannot be reached, refuses this user, is too busy, or is not initialized",
             Self::Unusable => "the table cannot be used: foreign, newer layout, damaged, being deleted, replaced or rolled back",
         }
     }
@@ -117,9 +117,9 @@ impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Table(error) => error.into(),
-            ConnectError::FeatureOff { scheme, feature } => Self::usage(format!(
-                "this program was built without `{scheme}:`; install it with: cargo install membership-cli --features {feature}"
-            )),
+            ConnectError::FeatureOff { scheme, feature } => {
+                Self::usage(format!("this program was built without `{scheme}:`; install it with: {}", install(feature)))
+            }
             ConnectError::NoScheme { known } => {
                 let known: Vec<String> = known.iter().map(|scheme| format!("{scheme}:")).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -128,6 +128,11 @@ impl From<ConnectError> for Failure {
             other => Self::usage(other.to_string()),
         }
     }
+}
+
+/// The command that installs this program with a feature.
+pub(crate) fn install(feature: &str) -> String {
+    format!("cargo install --git {} membership-cli --features {feature}", env!("CARGO_PKG_REPOSITORY"))
 }
 
 impl From<ParseClusterError> for Failure {
@@ -144,6 +149,6 @@ mod tests {
     fn a_scheme_that_was_left_out_says_how_to_get_it() {
         let failure = Failure::from(ConnectError::FeatureOff { scheme: "sqlite".into(), feature: "sqlite" });
         assert_eq!(failure.exit, Exit::Usage);
-        assert!(failure.message.contains("cargo install membership-cli --features sqlite"), "{failure}");
+        assert!(failure.message.ends_with("membership-cli --features sqlite"), "{failure}");
     }
 }

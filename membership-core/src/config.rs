@@ -35,7 +35,8 @@ pub enum Preset {
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// How long to wait for the answer to a probe, and how often to probe, before anything was measured. Default 5 s; 100 ms to 60 s.
-    /// Longer is calmer, shorter is faster: a crash is noticed after about this × `num_missed_probes_limit`.
+    /// Longer is calmer, shorter is faster: a crash is noticed after at most about this × `num_missed_probes_limit`, and sooner where round
+    /// trips are short, down to [`min_probe_timeout`](Self::min_probe_timeout) × that limit and a check.
     #[serde(with = "humantime_serde")]
     pub probe_timeout: Duration,
     /// The shortest timeout that measured round trips may lead to. Default 2.5 s; 50 ms to `probe_timeout`.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::config_file::PresetName;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, install};
 use crate::fleet::{Event, Fleet, Heard, Member};
 use crate::out::{Out, Paint};
 use crate::program::Session;
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         )));
     }
     if !session.has("sqlite") {
-        return Err(Failure::usage("the demo needs the feature sqlite; install it with: cargo install membership-cli --features sqlite"));
+        return Err(Failure::usage(format!("the demo needs the feature sqlite; install it with: {}", install("sqlite"))));
     }
     let cannot = |e: std::io::Error| Failure::new(Exit::Failed, format!("cannot start: {e}"));
     let mut stops = Stops::listen(false).map_err(cannot)?;

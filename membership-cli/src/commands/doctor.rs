@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    Attempt, CommitId, CommitOutcome, CommitRequest, Heartbeat, MembershipTable, RowChange, SiloAddress, SiloStatus, Snapshot, TableError,
-    TableErrorKind, TableExt, VersionToken, encoding,
+    Attempt, CommitId, CommitOutcome, CommitRequest, Durability, Guarantees, Heartbeat, MembershipTable, Recency, RowChange, SiloAddress,
+    SiloStatus, Snapshot, TableError, TableErrorKind, TableExt, VersionToken, encoding,
 };
 
 use super::evict::{evict, operator};
@@ -16,7 +16,7 @@ use crate::out::Paint;
 use crate::program::{Session, TableArgs};
 use crate::text::{clean, count, span};
 
-/// Look for trouble: reachable, permitted, layout, clocks, ghosts, damaged rows
+/// Look for trouble: reachable, what it is worth, permitted, layout, clocks, ghosts, damaged rows
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -46,6 +46,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         }
     };
     report(session, Finding::Good, "reachable", &format!("{} answered in {}", table.store(), span(started.elapsed())));
+    report(session, Finding::Note, "worth", &worth(table.guarantees()));
     let mut bad = 0;
     bad += permitted(table.as_ref(), &look.snapshot, session).await;
     bad += layout(&look.snapshot, session);
@@ -96,6 +97,19 @@ fn report(session: &mut Session, finding: Finding, what: &str, text: &str) {
     };
     let mark = session.out.paint(paint, mark);
     session.out.line(format_args!("{mark}  {what:<10} {text}"));
+}
+
+/// What the store's answers are worth, as it is set up.
+fn worth(guarantees: Guarantees) -> String {
+    let reads = match guarantees.reads {
+        Recency::Linearizable => "reads are linearizable",
+        Recency::MonotonicPerClient => "each silo's own reads never go back",
+    };
+    let commits = match guarantees.durability {
+        Durability::Kept => "acknowledged commits survive a failover of the store",
+        Durability::MayBeLost => "a failover of the store may lose acknowledged commits; silos then say table_rolled_back",
+    };
+    format!("{reads}; {commits}")
 }
 
 /// A commit that cannot land, because its token is one version old: a store that would refuse it for other reasons says so.

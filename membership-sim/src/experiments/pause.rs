@@ -92,7 +92,8 @@ impl Pause {
         }
         report.table(format!("{}; sums over so many runs, one for each seed", so_many(silos, "members")), figures);
         report.note(format!(
-            "The others are those that ran all the time. Whoever stands still for longer than the failure window is rightly given up; a \
+            "The others are those that ran all the time. Whoever stands still for longer than it takes to notice a crash \
+             (9 s here; the failure window, 15 s, where round trips are long) is rightly given up; a \
              silo of ours finds out when it wakes up, and stops. Deaths are counted until 5 min after the pause. {CHITCHAT} {WHO_COMES_BACK} No published figure."
         ));
         Ok(report)

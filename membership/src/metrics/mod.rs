@@ -17,7 +17,7 @@
 //! | [`TABLE_CALL`] | histogram | seconds | `operation`, `outcome` | calls to the table; the outcome is `ok` or the kind of the error |
 //! | [`STOPS`] | counter | | `cause` | ends of a silo: `left`, `unclean`, `voted`, `evicted`, `superseded`, `stuck`, `removed`, `join_failed` |
 //! | [`MEMBERS`] | gauge | | `status` | silos in the newest view, by status |
-//! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were not sent, not read, or not believed |
+//! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were not sent, not read, or not believed; connections closed for that, or for being too many |
 //! | [`EXECUTOR_LAG`] | histogram | seconds | | how late a task ran that was due |
 //! | [`PAUSES`] | counter | | | times that the process stood still for longer than a probe may take |
 //!

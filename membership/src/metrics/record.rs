@@ -74,6 +74,7 @@ pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
         ("queue_full", before.dropped_queue_full, now.dropped_queue_full),
         ("no_connection", before.dropped_no_connection, now.dropped_no_connection),
         ("too_large", before.dropped_too_large, now.dropped_too_large),
+        ("too_many", before.refused_too_many, now.refused_too_many),
         ("oversized", before.closed_oversized, now.closed_oversized),
         ("garbage", before.closed_garbage, now.closed_garbage),
     ];

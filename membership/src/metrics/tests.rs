@@ -106,7 +106,7 @@ fn everything() {
     table_call(Operation::Commit, "busy", second);
     stopped(&dead());
     executor_lag(second);
-    let later = TransportStats { dropped_queue_full: 5, ..TransportStats::default() };
+    let later = TransportStats { dropped_queue_full: 5, refused_too_many: 2, ..TransportStats::default() };
     transport(&TransportStats::default(), &later);
 }
 
@@ -132,6 +132,7 @@ fn every_series_is_written_with_its_value() {
         ("membership_members{status=Active}", 0.0),
         ("membership_dropped_messages_total{reason=cluster}", 1.0),
         ("membership_dropped_messages_total{reason=queue_full}", 5.0),
+        ("membership_dropped_messages_total{reason=too_many}", 2.0),
         ("membership_executor_lag_seconds", 1.0),
         ("membership_pauses_total", 1.0),
     ] {
