@@ -41,7 +41,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let look = match Look::at(table.as_ref()).await {
         Ok(look) => look,
         Err(failure) => {
-            report(session, Finding::Bad, "reachable", &failure.message);
+            let what = if failure.exit == Exit::Unusable { "usable" } else { "reachable" };
+            report(session, Finding::Bad, what, &failure.message);
             return Err(failure);
         }
     };
@@ -106,7 +107,7 @@ fn worth(guarantees: Guarantees) -> String {
         Recency::MonotonicPerClient => "each silo's own reads never go back",
     };
     let commits = match guarantees.durability {
-        Durability::Kept => "acknowledged commits survive a failover of the store",
+        Durability::Kept => "acknowledged commits survive a crash or failover of the store",
         Durability::MayBeLost => "a failover of the store may lose acknowledged commits; silos then say table_rolled_back",
     };
     format!("{reads}; {commits}")
