@@ -282,7 +282,12 @@ impl Gathered {
         let row = usable(self.version.as_ref(), self.stray(), known, Operation::Read, decided_by)?;
         let there = self.rows.len() as u64;
         if there < row.row_count {
-            let message = format!("{} of {} rows are gone: were they removed by hand?", row.row_count - there, row.row_count);
+            let message = format!(
+                "{} of {} rows are gone, by hand perhaps, and no command knows what they were: restore a backup, or `membership delete` the \
+                 cluster and restart all silos",
+                row.row_count - there,
+                row.row_count
+            );
             return Err(error(TableErrorKind::Damaged, message));
         }
         Ok(Snapshot { token: token_of(&row), version_row: row, rows: rows(self.rows, before) })
