@@ -121,11 +121,7 @@ impl Inner {
 
     /// Heartbeats of rows that are gone go too, and orphans that were seen: nobody waits for that, and no read shows them meanwhile.
     fn forget_beats(&self, request: &CommitRequest) {
-        let removed = request.changes.iter().filter_map(|change| match change {
-            RowChange::Remove(key) => Some(key.clone()),
-            _ => None,
-        });
-        let mut gone: Vec<String> = removed.collect();
+        let mut gone = beats_gone(request);
         if gone.is_empty() {
             return;
         }
@@ -217,6 +213,15 @@ fn still_unknown(sent: &str, e: TableError) -> TableError {
         }
     }
 }
+/// Whose heartbeats go with a commit. A row that bears the name of the cluster's cell, which none of ours does, has no heartbeat: the cell stays.
+fn beats_gone(request: &CommitRequest) -> Vec<String> {
+    let removed = request.changes.iter().filter_map(|change| match change {
+        RowChange::Remove(key) if key != schema::CELL => Some(key.clone()),
+        _ => None,
+    });
+    removed.collect()
+}
+
 
 fn gone() -> TableError {
     error(TableErrorKind::TableReplaced, "the version row that was known is gone")
@@ -224,6 +229,15 @@ fn gone() -> TableError {
 
 #[cfg(test)]
 mod tests {
+    use membership_core::{CommitId, SharedSettings, TableId};
+
+    #[test]
+    fn the_clusters_cell_outlives_a_row_of_its_name() {
+        let start = VersionRow::initial(TableId::new(7), SharedSettings::default());
+        let removes = ["10.0.0.1:7100@17".to_owned(), schema::CELL.to_owned()];
+        let request = CommitRequest::new(codec::token_of(&start), CommitId::new(1), None, [], [], removes);
+        assert_eq!(beats_gone(&request), ["10.0.0.1:7100@17"]);
+    }
     use super::*;
 
     #[test]

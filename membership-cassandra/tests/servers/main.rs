@@ -27,6 +27,7 @@ async fn everything_that_is_cassandras_own() {
     trouble::rows_that_are_gone_are_missed(&server).await;
     trouble::orphans_go_with_the_next_cleanup(&server).await;
     trouble::the_largest_commit_fits(&server).await;
+    trouble::a_row_of_the_cells_name_goes_without_the_cell(&server).await;
     drop(server);
     trouble::what_a_server_gave_up_is_found_out().await;
 }

@@ -9,7 +9,8 @@ use conformance_tests::launch::{Kind, Options, Server};
 use conformance_tests::proxy::{Proxy, Way};
 use membership_cassandra::{CassandraConfig, CassandraTable};
 use membership_core::{
-    CommitOutcome, CommitRequest, Durability, MembershipTable, ReadAnswer, ReadRequest, Snapshot, TableErrorKind, VersionToken,
+    CommitOutcome, CommitRequest, Durability, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest, RowChange, Snapshot,
+    TableErrorKind, VersionToken,
 };
 use tokio::time::{Instant, sleep};
 
@@ -284,6 +285,24 @@ pub async fn orphans_go_with_the_next_cleanup(server: &Server) {
         shell.run("SELECT silo FROM orphans.heartbeats", ()).await.unwrap().len() == 2
     })
     .await;
+}
+
+pub async fn a_row_of_the_cells_name_goes_without_the_cell(server: &Server) {
+    let table = connect(&at(server, "stray", "")).await.unwrap();
+    fill(&table, 2).await;
+    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&HeartbeatWrite::Cluster { text: "ours".to_owned() }).await.unwrap();
+    let shell = Shell::open(server.url()).await.unwrap();
+    let stray = (table.cluster().to_string(), "cluster", "no row");
+    shell.run("INSERT INTO stray.silos (cluster, silo, body) VALUES (?, ?, ?)", stray).await.unwrap();
+    let mut request = remove(&read(&table).await.0.token, 1);
+    request.changes.push(RowChange::Remove("cluster".to_owned()));
+    commit(&table, &request).await;
+    until("the heartbeat of the removed row is gone", || async {
+        shell.run("SELECT silo FROM stray.heartbeats", ()).await.unwrap().len() == 1
+    })
+    .await;
+    assert_eq!(read(&table).await.1.cluster.as_deref(), Some("ours"));
 }
 
 pub async fn the_largest_commit_fits(server: &Server) {
