@@ -31,7 +31,7 @@ impl Inner {
     }
 
     async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        let deadline = self.link.deadline();
+        let (deadline, last) = self.link.deadlines();
         let count = match codec::count_in(&request.expected) {
             Some(count) => count,
             // A token that somebody made from its parts.
@@ -52,19 +52,19 @@ impl Inner {
         let answer = match self.link.batch(deadline, statements, &values).await {
             Ok(answer) => answer,
             Err(failed) if failed.doubt == Doubt::None => return Err(failed.error),
-            Err(failed) => return self.doubtful(request, failed.doubt, failed.error, deadline).await,
+            Err(failed) => return self.doubtful(request, failed.doubt, failed.error, last).await,
         };
         // Only whether it was applied is sure to be there.
         let (applied, stored) = match codec::named(answer) {
             Ok(rows) => codec::verdict(rows),
-            Err(e) => return self.doubtful(request, Doubt::Settled, e, deadline).await,
+            Err(e) => return self.doubtful(request, Doubt::Settled, e, last).await,
         };
         if applied {
             return Ok(self.committed(request, count));
         }
         let judged = match stored {
             Some(stored) => self.judge(request, &codec::any_version(&stored, &self.decided_by)?)?,
-            None => self.judged(request, deadline).await?,
+            None => self.judged(request, last).await?,
         };
         match judged {
             Ok(outcome) => Ok(outcome),
@@ -149,7 +149,6 @@ impl Inner {
         deadline: Instant,
     ) -> Result<CommitOutcome, TableError> {
         tracing::debug!(cluster = %self.cluster, version = request.makes(), error = %why, "what became of a commit is looked up");
-        let deadline = deadline.max(Instant::now() + self.link.config.timeout() / 4);
         // Judged as one that was sent before: when the table has moved on too far, its record is gone, and that is no conflict.
         match self.judged(&request.again(), deadline).await {
             Ok(Ok(outcome)) => Ok(outcome),

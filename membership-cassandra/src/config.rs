@@ -196,7 +196,8 @@ impl CassandraConfig {
     }
 
     /// How long one operation may take, connecting included: 10 ms to 1 h. Default 5 s; below 2 s the servers' own time-outs, which say
-    /// more, come too late. `initialize` and `delete` are several.
+    /// more, come too late. Opening, `initialize` and `delete` are several; where there are no tables `initialize` waits for them for up to a
+    /// minute more.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;

@@ -62,6 +62,16 @@ impl Link {
         Instant::now() + self.config.timeout()
     }
 
+    /// The same of one that may leave its outcome in doubt, and by when that must have been looked up: a fifth of the time is kept for it.
+    pub(crate) fn deadlines(&self) -> (Instant, Instant) {
+        let (now, all) = (Instant::now(), self.config.timeout());
+        (now + (all - all / 5), now + all)
+    }
+
+    fn patience(&self) -> String {
+        format!("operation_timeout is {:?}", self.config.timeout())
+    }
+
     /// The session; a new one if the last was given up.
     pub(crate) async fn open(&self, deadline: Instant) -> Result<Arc<Open>, TableError> {
         if let Some(open) = self.usable() {
@@ -80,7 +90,7 @@ impl Link {
         };
         match timeout_at(deadline, opening).await {
             Ok(opened) => opened,
-            Err(_) => Err(error(TableErrorKind::Unavailable, format!("no connection within {:?}", self.config.timeout())).at(&self.at)),
+            Err(_) => Err(error(TableErrorKind::Unavailable, format!("no connection in time ({})", self.patience())).at(&self.at)),
         }
     }
 
@@ -127,7 +137,7 @@ impl Link {
                     if open.silent_since(begun) {
                         self.give_up(&open);
                     }
-                    let why = format!("no answer within {:?}", self.config.timeout());
+                    let why = format!("no answer in time ({})", self.patience());
                     return Err(Failed::unanswered(writes, &why, &self.at));
                 }
             };
