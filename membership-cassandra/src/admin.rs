@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use futures_util::future::try_join;
 use membership_core::{InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, encoding::LAYOUT};
+use scylla::response::query_result::QueryResult;
 use scylla::value::CqlValue;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::codec::{self, Gathered, Stored, Value, big, int, text};
+use crate::commit::still_unknown;
 use crate::config::wrong;
-use crate::error::{Doubt, error, shorten};
-use crate::link::Link;
+use crate::error::{Doubt, Failed, error, shorten};
+use crate::link::{Link, Open};
 use crate::schema::{self, COLUMNS};
 use crate::table::Inner;
 
@@ -24,7 +26,8 @@ const BATCH: usize = 100;
 const CREATING: Duration = Duration::from_secs(60);
 
 /// What stands under the names of our tables.
-enum Found {
+#[derive(Debug)]
+pub(crate) enum Found {
     Nothing,
     Ours,
 }
@@ -34,14 +37,14 @@ impl Link {
     ///
     /// # Errors
     /// `ForeignTable` where they have other columns.
-    async fn look(&self) -> Result<Found, TableError> {
+    pub(crate) async fn look(&self, deadline: Instant) -> Result<Found, TableError> {
         // Without values: nothing of it is prepared, which the making of tables could undo.
         let columns = format!(
             "SELECT table_name, column_name, type FROM system_schema.columns WHERE keyspace_name = '{}' AND table_name IN ('silos', \
              'heartbeats')",
             self.config.keyspace()
         );
-        let answer = self.query_schema(self.deadline(), false, &columns).await.map_err(|failed| failed.error)?;
+        let answer = self.query_schema(deadline, false, &columns).await.map_err(|failed| failed.error)?;
         let mut found = BTreeMap::new();
         for row in codec::named(answer)? {
             let word = |name: &str| row.get(name).and_then(CqlValue::as_text).cloned().unwrap_or_default();
@@ -67,7 +70,9 @@ impl Link {
     /// Why a request is not taken: where the tables are somebody else's, that is the reason.
     pub(crate) async fn explained(&self, e: TableError) -> TableError {
         match e.kind() {
-            TableErrorKind::Configuration => self.look().await.err().filter(|e| e.kind() == TableErrorKind::ForeignTable).unwrap_or(e),
+            TableErrorKind::Configuration => {
+                self.look(self.deadline()).await.err().filter(|e| e.kind() == TableErrorKind::ForeignTable).unwrap_or(e)
+            }
             _ => e,
         }
     }
@@ -79,7 +84,7 @@ impl Link {
         self.nodes_known(until).await?;
         let mut agreed = false;
         loop {
-            if matches!(self.look().await?, Found::Ours) {
+            if matches!(self.look(until.min(self.deadline())).await?, Found::Ours) {
                 return self.agreed(until).await;
             }
             if !self.config.may_create() {
@@ -175,19 +180,26 @@ impl Link {
     async fn agreed(&self, until: Instant) -> Result<(), TableError> {
         loop {
             let open = self.open(until.min(self.deadline())).await?;
-            // The driver asks every node it is connected to, and waits for each.
-            let answer = timeout_at(until.min(self.deadline()), open.session.check_schema_agreement()).await;
-            let why = match answer {
-                Ok(Ok(Some(_))) => return Ok(()),
-                Ok(Ok(None)) => "the nodes do not agree on the schema".to_owned(),
-                Ok(Err(e)) => format!("the nodes do not say their schema ({})", shorten(&e.to_string())),
-                Err(_) => format!("the nodes do not all say their schema within {:?}", self.config.timeout()),
-            };
-            if Instant::now() >= until {
-                return Err(error(TableErrorKind::Unavailable, why).at(&self.at));
+            match self.agree(&open, until.min(self.deadline())).await {
+                Err(_) if Instant::now() < until => sleep(Duration::from_millis(100)).await,
+                other => return other,
             }
-            sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Whether all nodes that can be asked have the same schema now.
+    ///
+    /// # Errors
+    /// `Unavailable` if they have not, or do not say.
+    pub(crate) async fn agree(&self, open: &Open, deadline: Instant) -> Result<(), TableError> {
+        // The driver asks every node it is connected to, and waits for each.
+        let why = match timeout_at(deadline, open.session.check_schema_agreement()).await {
+            Ok(Ok(Some(_))) => return Ok(()),
+            Ok(Ok(None)) => "the nodes do not agree on the schema".to_owned(),
+            Ok(Err(e)) => format!("the nodes do not say their schema ({})", shorten(&e.to_string())),
+            Err(_) => "the nodes do not all say their schema in time".to_owned(),
+        };
+        Err(error(TableErrorKind::Unavailable, why).at(&self.at))
     }
 }
 
@@ -203,11 +215,21 @@ impl Inner {
     /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let row = VersionRow::initial(request.table_id, request.settings.clone());
+        let mut unknown = None;
+        match self.started(&row, &mut unknown).await {
+            Ok(()) => Ok(()),
+            Err(e) => Err(match unknown {
+                Some(ours) => still_unknown(ours.error.message(), e).at(&self.link.at),
+                None => e,
+            }),
+        }
+    }
+
+    /// Returns when there is a version row. `unknown` is ours while it is not known what became of it.
+    async fn started(&self, row: &VersionRow, unknown: &mut Option<Failed>) -> Result<(), TableError> {
         for turn in 0..COLLISIONS {
-            let gathered = match self.version(self.link.deadline()).await {
-                // Rows matter only where there is no version row.
-                Ok(Some(stored)) => Gathered { version: Some(stored), rows: Vec::new() },
-                Ok(None) => self.gather(self.link.deadline()).await?,
+            let gathered = match self.told().await {
+                Ok(gathered) => gathered,
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {
                     self.link.prepare().await?;
                     continue;
@@ -215,27 +237,50 @@ impl Inner {
                 Err(e) => return Err(self.link.explained(e).await),
             };
             match codec::usable(gathered.version.as_ref(), gathered.stray(), None, Operation::Initialize, &self.decided_by) {
-                Err(e) if e.kind() == TableErrorKind::NotInitialized => {}
-                other => return other.map(drop),
+                // What nobody is at work on any more, and is not there, did not happen.
+                Err(e) if e.kind() == TableErrorKind::NotInitialized => drop(unknown.take_if(|ours| ours.doubt == Doubt::Settled)),
+                other => {
+                    *unknown = None;
+                    return other.map(drop);
+                }
             }
-            match self.begin(&row).await {
+            match self.begin(row).await {
                 Ok(true) => {
-                    tracing::info!(cluster = %self.cluster, table_id = %request.table_id, "membership table created");
+                    tracing::info!(cluster = %self.cluster, table_id = %row.table_id, "membership table created");
                     return Ok(());
                 }
                 Ok(false) => {}
-                Err(e) if matches!(e.kind(), TableErrorKind::Busy | TableErrorKind::OutcomeUnknown) => {
-                    tracing::debug!(error = %e, "others make the same cluster");
+                Err(failed) if failed.doubt != Doubt::None => {
+                    tracing::debug!(error = %failed.error, "whether the version row was made is looked at");
+                    unknown.get_or_insert(failed);
                 }
-                Err(e) => return Err(e),
+                Err(failed) if matches!(failed.error.kind(), TableErrorKind::Busy | TableErrorKind::NotInitialized) => {
+                    tracing::debug!(error = %failed.error, "the version row is not made yet");
+                }
+                Err(failed) => return Err(failed.error),
             }
             sleep(Duration::from_millis(RandomState::new().hash_one(turn) % (20 * (turn + 1)))).await;
         }
         Err(error(TableErrorKind::Busy, "others make the same table at the same time"))
     }
 
+    /// The version row; where there is none, all rows. As the node that is asked knows it: whether others have tables that it misses is looked
+    /// at before any are made.
+    async fn told(&self) -> Result<Gathered, TableError> {
+        let link = &self.link;
+        let of_version = (text(&link.cluster), codec::keys([schema::VERSION]));
+        let answer = link.told(link.deadline(), false, |all| &all.some, of_version).await.map_err(|failed| failed.error)?;
+        let version = Gathered::new(codec::named(answer)?);
+        if version.version.is_some() {
+            return Ok(version);
+        }
+        let answer = link.told(link.deadline(), false, |all| &all.all, (text(&link.cluster),)).await.map_err(|failed| failed.error)?;
+        Ok(Gathered::new(codec::named(answer)?))
+    }
+
     /// Writes the version row of a new cluster; false where there was one.
-    async fn begin(&self, row: &VersionRow) -> Result<bool, TableError> {
+    async fn begin(&self, row: &VersionRow) -> Result<bool, Failed> {
+        let settings = codec::json(&row.settings).map_err(Failed::certain)?;
         let values = vec![
             text(&self.link.cluster),
             text(row.table_id.to_string()),
@@ -244,11 +289,14 @@ impl Inner {
             big(row.row_count),
             int(row.layout),
             int(row.min_layout),
-            text(codec::json(&row.settings)?),
+            text(settings),
             text(&self.decided_by),
         ];
-        let answer = self.link.execute(self.link.deadline(), true, |all| &all.begin, values).await.map_err(|failed| failed.error)?;
-        Ok(codec::verdict(codec::named(answer)?).0)
+        let answer = self.link.told(self.link.deadline(), true, |all| &all.begin, values).await?;
+        match codec::named(answer) {
+            Ok(rows) => Ok(codec::verdict(rows).0),
+            Err(e) => Err(Failed { doubt: Doubt::Settled, ..Failed::certain(e) }),
+        }
     }
 
     /// # Errors
@@ -318,7 +366,7 @@ impl Inner {
     }
 
     /// Whether a transaction was applied; false where it is not known, and has to be looked at again.
-    fn tried(&self, answer: Result<scylla::response::query_result::QueryResult, crate::error::Failed>) -> Result<bool, TableError> {
+    fn tried(&self, answer: Result<QueryResult, Failed>) -> Result<bool, TableError> {
         match answer {
             Ok(answer) => Ok(codec::verdict(codec::named(answer)?).0),
             Err(failed) if failed.doubt == Doubt::Settled => Ok(false),

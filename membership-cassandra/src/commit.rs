@@ -197,7 +197,7 @@ impl Inner {
 
 /// A commit that was sent may have happened, whatever prevents looking it up. Only a table that is another one now, or goes, says that there is
 /// nothing to find out. `sent` says why it is not known.
-fn still_unknown(sent: &str, e: TableError) -> TableError {
+pub(crate) fn still_unknown(sent: &str, e: TableError) -> TableError {
     use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
     match e.kind() {
         OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
@@ -212,6 +212,7 @@ fn still_unknown(sent: &str, e: TableError) -> TableError {
         }
     }
 }
+
 /// Whose heartbeats go with a commit. A row that bears the name of the cluster's cell, which none of ours does, has no heartbeat: the cell stays.
 fn beats_gone(request: &CommitRequest) -> Vec<String> {
     let removed = request.changes.iter().filter_map(|change| match change {
@@ -221,13 +222,13 @@ fn beats_gone(request: &CommitRequest) -> Vec<String> {
     removed.collect()
 }
 
-
 fn gone() -> TableError {
     error(TableErrorKind::TableReplaced, "the version row that was known is gone")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use membership_core::{CommitId, SharedSettings, TableId};
 
     #[test]
@@ -237,7 +238,6 @@ mod tests {
         let request = CommitRequest::new(codec::token_of(&start), CommitId::new(1), None, [], [], removes);
         assert_eq!(beats_gone(&request), ["10.0.0.1:7100@17"]);
     }
-    use super::*;
 
     #[test]
     fn what_may_have_happened_is_never_called_certain() {

@@ -19,6 +19,7 @@
 //! Set-up, permissions, layout, limits and consistency are in the crate's `README.md`.
 //!
 //! * `config`, `dial`: which servers, how to use them, and a session with them. `link`, `error`: one request, and what can go wrong with it.
+//!   `missing`: whether tables that a node does not know are gone.
 //! * `schema`: keyspace and tables, and every statement. `codec`: rows of Cassandra ⇄ version rows, rows and heartbeats.
 //! * `commit`, `admin`, `beats`: the operations that write. `table`, `durability`, `yardstick`: the contract.
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ mod dial;
 mod durability;
 mod error;
 mod link;
+mod missing;
 mod schema;
 mod table;
 mod yardstick;

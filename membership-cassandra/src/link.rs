@@ -161,8 +161,22 @@ impl Link {
         }
     }
 
-    /// The same with one statement.
+    /// The same with one statement. That keyspace or tables are missing is said only when it is so.
     pub(crate) async fn execute(
+        &self,
+        deadline: Instant,
+        writes: bool,
+        which: impl Fn(&Statements) -> &PreparedStatement,
+        values: impl SerializeRow + Clone,
+    ) -> Result<QueryResult, Failed> {
+        match self.told(deadline, writes, which, values).await {
+            Err(failed) => Err(self.confirmed(deadline, failed).await),
+            answer => answer,
+        }
+    }
+
+    /// The same as the node that was asked knows it: others may have the tables that it misses.
+    pub(crate) async fn told(
         &self,
         deadline: Instant,
         writes: bool,
@@ -180,7 +194,7 @@ impl Link {
         .await
     }
 
-    /// A batch of conditional statements.
+    /// A batch of conditional statements. That keyspace or tables are missing is said only when it is so.
     pub(crate) async fn batch<V: SerializeRow + Clone>(
         &self,
         deadline: Instant,
@@ -188,7 +202,7 @@ impl Link {
         values: &[V],
     ) -> Result<QueryResult, Failed> {
         let (serial, quorum) = self.config.consistency();
-        self.ask(deadline, true, |open| {
+        let answer = self.ask(deadline, true, |open| {
             let which = &which;
             async move {
                 let mut batch = Batch::default();
@@ -200,8 +214,11 @@ impl Link {
                 batch.set_execution_profile_handle(Some(self.profile.clone()));
                 open.session.batch(&batch, values.to_vec()).await
             }
-        })
-        .await
+        });
+        match answer.await {
+            Err(failed) => Err(self.confirmed(deadline, failed).await),
+            answer => answer,
+        }
     }
 
     /// A statement that is sent once in a table's life.

@@ -16,6 +16,7 @@ async fn everything_that_is_cassandras_own() {
     schema::tables_with_other_columns_are_refused(&server).await;
     schema::who_decides_is_kept_with_the_table(&server).await;
     schema::an_existing_session_is_taken(&server).await;
+    schema::tables_that_are_dropped_are_missed(&server).await;
     trouble::connections_that_cannot_work_say_why(&server).await;
     trouble::tls_is_spoken_to_who_asks(&server).await;
     trouble::what_is_not_granted_is_refused(&server).await;
@@ -26,8 +27,8 @@ async fn everything_that_is_cassandras_own() {
     trouble::a_cluster_whose_version_row_is_damaged_can_be_deleted(&server).await;
     trouble::rows_that_are_gone_are_missed(&server).await;
     trouble::orphans_go_with_the_next_cleanup(&server).await;
-    trouble::the_largest_commit_fits(&server).await;
     trouble::a_row_of_the_cells_name_goes_without_the_cell(&server).await;
+    trouble::the_largest_commit_fits(&server).await;
     drop(server);
     trouble::what_a_server_gave_up_is_found_out().await;
 }

@@ -92,3 +92,28 @@ pub async fn an_existing_session_is_taken(server: &Server) {
     assert_eq!(read(&table).await.0.rows.len(), 3);
     table.delete().await.unwrap();
 }
+
+/// All nodes, which is one here, agree that they are gone.
+pub async fn tables_that_are_dropped_are_missed(server: &Server) {
+    let url = at(server, "dropped", "");
+    let shell = Shell::open(server.url()).await.unwrap();
+    let before = connect(&url).await.unwrap();
+    assert_eq!(read_kind(&before, None).await, Err(TableErrorKind::NotInitialized));
+    assert_eq!(before.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
+    before.delete().await.unwrap();
+    for drop_them in ["DROP TABLE dropped.silos", "DROP KEYSPACE dropped"] {
+        let table = connect(&url).await.unwrap();
+        let token = fill(&table, 1).await;
+        table.update_i_am_alive(&beat(0, 1)).await.unwrap();
+        shell.run(drop_them, ()).await.unwrap();
+        assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::TableReplaced), "{drop_them}");
+        assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::NotInitialized), "{drop_them}");
+        let of_row = table.read_row(&silo(0), Some(&token)).await.unwrap_err();
+        assert_eq!(of_row.kind(), TableErrorKind::TableReplaced, "{drop_them}: {of_row}");
+        assert_eq!(commit_kind(&table, &insert(&token, [5])).await, TableErrorKind::TableReplaced, "{drop_them}");
+        table.delete().await.unwrap();
+        // Made anew, with the handles that knew the old one.
+        initialize(&table).await.unwrap();
+        assert_eq!(read_kind(&before, Some(&token)).await, Err(TableErrorKind::TableReplaced), "{drop_them}");
+    }
+}
