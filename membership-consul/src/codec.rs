@@ -243,7 +243,8 @@ impl Found {
             return Ok(());
         }
         let message = format!(
-            "{} of {counted} rows do not show: either the token's policy leaves keys below the folder out, or rows were removed by hand",
+            "{} of {counted} rows do not show: let the token's policy show all keys below the folder; if it does, rows were removed by hand: \
+             restore a backup, or `membership delete` the cluster and restart all silos",
             counted - there
         );
         Err(error(TableErrorKind::Damaged, message))

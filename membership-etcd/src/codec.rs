@@ -18,6 +18,9 @@ use crate::error::error;
 use crate::keys::{CELL, Keys};
 use crate::wire::Pair;
 
+/// What helps where a part of a table is gone.
+const RESTORE: &str = "restore a backup, or `membership delete` the cluster and restart all silos";
+
 /// A part of a version row as text.
 ///
 /// # Errors
@@ -188,7 +191,7 @@ impl Gathered {
         if there >= counted {
             return Ok(());
         }
-        let message = format!("{} of {counted} rows are gone: were they removed by hand?", counted - there);
+        let message = format!("{} of {counted} rows are gone: were they removed by hand? {RESTORE}", counted - there);
         Err(error(TableErrorKind::Damaged, message))
     }
 

@@ -7,11 +7,13 @@
 //! commit is sent a second time, with the text that was found.
 
 use membership_core::{
-    CommitOutcome, CommitRequest, Conflict, Judgement, Operation, RowChange, TableError, TableErrorKind, TableLimits, VersionRow,
+    Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, Operation, RowChange, TableError, TableErrorKind, TableLimits, VersionRow,
 };
+use tokio::time::Instant;
 
 use crate::codec::{self, Gathered};
-use crate::error::error;
+use crate::error::{error, is_full};
+use crate::keys::CELL;
 use crate::link::Purpose;
 use crate::table::Inner;
 use crate::wire::{Compare, Op, Txn};
@@ -39,6 +41,13 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::commit`](membership_core::MembershipTable::commit).
     pub(crate) async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        match self.sent(request).await {
+            Err(e) if request.attempt == Attempt::Again => Err(not_known("it was sent before, and what became of it is not known", e)),
+            other => other,
+        }
+    }
+
+    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         let by = self.link.deadline();
         let mut base = self.base(request)?;
         for _ in 0..TURNS {
@@ -47,16 +56,15 @@ impl Inner {
                     let next = request.next_version_row(&base.row);
                     let raw = codec::version_text(&next)?;
                     let txn = self.transaction(request, base, &next, &raw)?;
-                    match self.ask(&txn, Purpose::Write, by).await? {
-                        (true, _) => return Ok(self.committed(request, base, &raw)),
-                        (false, found) => found,
+                    match self.ask(&txn, Purpose::Write, by).await {
+                        Ok((true, _)) => return Ok(self.committed(request, base, &raw)),
+                        Ok((false, found)) => found,
+                        Err(e) if is_full(&e) => return self.in_spite_of(request, e, by).await,
+                        Err(e) => return Err(e),
                     }
                 }
                 // A token that does not tell enough: what is there decides.
-                None => {
-                    let everything = vec![Op::range(self.keys.table()), Op::range(self.keys.rows())];
-                    self.ask(&Txn { success: everything, ..Txn::default() }, Purpose::Read, by).await?.1
-                }
+                None => self.everything(by).await?,
             };
             match self.judged(request, base.as_ref(), &found)? {
                 Judged::Is(outcome) => return Ok(outcome),
@@ -64,6 +72,26 @@ impl Inner {
             }
         }
         Err(error(TableErrorKind::Busy, "the version row is written by somebody who commits nothing"))
+    }
+
+    /// All of the table, as of now.
+    async fn everything(&self, by: Instant) -> Result<Gathered, TableError> {
+        let everything = vec![Op::range(self.keys.table()), Op::range(self.keys.rows())];
+        Ok(self.ask(&Txn { success: everything, ..Txn::default() }, Purpose::Read, by).await?.1)
+    }
+
+    /// What became of a commit that etcd says it had no room for. It has had its turn, or never gets one: what is there now is final.
+    async fn in_spite_of(&self, request: &CommitRequest, full: TableError, by: Instant) -> Result<CommitOutcome, TableError> {
+        // It was sent once, and is looked for now: as one that is sent again.
+        let judged = match self.everything(by).await {
+            Ok(found) => self.judged(&request.again(), None, &found),
+            Err(e) => Err(e),
+        };
+        match judged {
+            Ok(Judged::Is(outcome)) => Ok(outcome),
+            Ok(Judged::BasedOn(_)) => Err(full),
+            Err(e) => Err(not_known(&format!("{}; whether it wrote the commit nevertheless is not known", full.message()), e)),
+        }
     }
 
     /// What the commit is based on: what this handle has seen, or what the token tells.
@@ -107,7 +135,11 @@ impl Inner {
                 }
                 RowChange::Remove(of) => {
                     txn.compare.push(Compare::exists(key.clone()));
-                    txn.success.extend([Op::delete(key), Op::delete(keys.heartbeat(of))]);
+                    txn.success.push(Op::delete(key));
+                    // A row of that name is none of ours; what has its name among the heartbeats is the cluster's.
+                    if of != CELL {
+                        txn.success.push(Op::delete(keys.heartbeat(of)));
+                    }
                 }
             }
         }
@@ -174,6 +206,20 @@ enum Judged {
     BasedOn(Base),
 }
 
+/// Of a commit that may have happened, whatever this error is about. Only a table that is another one now, or goes, says that there is nothing
+/// to find out.
+fn not_known(why: &str, e: TableError) -> TableError {
+    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+    match e.kind() {
+        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
+        kind => {
+            let place = e.place().map(str::to_owned);
+            let unknown = error(OutcomeUnknown, format!("{why}: {} [{}]", e.message(), kind.as_str())).with_source(e);
+            place.into_iter().fold(unknown, TableError::at)
+        }
+    }
+}
+
 /// Whether an inserted row is there already, or a changed or removed one is not.
 fn rows_are_in_the_way(request: &CommitRequest, found: &Gathered) -> bool {
     request.changes.iter().any(|change| {
@@ -235,6 +281,29 @@ mod tests {
         let mut both = heavy.clone();
         both.changes.extend(many.changes.iter().skip(3).cloned());
         assert_eq!(transaction(&long, &base, &both).unwrap_err(), TableErrorKind::LimitExceeded);
+    }
+
+    #[test]
+    fn a_commit_that_was_sent_before_is_never_called_certain_to_have_failed() {
+        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
+        for kind in TableErrorKind::ALL {
+            let told = not_known("it was sent before", error(kind, "the answer").at("h:1"));
+            assert_eq!(told.kind(), if kept.contains(&kind) { kind } else { OutcomeUnknown });
+            assert!(told.message().contains("the answer") && told.place() == Some("h:1"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_has_the_name_of_the_clusters_cell_goes_without_it() {
+        let (base, id) = (base(2), CommitId::new(1));
+        let removed = |key: &str| {
+            let request = CommitRequest::new(codec::token(&base.row), id, None, [], [], [key.to_owned()]);
+            format!("{:?}", serde_json::to_value(transaction("blue", &base, &request).unwrap()).unwrap())
+                .matches("request_delete_range")
+                .count()
+        };
+        assert_eq!((removed(&entry(1).address.row_key()), removed(CELL)), (2, 1));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What etcd says, as what the caller does next. Clauses T4 and T5.
 //!
 //! A write goes through the members' log. What a member refuses before it proposes the write, or when the write's turn has come, was
-//! certainly not done. Whatever else ends a request, a time-out of the member's own included, leaves open whether the proposal is still on
+//! certainly not done; only of a store without room that is looked up. Whatever else ends a request, a time-out of the member's own included, leaves open whether the proposal is still on
 //! its way: such a write may happen even after somebody has read that it did not.
 
 use membership_core::{Operation, TableError, TableErrorKind};
@@ -30,7 +30,7 @@ pub(crate) enum Failure {
 /// A request that was sent and not answered.
 pub(crate) fn unanswered(writes: bool, why: &str) -> TableError {
     if writes {
-        error(TableErrorKind::OutcomeUnknown, format!("{why} after the request was sent"))
+        error(TableErrorKind::OutcomeUnknown, format!("after the request was sent: {why}"))
     } else {
         error(TableErrorKind::Unavailable, why)
     }
@@ -50,6 +50,18 @@ pub(crate) const BROKE_OFF: &str = "the connection broke off";
 /// What whoever says who they are is told where nobody is asked.
 pub(crate) const NOT_ENABLED: &str = "authentication is not enabled";
 
+/// What is wrong with a store without room.
+const FULL: &str = "alarm NOSPACE";
+
+/// Whether etcd says that it has no room. Of a transaction that is not final: a member that runs out of room while it carries one out
+/// carries it out, and says this instead of its success (etcd-io/etcd#16659).
+pub(crate) fn is_full(e: &TableError) -> bool {
+    e.kind() == TableErrorKind::Unavailable && e.message().contains(FULL)
+}
+
+/// How much of an answer the gateway of an old etcd takes from its own member, as gRPC says it; what we ask for is never as large.
+const OLD_GATEWAY: &str = "vs. 4194304)";
+
 /// What a member's refusal means.
 pub(crate) fn refused(refused: &Refused) -> Failure {
     use TableErrorKind::{Busy, Configuration, LimitExceeded, PermissionDenied, Unavailable};
@@ -66,6 +78,10 @@ pub(crate) fn refused(refused: &Refused) -> Failure {
     if has("no leader") || has("not capable") || has("not supported for learner") {
         return Failure::Elsewhere(of(Unavailable, "the member has no majority of the others behind it"));
     }
+    // What was asked for was done; its answer is too large.
+    if has("received message larger than max") && has(OLD_GATEWAY) {
+        return Failure::Lost(format!("its gateway takes no answer as large as the table: etcd 3.4.17 or newer is needed ({said})"));
+    }
     let (kind, what) = match refused.code {
         _ if has(NOT_ENABLED) => (Configuration, "it asks nobody who they are"),
         _ if has("authentication failed") => (PermissionDenied, "wrong user or password"),
@@ -81,7 +97,7 @@ pub(crate) fn refused(refused: &Refused) -> Failure {
         _ if has("too many operations") => (LimitExceeded, "it is more than etcd takes at once: see --max-txn-ops"),
         code::PERMISSION_DENIED => (PermissionDenied, "the user may not read and write the keys below the prefix"),
         code::UNAUTHENTICATED => return Failure::Token(of(PermissionDenied, "it does not know who that is")),
-        code::INVALID_ARGUMENT | code::UNIMPLEMENTED => (Configuration, "it does not take the request: is this etcd 3.4 or newer?"),
+        code::INVALID_ARGUMENT | code::UNIMPLEMENTED => (Configuration, "it does not take the request: is this etcd 3.4.17 or newer?"),
         // "request timed out", "leader changed", "server stopped", and whatever its gateway says of the member behind it.
         _ => return Failure::Lost(format!("it could not say what became of the request ({said})")),
     };
@@ -97,7 +113,7 @@ pub(crate) fn stranger(status: u16, text: &str) -> Failure {
                                                let tls_cert name a certificate without one, beside user and password"
                 .to_owned()
         }
-        404 => "it answers 404 Not Found: this is no etcd 3.4 or newer, or its JSON gateway is off (enable-grpc-gateway)".to_owned(),
+        404 => "it answers 404 Not Found: this is no etcd 3.4.17 or newer, or its JSON gateway is off (enable-grpc-gateway)".to_owned(),
         429 => return Failure::Refused(error(TableErrorKind::Busy, "it answers 429 Too Many Requests")),
         500.. => return Failure::Lost(format!("it answers with the HTTP status {status}")),
         _ => format!("it answers with the HTTP status {status}, and not as etcd does: check host, port, and whether it is etcd+https://"),
@@ -180,7 +196,8 @@ mod tests {
             (8, "etcdserver: mvcc: database space exceeded", Some(Unavailable), "refused"),
             (8, "etcdserver: too many requests", Some(Busy), "refused"),
             (3, "etcdserver: request is too large", Some(LimitExceeded), "refused"),
-            (8, "grpc: received message larger than max (3 vs. 2)", Some(LimitExceeded), "refused"),
+            (8, "grpc: received message larger than max (2097180 vs. 2097152)", Some(LimitExceeded), "refused"),
+            (8, "grpc: received message larger than max (4778467 vs. 4194304)", None, "lost"),
             (3, "etcdserver: too many operations in txn request", Some(LimitExceeded), "refused"),
             (15, "etcdserver: corrupt cluster", Some(Unavailable), "refused"),
             (3, "json: cannot unmarshal", Some(Configuration), "refused"),
@@ -198,6 +215,24 @@ mod tests {
         ] {
             assert_eq!(of(code, message), (kind, next), "{message}");
         }
+    }
+
+    #[test]
+    fn an_old_gateway_is_told_apart_from_a_request_that_is_too_large() {
+        let said = "grpc: received message larger than max (4778467 vs. 4194304)";
+        let Failure::Lost(why) = refused(&Refused::new(8, said)) else { unreachable!("it was carried out") };
+        for (writes, kind) in [(true, TableErrorKind::OutcomeUnknown), (false, TableErrorKind::Unavailable)] {
+            let e = unanswered(writes, &why);
+            assert!(e.kind() == kind && e.message().contains("etcd 3.4.17 or newer is needed"), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_store_without_room_is_known_again() {
+        let full = refused(&Refused::new(8, "etcdserver: mvcc: database space exceeded"));
+        assert!(matches!(full, Failure::Refused(e) if is_full(&e)));
+        let other = refused(&Refused::new(15, "etcdserver: corrupt cluster"));
+        assert!(matches!(other, Failure::Refused(e) if !is_full(&e)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use membership_core::{HeartbeatWrite, MembershipTable, TableErrorKind, VersionToken};
+use membership_core::{CommitOutcome, HeartbeatWrite, MembershipTable, TableErrorKind, VersionToken};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -110,5 +110,72 @@ async fn a_heartbeat_that_arrives_late_moves_nothing_back() {
         table.update_i_am_alive(&first).await.unwrap();
         assert_ne!(read(&other).await, before);
         table.update_i_am_alive(&next).await.unwrap();
+    }
+}
+
+/// What a member does that runs out of room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// It carries the write out, and says that it did not.
+    CarriesOut,
+    /// It does what it says: nothing.
+    Refuses,
+    /// It carries the write out, and answers nobody any more.
+    CarriesOutAndGoes,
+}
+
+/// Stands between a client and etcd, and answers what writes as a member without room does.
+async fn without_room(etcd: &str, room: Room) -> String {
+    const FULL: &str = "{\"error\":\"etcdserver: mvcc: database space exceeded\",\"code\":8}";
+    let (shell, listener) = (Shell::of(etcd).await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let at = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let mut gone = false;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (path, body) = request(&mut stream).await;
+            let writes = body.contains("request_put");
+            if gone {
+                continue;
+            }
+            let mut said = format!("429 Too Many Requests\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{FULL}", FULL.len());
+            if !writes || room != Room::Refuses {
+                let answer = shell.call(&path, serde_json::from_str(&body).unwrap()).await.unwrap().to_string();
+                if !writes {
+                    said = format!("200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{answer}", answer.len());
+                }
+            }
+            gone = writes && room == Room::CarriesOutAndGoes;
+            let _ = stream.write_all(format!("HTTP/1.1 {said}").as_bytes()).await;
+        }
+    });
+    at
+}
+
+#[tokio::test]
+async fn a_commit_for_which_there_was_no_room_is_looked_for() {
+    let server = server(&[]).await;
+    let judge = connect(server.url()).await.unwrap();
+    let mut token = fill(&judge, 3).await;
+    for (n, room) in [(11, Room::CarriesOut), (12, Room::Refuses), (13, Room::CarriesOutAndGoes)] {
+        let at = without_room(server.url(), room).await;
+        let table = connect(&format!("etcd://{at}/?operation_timeout=5s")).await.unwrap();
+        let request = insert(&token, [n]);
+        let answer = table.commit(&request).await;
+        let landed = read(&judge).await.0.version() == request.makes();
+        assert_eq!(landed, room != Room::Refuses);
+        match room {
+            Room::CarriesOut => assert!(matches!(answer, Ok(CommitOutcome::Committed(_))), "{answer:?}"),
+            Room::Refuses => {
+                let e = answer.unwrap_err();
+                assert!(e.kind() == TableErrorKind::Unavailable && e.to_string().contains("NOSPACE"), "{e}");
+                // Whether the first one comes late nobody can tell.
+                assert_eq!(commit_kind(&table, &request.again()).await, TableErrorKind::OutcomeUnknown);
+            }
+            Room::CarriesOutAndGoes => {
+                let e = answer.unwrap_err();
+                assert!(e.kind() == TableErrorKind::OutcomeUnknown && e.to_string().contains("NOSPACE"), "{e}");
+            }
+        }
+        token = commit(&judge, &request.again()).await;
     }
 }

@@ -24,7 +24,7 @@ use membership_core::{ClusterName, MembershipTable};
 /// | `redis://`, `rediss://`, `redis+sentinel://`, `redis+cluster://` | Redis or Valkey | `redis` |
 /// | `dynamodb://region/table` | Amazon DynamoDB | `dynamodb` |
 /// | `consul://`, `consul+https://` | Consul 1.8 or newer | `consul` |
-/// | `etcd://`, `etcd+https://` | etcd 3.4 or newer | `etcd` |
+/// | `etcd://`, `etcd+https://` | etcd 3.4.17 or newer | `etcd` |
 /// | `mongodb://` | MongoDB 4.4 or newer, a replica set or sharded | `mongodb` |
 /// | `mongodb+srv://` | the same, its hosts in DNS | `mongodb-srv` |
 /// | `azure-table://` | Azure Table storage | `azure-table` |
