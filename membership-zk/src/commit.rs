@@ -5,7 +5,7 @@
 //! handle, or else is read first. When anything of it does not fit, nothing happens, and the version row then says what it was.
 
 use membership_core::{
-    CommitOutcome, CommitRequest, Conflict, Decision, NextStep, RowChange, Snapshot, TableError, TableErrorKind, TableLimits, VersionRow,
+    Attempt, CommitOutcome, CommitRequest, Conflict, Decision, RowChange, Snapshot, TableError, TableErrorKind, TableLimits, VersionRow,
     encoding::encode_version_row,
 };
 use tokio::time::Instant;
@@ -52,6 +52,13 @@ impl Inner {
             let e = error(TableErrorKind::InvalidRequest, "no znode can have this name");
             return Err(e.with_key(change.key()));
         }
+        match self.sent(request).await {
+            Err(e) if request.attempt == Attempt::Again => Err(unknown_of_the_first(e)),
+            other => other,
+        }
+    }
+
+    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         let deadline = self.link.deadline();
         let session = self.link.session(deadline).await?;
         let mut base = match self.seen().filter(|seen| seen.snapshot.token.same_commit(&request.expected)) {
@@ -86,7 +93,7 @@ impl Inner {
                 Sent::Refused(in_the_way) => in_the_way,
             };
             // It went through the ensemble and failed: what is read now is no older.
-            let look = self.look_at_version(&session, deadline).await.map_err(|e| unknown_if_again(request, e))?;
+            let look = self.look_at_version(&session, deadline).await?;
             let mut now = match self.decided(request, &look)? {
                 Ok(now) => now,
                 Err(outcome) => return Ok(outcome),
@@ -207,13 +214,31 @@ fn conflict(row: &VersionRow) -> CommitOutcome {
     CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot: None })
 }
 
-/// The `multi` certainly did not happen, and what became of the commit when it was sent before could not be looked up.
-fn unknown_if_again(request: &CommitRequest, e: TableError) -> TableError {
-    match e.next_step() {
-        NextStep::Retry if request.attempt == membership_core::Attempt::Again => {
-            let message = format!("it was sent before, and what became of it could not be looked up: {}", e.message());
-            error(TableErrorKind::OutcomeUnknown, message).with_source(e)
+/// Of a commit that is sent again the first sending may have happened, whatever this one ended with. Only a table that is another one now, or
+/// goes, says that there is nothing to find out.
+fn unknown_of_the_first(e: TableError) -> TableError {
+    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+    match e.kind() {
+        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
+        kind => {
+            let message = format!("it was sent before, and what became of it is not known: {} [{}]", e.message(), kind.as_str());
+            error(OutcomeUnknown, message).with_source(e)
         }
-        _ => e,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_that_was_sent_before_is_never_called_certain_to_have_failed() {
+        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
+        for kind in TableErrorKind::ALL {
+            let told = unknown_of_the_first(error(kind, "the answer"));
+            assert_eq!(told.kind(), if kept.contains(&kind) { kind } else { OutcomeUnknown });
+            assert!(told.message().contains("the answer"), "{told}");
+        }
     }
 }

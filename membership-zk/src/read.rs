@@ -128,7 +128,11 @@ fn complete(row: &VersionRow, rows: &Rows) -> Result<(), TableError> {
     if there >= counted {
         return Ok(());
     }
-    let message = format!("{} of {counted} rows are gone: were their znodes removed by hand?", counted - there);
+    let message = format!(
+        "{} of {counted} rows are gone: were their znodes removed by hand? restore a backup, or `membership delete` the cluster and restart \
+         all silos",
+        counted - there
+    );
     Err(error(TableErrorKind::Damaged, message))
 }
 
