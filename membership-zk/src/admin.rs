@@ -1,5 +1,6 @@
 //! `initialize` and `delete`. Clauses T1, T9, T12.
 
+use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use membership_core::{
     InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, VersionToken, encoding::VersionRowError,
@@ -60,11 +61,11 @@ impl Inner {
             let options = self.link.persistent();
             // Whoever may not make it may find it there.
             let made = session.client.create(path, b"", &options);
-            match self.link.answer(deadline, made).await?.map(drop) {
+            match self.link.answer(session, deadline, made).await?.map(drop) {
                 Ok(()) | Err(Error::NodeExists) => {}
                 Err(Error::NoAuth) => {
                     let there = session.client.check_stat(path);
-                    if self.link.answer(deadline, there).await?.map_err(failed)?.is_none() {
+                    if self.link.answer(session, deadline, there).await?.map_err(failed)?.is_none() {
                         return Err(failed(Error::NoAuth).with_key(path));
                     }
                 }
@@ -92,7 +93,7 @@ impl Inner {
         batch.create(&self.place.mark(&row.token(&[])), b"")?;
         let mut writer = batch.writer()?;
         let sent = writer.commit();
-        match self.link.answer(deadline, sent).await? {
+        match self.link.answer(session, deadline, sent).await? {
             Ok(_) => {
                 session.caught_up();
                 tracing::info!(cluster = %self.cluster, table_id = %request.table_id, "membership table created");
@@ -114,7 +115,7 @@ impl Inner {
         batch.create(&self.place.mark(&token), b"")?;
         let mut writer = batch.writer()?;
         let sent = writer.commit();
-        match self.link.answer(deadline, sent).await? {
+        match self.link.answer(session, deadline, sent).await? {
             // Somebody else did it, or has committed meanwhile: then it is there.
             Ok(_) | Err(MultiWriteError::OperationFailed { source: Error::NodeExists | Error::NoNode | Error::BadVersion, .. }) => Ok(()),
             Err(e) => Err(failed(e.into())),
@@ -142,9 +143,8 @@ impl Inner {
             rows.truncate(AT_ONCE);
             if !rows.is_empty() {
                 let gone = rows.iter().map(|name| remove(&session.client, self.place.child(name), DEEPEST));
-                for gone in self.link.answer(deadline, join_all(gone)).await? {
-                    gone?;
-                }
+                let gone = join_all(gone).map(|all| all.into_iter().collect::<Result<(), Error>>());
+                self.link.answer(&session, deadline, gone).await?.map_err(failed)?;
                 continue;
             }
             let mut batch = Batch::new(&self.link, &session);
@@ -154,7 +154,7 @@ impl Inner {
             batch.delete(self.place.cluster(), None)?;
             let mut writer = batch.writer()?;
             let sent = writer.commit();
-            match self.link.answer(deadline, sent).await? {
+            match self.link.answer(&session, deadline, sent).await? {
                 Ok(_) => {
                     session.caught_up();
                     tracing::info!(cluster = %self.cluster, "membership table deleted");
@@ -185,7 +185,7 @@ impl Inner {
         row.deleting = true;
         let text = encode_version_row(&row);
         let sent = session.client.set_data(self.place.cluster(), text.as_bytes(), Some(version));
-        match self.link.answer(deadline, sent).await? {
+        match self.link.answer(session, deadline, sent).await? {
             Ok(_) => {
                 session.caught_up();
                 Ok(true)
@@ -197,25 +197,25 @@ impl Inner {
 }
 
 /// Removes a znode and what is below it.
-fn remove(client: &Client, path: String, depth: usize) -> BoxFuture<'_, Result<(), TableError>> {
+fn remove(client: &Client, path: String, depth: usize) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(async move {
         // A row has one child; both are asked for before either is answered.
         let alive = client.delete(&format!("{path}/alive"), None);
         let row = client.delete(&path, None);
-        if let Err(e @ (Error::NoAuth | Error::ConnectionLoss)) = alive.await {
-            return Err(failed(e));
+        if let Err(e @ (Error::NoAuth | Error::ConnectionLoss | Error::UnexpectedError(_))) = alive.await {
+            return Err(e);
         }
         match row.await {
             Ok(()) | Err(Error::NoNode) => return Ok(()),
             Err(Error::NotEmpty) if depth > 0 => {}
-            Err(e) => return Err(failed(e)),
+            Err(e) => return Err(e),
         }
-        for name in client.list_children(&path).await.or_else(none_there).map_err(failed)? {
+        for name in client.list_children(&path).await.or_else(none_there)? {
             remove(client, format!("{path}/{name}"), depth - 1).await?;
         }
         match client.delete(&path, None).await {
             Ok(()) | Err(Error::NoNode) => Ok(()),
-            Err(e) => Err(failed(e)),
+            Err(e) => Err(e),
         }
     })
 }

@@ -175,7 +175,7 @@ impl Inner {
         }
         let mut writer = batch.writer()?;
         let sent = writer.commit();
-        let answer = self.link.answer(deadline, sent).await?;
+        let answer = self.link.answer(session, deadline, sent).await?;
         match answer {
             Ok(results) => {
                 session.caught_up();

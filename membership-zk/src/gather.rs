@@ -79,7 +79,7 @@ pub(crate) async fn look(link: &Link, session: &Session, place: &Place, ask: Ask
     for key in &ask.beats {
         reader.add_get_data(&place.alive(key)).map_err(failed)?;
     }
-    let mut answers = link.read(deadline, reader).await?.into_iter();
+    let mut answers = link.read(session, deadline, reader).await?.into_iter();
     let mut next = || answers.next().ok_or_else(|| error(TableErrorKind::Unavailable, "an answer of the server is not whole"));
     let mut look = Look::default();
     if let Some((text, version)) = data(next()?, None)? {

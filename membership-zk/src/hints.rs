@@ -4,10 +4,11 @@
 //! event only; so it is set again here, and then the bell rings, because what happened meanwhile is not told (ZOOKEEPER-4698). Losing hints costs
 //! only time.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use membership_core::{HintStream, TableError, TableErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -91,7 +92,9 @@ fn ring(bell: &watch::Sender<u64>) {
 async fn keep_watching(link: &Link, bell: &watch::Sender<u64>, path: &str, cluster: &str) {
     let (mut pause, mut warned) = (PAUSE, false);
     loop {
-        let ended = one_session(link, bell, path, &mut pause).await;
+        // A watcher whose session ended without a word panics.
+        let watched = AssertUnwindSafe(one_session(link, bell, path, &mut pause)).catch_unwind().await;
+        let ended = watched.unwrap_or_else(|_| error(TableErrorKind::Unavailable, "the session ended without a word"));
         if ended.kind() == TableErrorKind::PermissionDenied {
             if !warned {
                 tracing::warn!(cluster, error = %ended, "no hints: changes are noticed by reading only");
@@ -139,5 +142,5 @@ async fn one_session(link: &Link, bell: &watch::Sender<u64>, path: &str, pause: 
 /// Sets the watch; the znode need not be there yet.
 async fn set(link: &Link, session: &Session, path: &str) -> Result<PersistentWatcher, TableError> {
     let set = session.client.watch(path, AddWatchMode::Persistent);
-    link.answer(link.deadline(), set).await?.map_err(failed)
+    link.answer(session, link.deadline(), set).await?.map_err(failed)
 }

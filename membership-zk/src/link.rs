@@ -4,6 +4,9 @@
 //! has expired, and so it is replaced then, and only then: while an old session lives, what was sent over it may still arrive. A request is
 //! given to the client only while that is connected, because it would keep the request and send it later. The client has no time limit of its
 //! own and sends what was given up: a write that was not answered in time may happen.
+//!
+//! The client's work is done by a task of the runtime in which the session was opened. Where that task ended without a word, the session
+//! looks connected for ever; requests then end with an error that a session that lives hardly gives, and the session is replaced.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +15,9 @@ use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind};
 use tokio::time::{Instant, timeout_at};
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, MultiReadResult, MultiReader, SessionState, TlsOptions};
+use zookeeper_client::{
+    Acls, Client, CreateMode, CreateOptions, Error, MultiReadResult, MultiReader, MultiWriteError, SessionState, TlsOptions,
+};
 
 use crate::config::{Servers, ZkConfig, wrong};
 use crate::diagnose;
@@ -101,6 +106,8 @@ impl Link {
     /// Opens a session unless somebody has.
     async fn open(&self, deadline: Instant) -> Result<(), TableError> {
         let late = |_| error(TableErrorKind::Unavailable, format!("no session within {:?}", self.config.timeout()));
+        // The rest is for finding out why.
+        let connecting = deadline.checked_sub(self.config.timeout() / 10).unwrap_or(deadline);
         let _turn = timeout_at(deadline, self.opening.lock()).await.map_err(late)?;
         if self.current().as_ref().is_some_and(|session| !session.client.state().is_terminated()) {
             return Ok(());
@@ -118,19 +125,19 @@ impl Link {
                     false => connector.connect(&addresses).await,
                 }
             };
-            match timeout_at(deadline, opened).await {
+            match timeout_at(connecting, opened).await {
                 Ok(Ok(client)) => {
                     *self.current() = Some(Session::new(client));
                     return Ok(());
                 }
                 Ok(Err(e @ (Error::AuthFailed | Error::BadArguments(_)))) => return Err(failed(e)),
                 // Each server was tried once: one that is starting, or has too much to do, may take the next connection.
-                Ok(Err(_)) if attempts < ATTEMPTS && Instant::now() + PAUSE < deadline => {
+                Ok(Err(_)) if attempts < ATTEMPTS && Instant::now() + PAUSE < connecting => {
                     attempts += 1;
                     tokio::time::sleep(PAUSE).await;
                 }
                 Ok(Err(e)) => return Err(diagnose::why(servers, &self.config, deadline).await.with_source(e)),
-                Err(_) => return Err(diagnose::why(servers, &self.config, Instant::now() + self.config.timeout() / 10).await),
+                Err(_) => return Err(diagnose::why(servers, &self.config, deadline).await),
             }
         }
     }
@@ -153,23 +160,45 @@ impl Link {
         CreateMode::Persistent.with_acls(if self.config.is_open() { Acls::anyone_all() } else { Acls::creator_all() })
     }
 
-    /// The answer to what was sent, for as long as it may take.
+    /// Nobody uses this session any more. One of the application's client is not ours to replace.
+    fn give_up(&self, session: &Session) {
+        let mut current = self.current();
+        let ours = matches!(self.config.servers(), Servers::Named(_));
+        if ours && current.as_ref().is_some_and(|now| Arc::ptr_eq(&now.caught_up, &session.caught_up)) {
+            *current = None;
+        }
+    }
+
+    /// The answer to what was sent over this session, for as long as it may take.
     ///
     /// # Errors
     /// That there was none: the outcome is unknown.
-    pub(crate) async fn answer<T>(&self, deadline: Instant, sent: impl Future<Output = T>) -> Result<T, TableError> {
-        timeout_at(deadline, sent)
-            .await
-            .map_err(|_| error(TableErrorKind::OutcomeUnknown, format!("no answer within {:?}", self.config.timeout())))
+    pub(crate) async fn answer<T: Answer>(
+        &self,
+        session: &Session,
+        deadline: Instant,
+        sent: impl Future<Output = T>,
+    ) -> Result<T, TableError> {
+        let unanswered = |_| error(TableErrorKind::OutcomeUnknown, format!("no answer within {:?}", self.config.timeout()));
+        let answer = timeout_at(deadline, sent).await.map_err(unanswered)?;
+        if let Some(Error::UnexpectedError(_)) = answer.error() {
+            self.give_up(session);
+        }
+        Ok(answer)
     }
 
     /// Several reads as one, of one moment.
     ///
     /// # Errors
     /// What the server says to all of them together.
-    pub(crate) async fn read(&self, deadline: Instant, mut reader: MultiReader<'_>) -> Result<Vec<MultiReadResult>, TableError> {
+    pub(crate) async fn read(
+        &self,
+        session: &Session,
+        deadline: Instant,
+        mut reader: MultiReader<'_>,
+    ) -> Result<Vec<MultiReadResult>, TableError> {
         let sent = reader.commit();
-        self.answer(deadline, sent).await?.map_err(failed).map_err(TableError::of_a_read)
+        self.answer(session, deadline, sent).await?.map_err(failed).map_err(TableError::of_a_read)
     }
 
     /// Goes through the ensemble and changes nothing: whatever is read over this session afterwards is as recent as everything acknowledged
@@ -181,13 +210,33 @@ impl Link {
         let mut writer = session.client.new_multi_writer();
         writer.add_check_version(path, -1).map_err(failed)?;
         let sent = writer.commit();
-        match self.answer(deadline, sent).await.map_err(TableError::of_a_read)? {
+        match self.answer(session, deadline, sent).await.map_err(TableError::of_a_read)? {
             // That there is no such znode was agreed upon by the ensemble, too.
-            Ok(_) | Err(zookeeper_client::MultiWriteError::OperationFailed { .. }) => {
+            Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => {
                 session.caught_up();
                 Ok(())
             }
-            Err(zookeeper_client::MultiWriteError::RequestFailed { source }) => Err(failed(source).of_a_read()),
+            Err(MultiWriteError::RequestFailed { source }) => Err(failed(source).of_a_read()),
+        }
+    }
+}
+
+/// What is waited for: the client's answer, or its error.
+pub(crate) trait Answer {
+    fn error(&self) -> Option<&Error>;
+}
+
+impl<T> Answer for Result<T, Error> {
+    fn error(&self) -> Option<&Error> {
+        self.as_ref().err()
+    }
+}
+
+impl<T> Answer for Result<T, MultiWriteError> {
+    fn error(&self) -> Option<&Error> {
+        match self {
+            Err(MultiWriteError::RequestFailed { source } | MultiWriteError::OperationFailed { source, .. }) => Some(source),
+            Ok(_) => None,
         }
     }
 }

@@ -27,7 +27,8 @@ const EVERYTHING_AGAIN: Duration = Duration::from_secs(300);
 
 /// The membership table of one cluster in ZooKeeper. Clones share one session and what they have seen.
 ///
-/// Needs a tokio runtime with its time and network turned on.
+/// Needs a tokio runtime with its time and network turned on. The one in which the table was connected serves its session: where that runtime
+/// is shut down, operations in another one fail until the session is replaced, which the first failure sees to.
 #[derive(Clone)]
 pub struct ZkTable(Arc<Inner>);
 
@@ -75,14 +76,14 @@ impl Inner {
         let key = silo.row_key();
         let path = self.place.alive(&key);
         let sent = session.client.set_data(&path, text.as_bytes(), None);
-        match self.link.answer(deadline, sent).await? {
+        match self.link.answer(&session, deadline, sent).await? {
             Ok(_) => return Ok(()),
             Err(Error::NoNode) => {}
             Err(e) => return Err(failed(e).with_key(key)),
         }
         // No row; or one that somebody made by hand, without a child.
         let sent = session.client.create(&path, text.as_bytes(), &self.link.persistent());
-        match self.link.answer(deadline, sent).await?.map(drop) {
+        match self.link.answer(&session, deadline, sent).await?.map(drop) {
             Ok(()) => Ok(()),
             Err(Error::NoNode) => Err(error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(key)),
             Err(Error::NodeExists) => Err(error(TableErrorKind::Busy, "the row was made meanwhile").with_key(key)),
@@ -95,14 +96,14 @@ impl Inner {
         let session = self.link.session(deadline).await?;
         let path = self.place.cell();
         let sent = session.client.set_data(&path, text.as_bytes(), None);
-        match self.link.answer(deadline, sent).await? {
+        match self.link.answer(&session, deadline, sent).await? {
             Ok(_) => return Ok(()),
             Err(Error::NoNode) => {}
             Err(e) => return Err(failed(e)),
         }
         self.usable(&session, deadline).await?;
         let sent = session.client.create(&path, text.as_bytes(), &self.link.persistent());
-        match self.link.answer(deadline, sent).await?.map(drop) {
+        match self.link.answer(&session, deadline, sent).await?.map(drop) {
             Ok(()) => Ok(()),
             Err(Error::NodeExists) => Err(error(TableErrorKind::Busy, "somebody else wrote the cell for the first time meanwhile")),
             Err(e) => Err(failed(e)),

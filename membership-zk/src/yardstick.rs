@@ -46,13 +46,13 @@ impl Yardstick for ZkYardstick {
         let session = self.link.session(deadline).await?;
         let path = self.place.yardstick();
         let sent = session.client.set_data(&path, &CONTENT, None);
-        match self.link.answer(deadline, sent).await? {
+        match self.link.answer(&session, deadline, sent).await? {
             Err(Error::NoNode) => {}
             other => return other.map(drop).map_err(failed),
         }
         for path in self.place.above().into_iter().chain([path.as_str()]) {
             let sent = session.client.create(path, &CONTENT, &self.link.persistent());
-            match self.link.answer(deadline, sent).await?.map(drop) {
+            match self.link.answer(&session, deadline, sent).await?.map(drop) {
                 Ok(()) | Err(Error::NodeExists) => {}
                 Err(e) => return Err(failed(e)),
             }
@@ -64,7 +64,7 @@ impl Yardstick for ZkYardstick {
         let deadline = self.link.deadline();
         let session = self.link.session(deadline).await?;
         let sent = session.client.get_data(&self.place.yardstick());
-        match self.link.answer(deadline, sent).await.map_err(TableError::of_a_read)? {
+        match self.link.answer(&session, deadline, sent).await.map_err(TableError::of_a_read)? {
             Ok(_) | Err(Error::NoNode) => Ok(()),
             Err(e) => Err(failed(e).of_a_read()),
         }
@@ -74,7 +74,7 @@ impl Yardstick for ZkYardstick {
         let deadline = self.link.deadline();
         let session = self.link.session(deadline).await?;
         let sent = session.client.delete(&self.place.yardstick(), None);
-        match self.link.answer(deadline, sent).await? {
+        match self.link.answer(&session, deadline, sent).await? {
             Ok(()) | Err(Error::NoNode) => Ok(()),
             Err(e) => Err(failed(e)),
         }

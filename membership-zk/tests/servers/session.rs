@@ -55,6 +55,29 @@ async fn a_session_that_expired_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_runtime_is_gone_is_replaced() {
+    let server = server(&[]).await;
+    let url = server.url().to_owned();
+    let made_elsewhere = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let table = connect(&url).await.unwrap();
+            made(&table).await;
+            table
+        })
+    });
+    let table = tokio::task::spawn_blocking(|| made_elsewhere.join().unwrap()).await.unwrap();
+    let mut hints = table.hints().unwrap();
+    let everything = membership_core::ReadRequest::all();
+    crate::support::until("its session is replaced", async || table.read(&everything).await.is_ok()).await;
+    let other = connect(server.url()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), hints.next()).await.unwrap().unwrap();
+    assert!(is_committed(&other.commit(&insert(&other, 1).await).await));
+    assert!(is_committed(&table.commit(&insert(&table, 2).await).await));
+    assert_eq!(read(&table).await.rows.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_has_one_session_whatever_is_asked_of_it() {
     let server = server(&[]).await;
     let before = sessions(&server).await;
