@@ -46,6 +46,23 @@ impl Default for SharedSettings {
 }
 
 impl SharedSettings {
+    /// These within the ranges that [`Config::validate`](crate::Config::validate) allows, which is what silos keep to. Anybody can write
+    /// anything into a table: a period of nothing would make a silo spin, and one of centuries would overflow.
+    #[must_use]
+    pub fn workable(&self) -> Self {
+        let (ms, secs) = (Duration::from_millis, Duration::from_secs);
+        let failure_window = self.failure_window.clamp(ms(200), secs(1_200));
+        Self {
+            i_am_alive_period: self.i_am_alive_period.clamp(ms(500), secs(600)),
+            num_missed_i_am_alive_limit: self.num_missed_i_am_alive_limit.clamp(3, 20),
+            failure_window,
+            num_votes_for_death_declaration: self.num_votes_for_death_declaration.clamp(1, 10),
+            death_vote_expiration: self.death_vote_expiration.clamp(failure_window * 2, secs(3_600)),
+            max_join_attempt_time: self.max_join_attempt_time.clamp(secs(1), secs(3_600)),
+            extra: Extra::default(),
+        }
+    }
+
     /// How long a heartbeat may stand still before the row is stale: period × limit.
     #[must_use]
     pub fn staleness(&self) -> Duration {

@@ -58,7 +58,7 @@ impl Ctx {
     pub(crate) fn new(setup: Setup) -> Self {
         let me = SiloAddress::at(setup.identity.advertise, 0);
         Self {
-            shared: Arc::new(workable(&setup.config.shared())),
+            shared: Arc::new(setup.config.shared().workable()),
             contact: None,
             fingerprint: setup.identity.cluster.fingerprint(),
             identity: setup.identity,
@@ -97,7 +97,7 @@ impl Ctx {
     pub(crate) fn follow_settings(&mut self) {
         if let Some(view) = &self.view {
             let stored = &view.snapshot().version_row.settings;
-            let workable = workable(stored);
+            let workable = stored.workable();
             if *self.shared != workable {
                 self.shared = Arc::new(workable);
             }
@@ -212,21 +212,5 @@ impl Ctx {
             self.table.state = state;
             self.tell(Notice::Table(state));
         }
-    }
-}
-
-/// What the table says, within the ranges that [`Config::validate`] allows. Anybody can write anything into a table: a period of nothing
-/// would make me spin, and one of centuries would overflow.
-fn workable(stored: &SharedSettings) -> SharedSettings {
-    let (ms, secs) = (Duration::from_millis, Duration::from_secs);
-    let failure_window = stored.failure_window.clamp(ms(200), secs(1_200));
-    SharedSettings {
-        i_am_alive_period: stored.i_am_alive_period.clamp(ms(500), secs(600)),
-        num_missed_i_am_alive_limit: stored.num_missed_i_am_alive_limit.clamp(3, 20),
-        failure_window,
-        num_votes_for_death_declaration: stored.num_votes_for_death_declaration.clamp(1, 10),
-        death_vote_expiration: stored.death_vote_expiration.clamp(failure_window * 2, secs(3_600)),
-        max_join_attempt_time: stored.max_join_attempt_time.clamp(secs(1), secs(3_600)),
-        extra: crate::Extra::default(),
     }
 }

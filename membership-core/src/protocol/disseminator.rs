@@ -23,7 +23,7 @@ pub(crate) struct Disseminator {
     /// Whom I told that it is Dead, and when.
     told: BTreeMap<SiloAddress, MonoTime>,
     /// To whom I sent everything, and when: whoever asks again and again must not keep me busy.
-    served: BTreeMap<SiloAddress, MonoTime>,
+    served: BTreeMap<LinkId, MonoTime>,
     last_forced_read: Option<MonoTime>,
 }
 
@@ -95,7 +95,7 @@ impl Disseminator {
                 if self.served.len() >= MAX_REMEMBERED {
                     return;
                 }
-                let Entry::Vacant(served) = self.served.entry(from) else { return };
+                let Entry::Vacant(served) = self.served.entry(link) else { return };
                 served.insert(now);
                 Delta::whole(view)
             }

@@ -323,7 +323,8 @@ impl DeclaredDead {
     }
 }
 
-/// Why a join did not succeed. The row, if there was one, is marked Dead, cause `left`.
+/// Why a join did not succeed. The row, if there was one, is marked Dead, cause `left`; where the table cannot be written either, it is given up
+/// after at most 10 s, and the others declare it dead.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {

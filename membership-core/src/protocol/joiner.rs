@@ -18,6 +18,8 @@ use crate::{
 
 /// Whom a fresh view refuses to make Active waits so long: it is usually somebody who became Active meanwhile and must be met first.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+/// What somebody else says of its host is kept to the length that names of hosts have.
+const MAX_HOST_NAME: usize = 253;
 /// Progress is told so often.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
 
@@ -130,7 +132,8 @@ impl Joiner {
             return Step::Nothing;
         }
         let silo = silo.map_or_else(|| "one that has not joined yet".to_owned(), |s| s.to_string());
-        self.fail(ctx, JoinError::AddressInUse { endpoint: ctx.identity.advertise, silo, host: host.to_owned() })
+        let host = host.chars().take(MAX_HOST_NAME).collect();
+        self.fail(ctx, JoinError::AddressInUse { endpoint: ctx.identity.advertise, silo, host })
     }
 
     pub(crate) fn on_send_failed(&mut self, ctx: &Ctx, to: SocketAddr, reason: &str) {
@@ -277,14 +280,10 @@ impl Joiner {
                 self.fail(ctx, error)
             }
             (Action::BecomeActive { .. }, Answer::Applied { .. } | Answer::Moot) if self.stage == Stage::Contact => {
-                self.stage = Stage::Done;
-                self.contacts.clear();
-                ctx.timers.clear(Timer::Join);
-                ctx.timers.clear(Timer::JoinDeadline);
-                ctx.timers.clear(Timer::JoinProgress);
+                self.on_active(ctx);
                 Step::Nothing
             }
-            (Action::BecomeActive { .. }, Answer::Refused(_)) => {
+            (Action::BecomeActive { .. }, Answer::Refused(_)) if self.stage == Stage::Contact => {
                 self.again_at = ctx.mono() + REFUSED_PAUSE;
                 ctx.timers.set(Timer::Join, self.again_at);
                 writer.want_read(false);
@@ -295,6 +294,19 @@ impl Joiner {
             }
             _ => Step::Nothing,
         }
+    }
+
+    /// I am Active, by the answer to my commit or by a view that somebody else told me: what becomes of that answer, and when, no longer
+    /// matters to the join.
+    pub(crate) fn on_active(&mut self, ctx: &mut Ctx) {
+        if self.stage != Stage::Contact {
+            return;
+        }
+        self.stage = Stage::Done;
+        self.contacts.clear();
+        ctx.timers.clear(Timer::Join);
+        ctx.timers.clear(Timer::JoinDeadline);
+        ctx.timers.clear(Timer::JoinProgress);
     }
 
     pub(crate) fn give_up(&mut self) -> Step {

@@ -119,6 +119,9 @@ impl Protocol {
             && self.ctx.status != SiloStatus::Created
         {
             self.ctx.status = self.ctx.status.max(mine);
+            if mine == SiloStatus::Active {
+                self.joiner.on_active(&mut self.ctx);
+            }
         }
         if source == Source::Commit {
             self.disseminator.on_commit(&mut self.ctx, before.map_or(0, ClusterView::version));

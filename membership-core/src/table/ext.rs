@@ -96,10 +96,13 @@ async fn snapshot<T: MembershipTable + ?Sized>(table: &T, heartbeats: bool) -> R
     }
 }
 
-/// Sends a commit, and once more where its outcome was unknown: the second answer is by the commit id.
+/// Sends a commit, and once more where its outcome was unknown: the second answer is by the commit id. A second error says nothing of the
+/// first sending, whose outcome stays unknown.
 async fn settle<T: MembershipTable + ?Sized>(table: &T, request: CommitRequest) -> Result<CommitOutcome, TableError> {
     match table.commit(&request).await {
-        Err(e) if e.kind() == TableErrorKind::OutcomeUnknown && request.attempt == Attempt::First => table.commit(&request.again()).await,
+        Err(unknown) if unknown.kind() == TableErrorKind::OutcomeUnknown && request.attempt == Attempt::First => {
+            table.commit(&request.again()).await.map_err(|_| unknown)
+        }
         other => other,
     }
 }

@@ -138,7 +138,8 @@ impl SiloBuilder {
     /// Starts the silo and returns once it is Active. Needs a tokio runtime with time and input/output.
     ///
     /// # Errors
-    /// [`StartError`]; after at most [`Config::max_join_attempt_time`] it says which silos could not be reached in which direction.
+    /// [`StartError`]; after at most `max_join_attempt_time`, of the table's settings where there is a table, it says which silos could not be
+    /// reached in which direction. Taking the row back may take up to 10 s more.
     ///
     /// # Cancellation
     /// Dropping the future stops the silo in the background: the others see it as left.

@@ -8,7 +8,8 @@ use membership_core::{ConfigError, TableError};
 
 use crate::transport::TransportError;
 
-/// Why a silo did not start. It is not running, and its row, if there was one, is Dead.
+/// Why a silo did not start. It is not running, and its row, if there was one, is Dead, or will be by the votes of others where the table
+/// could not be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -66,7 +67,8 @@ impl StartError {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The silo has stopped, or stopped before it answered: whether the request was carried out is in the table.
+    /// The silo had stopped: whether the request was carried out is in the table. (One that was accepted before is answered when the silo
+    /// stops: a refresh that the table is unavailable, an eviction that it was abandoned.)
     #[error("the silo has stopped; the table says whether the request was carried out")]
     Stopped(Box<Termination>),
     /// More than a thousand requests wait already.

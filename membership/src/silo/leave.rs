@@ -28,7 +28,7 @@ impl LeaveGuard {
     }
 
     /// Ends the row and waits until the silo has stopped, for no longer than
-    /// [`Config::leave_timeout`](membership_core::Config::leave_timeout) since leaving began. Found dead by others meanwhile, it ends as that.
+    /// [`Config::leave_timeout`](membership_core::Config::leave_timeout), however long draining took. Found dead by others meanwhile, it ends as that.
     ///
     /// Cancellation: the leave goes on in the background.
     pub async fn finish(self) -> Termination {

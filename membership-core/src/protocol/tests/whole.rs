@@ -70,18 +70,21 @@ impl World {
         Input::Read { call, result: Ok(answer) }
     }
 
-    fn probe(&mut self) -> Vec<Effect> {
-        let me = self.protocol.me();
-        let header = Header {
+    fn probe_header(&self) -> Header {
+        Header {
             cluster: setup().identity.cluster.fingerprint(),
             protocol: PROTOCOL_VERSION,
             from: silo(2),
             instance: instance(silo(2)),
-            to: me,
+            to: self.protocol.me(),
             table_id: None,
             version: 0,
             digest: 0,
-        };
+        }
+    }
+
+    fn probe(&mut self) -> Vec<Effect> {
+        let header = self.probe_header();
         self.take(Input::Message { link: LinkId(3), header, body: Arc::new(Message::Probe { nonce: 4 }) })
     }
 }
@@ -140,6 +143,78 @@ fn a_joiner_that_does_not_know_whether_its_row_is_in_answers_whoever_asks_for_it
     w.take(Input::Committed { call, result: Err(error) });
     assert_eq!(w.protocol.status(), SiloStatus::Created);
     assert!(w.probe().iter().any(is_ack));
+}
+
+/// My own commit made me Active, its answer got lost, and another silo tells me. The table may stay out of my reach for ever then (its outage
+/// ends nobody), and whoever leaves leaves as an Active silo does.
+#[test]
+fn who_learns_from_another_silo_that_it_is_active_has_joined() {
+    let mut w = World { protocol: Protocol::new(setup()), ..World::new() };
+    let met =
+        w.take(Input::Start).into_iter().find_map(|e| if let Effect::Send { header, body, .. } = e { Some((header, body)) } else { None });
+    let (header, body) = met.unwrap();
+    let mut effects = w.take(Input::Message { link: LinkId(1), header, body });
+    let landed = loop {
+        let (mut next, mut landed) = (Vec::new(), None);
+        for effect in effects {
+            match effect {
+                Effect::Commit { call, request } if w.protocol.status() == SiloStatus::Joining => {
+                    w.table = request.apply_to(&w.table, request.next_token(&[]));
+                    landed = Some(call);
+                }
+                Effect::Initialize { .. } | Effect::Read { .. } | Effect::Commit { .. } | Effect::WriteHeartbeat { .. } => {
+                    next.push(effect)
+                }
+                _ => {}
+            }
+        }
+        if let Some(call) = landed {
+            break call;
+        }
+        effects = Vec::new();
+        for effect in next {
+            let input = match effect {
+                Effect::Initialize { call, .. } => Input::Initialized { call, result: Ok(()) },
+                Effect::WriteHeartbeat { call, .. } => Input::HeartbeatWritten { call, result: Ok(()) },
+                Effect::Commit { call, request } => {
+                    let token = request.next_token(&[]);
+                    w.table = request.apply_to(&w.table, token.clone());
+                    Input::Committed { call, result: Ok(CommitOutcome::Committed(token)) }
+                }
+                Effect::Read { call, .. } => w.answer(call),
+                other => panic!("{other:?}"),
+            };
+            effects.append(&mut w.take(input));
+        }
+    };
+    let down = |kind| TableError::new(kind, Operation::Commit, "test", "no answer");
+    w.take(Input::Committed { call: landed, result: Err(down(TableErrorKind::OutcomeUnknown)) });
+    assert_eq!(w.protocol.status(), SiloStatus::Joining);
+    let mut delta = w.probe_header();
+    (delta.table_id, delta.version) = (Some(w.table.table_id()), w.table.version());
+    let body = Arc::new(Message::Delta(Box::new(crate::Delta::whole(&crate::ClusterView::new(w.table.clone())))));
+    w.take(Input::Message { link: LinkId(3), header: delta, body });
+    assert_eq!(w.protocol.status(), SiloStatus::Active);
+    // Well beyond the time that a join may take, the table is out of reach.
+    for _ in 0..400 {
+        w.wait(secs(1));
+        let mut effects = w.take(Input::Wake);
+        while let Some(effect) = effects.pop() {
+            assert!(!matches!(effect, Effect::Stop(_)), "{effect:?}");
+            let result = Err(down(TableErrorKind::Unavailable));
+            match effect {
+                Effect::Read { call, .. } => {
+                    effects.append(&mut w.take(Input::Read { call, result: Err(down(TableErrorKind::Unavailable)) }))
+                }
+                Effect::WriteHeartbeat { call, .. } => effects.append(&mut w.take(Input::HeartbeatWritten { call, result })),
+                Effect::Commit { call, .. } => {
+                    effects.append(&mut w.take(Input::Committed { call, result: Err(down(TableErrorKind::OutcomeUnknown)) }));
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(w.protocol.status(), SiloStatus::Active);
 }
 
 #[test]

@@ -2,17 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::history::{self, History, State};
 use super::{Check, Fact, changed};
 use crate::model::version::RECENT_COMMITS;
 use crate::protocol::{DeclaredDead, Destination, Effect, Input, Message, Notice, Termination};
-use crate::testing::circumstances::{Circumstances, ProcessId};
+use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
 use crate::{ReadAnswer, SiloAddress, SiloStatus, Snapshot};
+
+/// So long a silo whose join failed tries to take its row back.
+const TAKE_BACK: Duration = Duration::from_secs(15);
 
 /// P4: a silo that has confirmed its end (it read its row Dead or gone, or its own leaving was acknowledged and it stops) sends nothing
 /// more except one farewell to each, publishes nothing, writes nothing; and after [`Effect::Stop`] nothing comes at all.
-/// And nobody stops as declared dead whose row is not Dead: an end is confirmed by the table.
+/// And nobody stops as declared dead whose row is not Dead: an end is confirmed by the table; and nobody stops because its join failed who
+/// has been Active for long.
 #[derive(Clone, Debug, Default)]
 pub struct Silence {
     /// Who joined at what version, and the newest state of the table that it published.
@@ -25,6 +30,8 @@ pub struct Silence {
     history: History,
     stopped: BTreeSet<ProcessId>,
     farewells: BTreeSet<(ProcessId, SocketAddr)>,
+    /// Since when processes say of themselves that they are Active.
+    active: BTreeMap<ProcessId, VirtualTime>,
 }
 
 impl Silence {
@@ -43,6 +50,13 @@ impl Silence {
         let known = self.joined.get(&process).map(|(_, since, published)| published.map_or(*since, |state| state.1.max(*since)));
         let is_there = self.history.current.as_ref().is_some_and(|table| table.rows.get(&end.silo).is_some());
         known.is_some_and(|known| known + RECENT_COMMITS as u64 <= end.version) && !is_there
+    }
+
+    /// A join that failed may take its row back for a while, and find it Active meanwhile; not for longer.
+    fn has_joined(&self, process: ProcessId, truth: &Circumstances) -> bool {
+        let lately = truth.now.saturating_sub(truth.stretched(TAKE_BACK));
+        let stood_still = truth.life(process).is_none_or(|l| l.paused.touched(lately) || l.held.touched(lately));
+        !stood_still && self.active.get(&process).is_some_and(|since| *since < lately)
     }
 
     fn allowed(&mut self, process: ProcessId, effect: &Effect) -> Result<(), String> {
@@ -100,6 +114,10 @@ impl Check for Silence {
                 let name = truth.life(*process).map_or("?", |l| l.name.as_str());
                 return Err(format!("{name} stops as declared dead ({}) at v{}, but its row is not Dead", end.cause(), end.version));
             }
+            Fact::Wants { process, effect: Effect::Stop(Termination::JoinFailed(why)) } if self.has_joined(*process, truth) => {
+                let name = truth.life(*process).map_or("?", |l| l.name.as_str());
+                return Err(format!("{name} has been Active for long and stops because its join failed: {why}"));
+            }
             Fact::Wants { process, effect } => {
                 let name = || truth.life(*process).map_or("?", |l| l.name.as_str()).to_owned();
                 if self.stopped.contains(process) {
@@ -113,6 +131,10 @@ impl Check for Silence {
                         self.joined.insert(*process, (*silo, *version, None));
                     }
                     Effect::Publish(view) => {
+                        let me = truth.life(*process).and_then(|l| l.silo);
+                        if me.is_some_and(|me| view.status(&me) == Some(SiloStatus::Active)) {
+                            self.active.entry(*process).or_insert(truth.now);
+                        }
                         if let Some((_, _, table)) = self.joined.get_mut(process) {
                             *table = Some(history::state(view.token()));
                         }

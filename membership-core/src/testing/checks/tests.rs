@@ -257,6 +257,24 @@ fn p4_sees_a_silo_that_takes_itself_for_dead() {
 }
 
 #[test]
+fn p4_sees_an_active_silo_that_stops_because_its_join_failed() {
+    let mut stage = Stage::with(2);
+    let mut check = Silence::default();
+    let stops = |stage: &Stage, check: &mut Silence| {
+        let effect = Effect::Stop(Termination::JoinFailed(crate::protocol::JoinError::Stopped));
+        check.see(&Fact::Wants { process: ProcessId(1), effect: &effect }, &stage.truth)
+    };
+    let publish = Effect::Publish(ClusterView::new(stage.table.clone()));
+    check.see(&Fact::Wants { process: ProcessId(1), effect: &publish }, &stage.truth).unwrap();
+    stage.truth.now += S(12);
+    stops(&stage, &mut check.clone()).unwrap();
+    stage.truth.now += S(12);
+    assert!(stops(&stage, &mut check.clone()).unwrap_err().contains("its join failed"));
+    stage.truth.lives[1].paused.set(true, stage.truth.now);
+    stops(&stage, &mut check).unwrap();
+}
+
+#[test]
 fn p6_sees_a_death_after_a_common_outage_but_not_a_deserved_one() {
     let outage = || {
         let mut stage = Stage::with(5);
