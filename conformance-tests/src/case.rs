@@ -263,12 +263,18 @@ pub(crate) async fn read(table: &Table) -> Result<(Snapshot, Heartbeats), Stop> 
     }
 }
 
+/// Whether the store is busy; of a commit that is sent again the error that says so is only the reason of another one.
+fn is_busy(e: &TableError) -> bool {
+    let reason = std::error::Error::source(e).and_then(|reason| reason.downcast_ref::<TableError>());
+    [Some(e), reason].into_iter().flatten().any(|e| e.kind() == TableErrorKind::Busy)
+}
+
 /// Sends a commit, again while the store is busy.
 pub(crate) async fn send(table: &Table, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
     let mut wait = Duration::from_millis(1);
     for _ in 0..12 {
         match table.commit(request).await {
-            Err(e) if e.kind() == TableErrorKind::Busy => {
+            Err(e) if is_busy(&e) => {
                 tokio::time::sleep(wait).await;
                 wait *= 2;
             }

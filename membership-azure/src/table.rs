@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::batch::{Action, Outcome, Step};
 use crate::config::AzureTableConfig;
 use crate::entity::{self, Base, CELL, HEARTBEAT, VERSION};
-use crate::error::error;
+use crate::error::{error, of_commit};
 use crate::link::{Deadline, Link, Single};
 use crate::read::{Read, Reader, Since, Version};
 use crate::yardstick::AzureYardstick;
@@ -203,17 +203,10 @@ impl AzureTable {
     /// What the version row says of a commit that was not sent, or certainly refused: for a row's sake, where that is known.
     async fn judge(&self, request: &CommitRequest, by: Deadline, of_row: Option<bool>) -> Result<Judged, TableError> {
         let known = Some(&request.expected);
-        // Nothing was written by this call. Whether something was by an earlier one only the version row can say.
-        let unread = |e: TableError| match request.attempt {
-            membership_core::Attempt::Again if e.kind() == TableErrorKind::Unavailable => {
-                error(TableErrorKind::OutcomeUnknown, format!("whether it was committed before cannot be seen: {e}"))
-            }
-            _ => e,
-        };
         let (version, snapshot) = match self.look(request, by).await {
             Ok(found) => found,
             Err(e) if e.kind() == TableErrorKind::NotInitialized => return Err(crate::read::no_version_row(None, known)),
-            Err(e) => return Err(unread(e)),
+            Err(e) => return Err(e),
         };
         let Version { row, .. } = &version;
         let conflict = || Judged::Told(CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot }));
@@ -348,7 +341,7 @@ impl MembershipTable for AzureTable {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.commit_now(request).await.map_err(|e| e.during(Operation::Commit))
+        self.commit_now(request).await.map_err(|e| of_commit(request, e.during(Operation::Commit)))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

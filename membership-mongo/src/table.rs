@@ -16,7 +16,7 @@ use mongodb::bson::{Bson, Document};
 use crate::codec::{self, Table};
 use crate::commands::{Concern, Place, Want};
 use crate::config::MongoConfig;
-use crate::error::{DUPLICATE_KEY, error};
+use crate::error::{DUPLICATE_KEY, error, of_commit};
 use crate::link::{Deployment, Link};
 use crate::{STORE, yardstick::MongoYardstick};
 
@@ -238,6 +238,39 @@ impl MongoTable {
     }
 }
 
+impl MongoTable {
+    /// A commit that is within the limits.
+    ///
+    /// # Errors
+    /// Of this sending alone.
+    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        let during = Operation::Commit;
+        let command = self.0.place.commit(request, LIMITS.rows)?;
+        // MongoDB knows no field without a name, and no row has an empty key.
+        let possible = request.changes.iter().all(|change| !change.key().is_empty());
+        for _ in 0..COLLISIONS {
+            if possible {
+                let written = self.0.link.write(command.clone(), during).await?;
+                if let Some((_, refusal)) = written.failed {
+                    return Err(self.0.link.refused(refusal, during));
+                }
+                if written.met > 0 {
+                    let token = request.next_token(&[]);
+                    if let Some(seen) = self.seen().filter(|seen| seen.token.same_commit(&request.expected)) {
+                        self.remember(&request.apply_to(&seen, token.clone()));
+                    }
+                    self.forget_beats(request).await;
+                    return Ok(CommitOutcome::Committed(token));
+                }
+            }
+            if let Some(outcome) = self.instead(request).await? {
+                return Ok(outcome);
+            }
+        }
+        Err(Self::changed_too_often(during))
+    }
+}
+
 #[async_trait]
 impl MembershipTable for MongoTable {
     fn store(&self) -> &'static str {
@@ -296,31 +329,8 @@ impl MembershipTable for MongoTable {
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        let during = Operation::Commit;
         request.validate(&LIMITS, STORE)?;
-        let command = self.0.place.commit(request, LIMITS.rows)?;
-        // MongoDB knows no field without a name, and no row has an empty key.
-        let possible = request.changes.iter().all(|change| !change.key().is_empty());
-        for _ in 0..COLLISIONS {
-            if possible {
-                let written = self.0.link.write(command.clone(), during).await?;
-                if let Some((_, refusal)) = written.failed {
-                    return Err(self.0.link.refused(refusal, during));
-                }
-                if written.met > 0 {
-                    let token = request.next_token(&[]);
-                    if let Some(seen) = self.seen().filter(|seen| seen.token.same_commit(&request.expected)) {
-                        self.remember(&request.apply_to(&seen, token.clone()));
-                    }
-                    self.forget_beats(request).await;
-                    return Ok(CommitOutcome::Committed(token));
-                }
-            }
-            if let Some(outcome) = self.instead(request).await? {
-                return Ok(outcome);
-            }
-        }
-        Err(Self::changed_too_often(during))
+        self.sent(request).await.map_err(|e| of_commit(request, e))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 
 use crate::codec::{self, Pair};
 use crate::config::{Keys, RedisConfig, Servers};
-use crate::error::error;
+use crate::error::{error, of_commit};
 use crate::hints::Hints;
 use crate::link::{Answer, Link, Request};
 use crate::scripts::{SCRIPTS, Script};
@@ -271,6 +271,74 @@ async fn check_durability(link: &Link) -> Result<(), TableError> {
     Ok(())
 }
 
+impl RedisTable {
+    /// A commit that is within the limits.
+    ///
+    /// # Errors
+    /// Of this sending alone.
+    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        let during = Operation::Commit;
+        let (keys, expected) = (&self.0.keys, &request.expected);
+        let mut call = self.script(during, &SCRIPTS.commit, &[&keys.version, &keys.rows, &keys.heartbeats], true);
+        call.confirmed = true;
+        let (mut inserts, mut updates, mut removes) = (Vec::new(), Vec::new(), Vec::new());
+        for change in &request.changes {
+            match change {
+                RowChange::Insert(row) => inserts.push(row),
+                RowChange::Update(row) => updates.push(row),
+                RowChange::Remove(key) => removes.push(key),
+            }
+        }
+        let settings = request.settings.as_ref().map(codec::json).transpose()?.unwrap_or_default();
+        let core = request.core.as_ref().map(|core| format!("={core}")).unwrap_or_default();
+        // Within the limits both fit.
+        let adds = i64::try_from(inserts.len()).unwrap_or(i64::MAX) - i64::try_from(removes.len()).unwrap_or(i64::MAX);
+        name(&mut call.command, Some(expected));
+        call.command
+            .arg(request.makes())
+            .arg(request.id.to_string())
+            .arg(codec::record_field(request.makes()))
+            .arg(codec::record(request)?)
+            .arg(adds)
+            .arg(LIMITS.rows)
+            .arg(settings)
+            .arg(core)
+            .arg(&keys.channel)
+            .arg(flag(self.0.link.replicas() > 0))
+            .arg(inserts.len())
+            .arg(updates.len())
+            .arg(removes.len());
+        for row in inserts.iter().chain(&updates) {
+            call.command.arg(row.key()).arg(row.body());
+        }
+        for key in removes {
+            call.command.arg(key);
+        }
+        let answer = self.0.link.run(&call).await?;
+        let confirmed = self.confirmed(&answer);
+        match answer.value {
+            Value::Int(1 | 2) => {
+                confirmed
+                    .map_err(|why| error(TableErrorKind::OutcomeUnknown, format!("the master has the commit, but {why}")).during(during))?;
+                let token = request.next_token(&[]);
+                if let Some(seen) = self.seen().filter(|seen| seen.token.same_commit(expected)) {
+                    self.remember(&request.apply_to(&seen, token.clone()));
+                }
+                Ok(CommitOutcome::Committed(token))
+            }
+            Value::Int(3) => {
+                Err(error(TableErrorKind::LimitExceeded, format!("the table would have more than {} rows", LIMITS.rows)).during(during))
+            }
+            other => match parts::<2>(other) {
+                Ok((0, [version, rows])) => {
+                    self.refused(request, codec::pairs(version), codec::pairs(rows)).map_err(|e| e.during(during).at(self.0.config.place()))
+                }
+                Ok((_, [other, _])) | Err(other) => Err(nonsense(during, &other)),
+            },
+        }
+    }
+}
+
 #[async_trait]
 impl MembershipTable for RedisTable {
     fn store(&self) -> &'static str {
@@ -367,66 +435,8 @@ impl MembershipTable for RedisTable {
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        let during = Operation::Commit;
         request.validate(&LIMITS, STORE)?;
-        let (keys, expected) = (&self.0.keys, &request.expected);
-        let mut call = self.script(during, &SCRIPTS.commit, &[&keys.version, &keys.rows, &keys.heartbeats], true);
-        call.confirmed = true;
-        let (mut inserts, mut updates, mut removes) = (Vec::new(), Vec::new(), Vec::new());
-        for change in &request.changes {
-            match change {
-                RowChange::Insert(row) => inserts.push(row),
-                RowChange::Update(row) => updates.push(row),
-                RowChange::Remove(key) => removes.push(key),
-            }
-        }
-        let settings = request.settings.as_ref().map(codec::json).transpose()?.unwrap_or_default();
-        let core = request.core.as_ref().map(|core| format!("={core}")).unwrap_or_default();
-        // Within the limits both fit.
-        let adds = i64::try_from(inserts.len()).unwrap_or(i64::MAX) - i64::try_from(removes.len()).unwrap_or(i64::MAX);
-        name(&mut call.command, Some(expected));
-        call.command
-            .arg(request.makes())
-            .arg(request.id.to_string())
-            .arg(codec::record_field(request.makes()))
-            .arg(codec::record(request)?)
-            .arg(adds)
-            .arg(LIMITS.rows)
-            .arg(settings)
-            .arg(core)
-            .arg(&keys.channel)
-            .arg(flag(self.0.link.replicas() > 0))
-            .arg(inserts.len())
-            .arg(updates.len())
-            .arg(removes.len());
-        for row in inserts.iter().chain(&updates) {
-            call.command.arg(row.key()).arg(row.body());
-        }
-        for key in removes {
-            call.command.arg(key);
-        }
-        let answer = self.0.link.run(&call).await?;
-        let confirmed = self.confirmed(&answer);
-        match answer.value {
-            Value::Int(1 | 2) => {
-                confirmed
-                    .map_err(|why| error(TableErrorKind::OutcomeUnknown, format!("the master has the commit, but {why}")).during(during))?;
-                let token = request.next_token(&[]);
-                if let Some(seen) = self.seen().filter(|seen| seen.token.same_commit(expected)) {
-                    self.remember(&request.apply_to(&seen, token.clone()));
-                }
-                Ok(CommitOutcome::Committed(token))
-            }
-            Value::Int(3) => {
-                Err(error(TableErrorKind::LimitExceeded, format!("the table would have more than {} rows", LIMITS.rows)).during(during))
-            }
-            other => match parts::<2>(other) {
-                Ok((0, [version, rows])) => {
-                    self.refused(request, codec::pairs(version), codec::pairs(rows)).map_err(|e| e.during(during).at(self.0.config.place()))
-                }
-                Ok((_, [other, _])) | Err(other) => Err(nonsense(during, &other)),
-            },
-        }
+        self.sent(request).await.map_err(|e| of_commit(request, e))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

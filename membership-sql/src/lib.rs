@@ -22,6 +22,8 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod again;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod bell;
 #[cfg(feature = "mysql")]

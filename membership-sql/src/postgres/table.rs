@@ -16,6 +16,7 @@ use super::codec::Cache;
 use super::link::Line;
 use super::yardstick::PostgresYardstick;
 use super::{PostgresConfig, STORE, admin, commit, hints, read};
+use crate::again::of_commit;
 use crate::bell::Bell;
 
 /// What is tested; PostgreSQL itself takes more.
@@ -159,11 +160,10 @@ impl MembershipTable for PostgresTable {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        let request = request.clone();
-        let work = |t: Arc<Inner>| async move {
-            commit::commit(&t.line, &t.cache, &t.key, &t.channel, &request, &LIMITS, t.line.deadline()).await
-        };
-        self.0.call(Operation::Commit, work).await
+        let sent = request.clone();
+        let work =
+            |t: Arc<Inner>| async move { commit::commit(&t.line, &t.cache, &t.key, &t.channel, &sent, &LIMITS, t.line.deadline()).await };
+        self.0.call(Operation::Commit, work).await.map_err(|e| of_commit(request, e))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
