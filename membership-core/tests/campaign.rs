@@ -123,7 +123,8 @@ fn invariants_hold_4_of_4() {
 #[test]
 fn what_was_found_once_holds() {
     // A joiner that did not know whether its row was in did not answer probes, and was voted out (P10).
-    // Newcomers that a split kept apart from everybody were not counted as cut off before it (P11, a fault of the world).
+    // Newcomers that a split kept apart from everybody were not counted as cut off before it (P11, a fault of the world); and a joiner was
+    // taken for one of the larger side, which was that of the Active silos alone (P11, a fault of the check).
     // A silo whose table was rolled back, and that says so and writes no heartbeats, was taken for a healthy one (P6, a fault of the check).
     // A silo that removed a row of the dead was asked for its view while the table's answer was under way (P7, a fault of the check).
     for (silos, seed) in [(20, 207_780_380), (20, 207_780_266), (20, 207_780_606), (30, 1_000_543)] {

@@ -437,4 +437,37 @@ fn p11_sees_a_death_on_the_larger_side() {
     assert_eq!(death(1, |s| s.truth.lives[1].ended = Some(NOON - S(10))), Ok(0), "no side is more than half of all");
     assert_eq!(death(1, |s| s.truth.lives[2].ended = Some(NOON - S(10))), Ok(0));
     assert_eq!(death(1, |s| s.truth.table_down.set(true, NOON)), Ok(0));
+
+    // Of a joiner the larger side is also that of Active and Joining silos, of rows that were there before: 3 of 5 are Active here, 4 of 8
+    // are either.
+    let joiner = |victim: usize| {
+        let mut stage = Stage::with(8);
+        let group = [(0, 0), (1, 0), (2, 0), (7, 0), (3, 1), (4, 1), (5, 1), (6, 1)].into_iter().collect();
+        stage.truth.split = Some(Split { since: NOON - S(60), healed: None, clean: true, group });
+        for n in 5..8 {
+            stage.table.rows.insert(Row::encode(entry(n, SiloStatus::Joining)));
+        }
+        let mut check = LargerSide::default();
+        stage.commits(&mut check, vec![], voted(victim, &[0, 3]))
+    };
+    joiner(1).unwrap_err();
+    joiner(7).unwrap();
+    joiner(5).unwrap();
+    let joiners = |since| {
+        let mut stage = Stage::with(5);
+        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 0), (6, 0)].into_iter().collect();
+        for n in 5..7 {
+            let mut life = stage.truth.lives[0].clone();
+            (life.name, life.place, life.endpoint, life.silo) = (format!("s{n}"), n, silo(n).endpoint(), Some(silo(n)));
+            stage.truth.lives.push(life);
+            stage.truth.owners.insert(silo(n), ProcessId(n));
+        }
+        let mut check = LargerSide::default();
+        stage.commits(&mut check, (5..7).map(|n| entry(n, SiloStatus::Joining)).collect(), vec![]).unwrap();
+        stage.truth.now += S(60);
+        stage.truth.split = Some(Split { since, healed: None, clean: true, group });
+        stage.commits(&mut check, vec![], voted(5, &[0, 3]))
+    };
+    joiners(NOON).unwrap_err();
+    joiners(NOON - S(1)).unwrap();
 }
