@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use membership_core::{Heartbeats, MembershipEntry, MembershipTable, SiloStatus, Snapshot, TableExt, WallTime};
+use membership_core::{Heartbeats, MembershipEntry, MembershipTable, SharedSettings, SiloStatus, Snapshot, TableExt, WallTime};
 
 use crate::clock;
 use crate::exit::Failure;
@@ -27,9 +27,14 @@ impl Look {
         self.now.since(last)
     }
 
+    /// The shared settings as silos follow them: within their ranges, whatever the table says.
+    pub fn settings(&self) -> SharedSettings {
+        self.snapshot.version_row.settings.workable()
+    }
+
     /// Whether a silo that should be alive has not written its heartbeat for so long that others will call it stale. Going by clocks: a
     /// hint for people; the silos themselves compare no clocks.
     pub fn seems_stale(&self, entry: &MembershipEntry) -> bool {
-        entry.status != SiloStatus::Dead && self.silence(entry) > self.snapshot.version_row.settings.staleness()
+        entry.status != SiloStatus::Dead && self.silence(entry) > self.settings().staleness()
     }
 }

@@ -148,7 +148,7 @@ fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exi
         (Ok(exit), None) => exit,
         (Err(failure), _) => {
             let prefix = session.err.paint(crate::out::Paint::Red, "error:");
-            session.err.line(format_args!("{prefix} {}", failure.message.replace('\n', " ")));
+            session.err.line(format_args!("{prefix} {}", crate::text::clean(&failure.message.replace('\n', " "))));
             failure.exit
         }
     }

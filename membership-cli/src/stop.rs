@@ -46,11 +46,23 @@ impl Stops {
 fn signals(tell: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+        // `nohup` wants the end of a session to go unnoticed.
+        if kind == SignalKind::hangup() && hangups_are_ignored() {
+            continue;
+        }
         let mut stream = signal(kind)?;
         let tell = tell.clone();
         tokio::spawn(async move { while stream.recv().await.is_some() && tell.send(Stop::Signal).is_ok() {} });
     }
     Ok(())
+}
+
+/// Whether whoever started this process has it ignore SIGHUP, as the kernel says where it does.
+#[cfg(unix)]
+fn hangups_are_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 #[cfg(not(unix))]

@@ -36,7 +36,8 @@ pub(crate) fn count(n: usize, one: &str) -> String {
 
 /// Free text out of the table, without anything that could steer a terminal.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c) { '\u{fffd}' } else { c }).collect()
+    let steers = |c: char| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Columns under a heading; those in which no row has anything are left out.

@@ -14,19 +14,23 @@ const SENDS: u32 = 6;
 /// The first pause; it doubles up to 2 s.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Makes the change that `plan` finds for the table as it is, and gives the version that has it; none when `plan` finds nothing to do.
+/// Makes the change that `plan` finds for the table as it is, and gives a version that has it; none when `plan` finds nothing to do.
 /// `plan` is asked again after each conflict and must find nothing to do once its own change is in.
 pub(crate) async fn change(
     table: &dyn MembershipTable,
     mut plan: impl FnMut(&Snapshot) -> Result<Option<CommitRequest>, Failure>,
 ) -> Result<Option<u64>, Failure> {
     let mut now = table.read_all().await?.0;
+    let mut in_doubt = false;
     for round in 0..ROUNDS {
-        let Some(request) = plan(&now)? else { return Ok(None) };
+        let Some(request) = plan(&now)? else { return Ok(in_doubt.then(|| now.version())) };
         let fresh = match send(table, request).await? {
             Some(CommitOutcome::Committed(token)) => return Ok(Some(token.version())),
             Some(CommitOutcome::Conflict(conflict)) => conflict.snapshot,
-            None => None,
+            None => {
+                in_doubt = true;
+                None
+            }
         };
         pause(round).await;
         now = match fresh {

@@ -36,6 +36,8 @@ fn a_ghost_can_be_evicted() {
     let table = place.initialize();
     place.insert(&table, vec![active(1)]);
     place.run(&["doctor", "--quick"]).expect(1);
+    let ran = place.run(&["doctor", "--quick", "--repair", "--yes"]).expect(1);
+    assert!(ran.out.contains("leave --quick out") && !ran.out.contains("evicted 127"), "clocks alone evict nobody: {ran:?}");
     assert!(place.run(&["doctor", "--repair", "--yes"]).expect(0).out.contains("evicted 127.0.0.1:1@"));
     assert!(place.run(&["why", "silo-1"]).expect(0).out.contains("no heartbeat for"));
 }

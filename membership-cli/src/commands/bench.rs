@@ -30,13 +30,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// The numbers of a list without nothing, each once, in their order.
+fn each_once(asked: &[u16]) -> Vec<usize> {
+    let mut numbers = Vec::new();
+    for number in asked.iter().map(|n| usize::from(*n)).filter(|n| *n > 0) {
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let mut stops = Stops::listen(false).map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
-    let plan = Plan {
-        rows: args.rows.iter().map(|n| usize::from(*n)).filter(|n| *n > 0).collect(),
-        writers: args.writers.iter().map(|n| usize::from(*n)).filter(|n| *n > 0).collect(),
-        time: Duration::from_secs(args.seconds.into()),
-    };
+    let plan = Plan { rows: each_once(&args.rows), writers: each_once(&args.writers), time: Duration::from_secs(args.seconds.into()) };
     if plan.rows.is_empty() && plan.writers.is_empty() {
         return Err(Failure::usage("--rows 0 and --writers 0 leave nothing to measure"));
     }

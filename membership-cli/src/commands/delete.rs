@@ -1,6 +1,6 @@
 //! `membership delete`: remove a cluster's table.
 
-use membership_core::{ClusterName, SiloStatus, TableExt};
+use membership_core::{ClusterName, SiloStatus, TableErrorKind, TableExt};
 
 use crate::exit::{Exit, Failure};
 use crate::program::Session;
@@ -23,9 +23,11 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let table = session.connect(&args.table, &args.cluster).await?;
     let name = clean(&args.cluster.to_string());
-    if !args.yes {
+    let found = table.read_all().await;
+    let absent = found.as_ref().is_err_and(|error| error.kind() == TableErrorKind::NotInitialized);
+    if !args.yes && !absent {
         // A table that cannot be read can still be deleted: half deleted or damaged, that may be the only way out.
-        let living = match table.read_all().await {
+        let living = match found {
             Ok((now, _)) => count(now.rows.entries().filter(|e| e.status != SiloStatus::Dead).count(), "silo"),
             Err(_) => "an unknown number of silos".to_owned(),
         };
@@ -33,7 +35,12 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             return Err(Failure::new(Exit::Failed, "nothing was done"));
         }
     }
+    // Where there is no version row, an earlier deletion may have left something else behind.
     table.delete().await?;
-    session.out.line(format_args!("cluster {name} is deleted"));
+    if absent {
+        session.out.line(format_args!("there is no cluster {name} on {}: nothing to delete", table.store()));
+    } else {
+        session.out.line(format_args!("cluster {name} is deleted"));
+    }
     Ok(Exit::Ok)
 }

@@ -75,7 +75,11 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     bad += ghosts.len() + damaged.len();
     if args.repair {
-        bad -= repair(table.as_ref(), &ghosts, &damaged, args.yes, session).await?;
+        let evicted: &[_] = if args.quick { &[] } else { &ghosts };
+        if args.quick && !ghosts.is_empty() {
+            session.out.line("ghosts are evicted only after their heartbeats were watched, not by clocks alone: leave --quick out");
+        }
+        bad -= repair(table.as_ref(), &look, evicted, &damaged, args.yes, session).await?;
     }
     if bad == 0 {
         return Ok(Exit::Ok);
@@ -97,7 +101,7 @@ fn report(session: &mut Session, finding: Finding, what: &str, text: &str) {
         Finding::Bad => ("BAD ", Paint::Red),
     };
     let mark = session.out.paint(paint, mark);
-    session.out.line(format_args!("{mark}  {what:<10} {text}"));
+    session.out.line(format_args!("{mark}  {what:<10} {}", clean(text)));
 }
 
 /// What the store's answers are worth, as it is set up.
@@ -175,7 +179,7 @@ async fn watch(table: &dyn MembershipTable, look: &Look, session: &mut Session) 
     if waiting.is_empty() {
         return Ok(seen);
     }
-    let period = look.snapshot.version_row.settings.i_am_alive_period;
+    let period = look.settings().i_am_alive_period;
     let until = Instant::now() + period * 3 / 2;
     if session.err.is_terminal() {
         session.err.line(format_args!("watching heartbeats for up to {} …", span(period * 3 / 2)));
@@ -232,6 +236,7 @@ fn ghosts(look: &Look, seen: &Watched, quick: bool) -> Vec<(SiloAddress, Duratio
 /// Repairs what may be repaired; says how many things.
 async fn repair(
     table: &dyn MembershipTable,
+    look: &Look,
     ghosts: &[(SiloAddress, Duration)],
     damaged: &[String],
     yes: bool,
@@ -240,15 +245,25 @@ async fn repair(
     let mut done = 0;
     for key in damaged {
         if yes || session.ask(&format!("remove the damaged row {}? Type yes:", clean(key)), "yes")? {
-            table.remove_undecodable(key, &mut || CommitId::new(clock::random())).await?;
-            session.out.line(format_args!("removed the damaged row {}", clean(key)));
+            let removed = table.remove_undecodable(key, &mut || CommitId::new(clock::random())).await?;
+            let what = if removed { "removed the damaged row" } else { "somebody else removed or repaired the row" };
+            session.out.line(format_args!("{what} {}", clean(key)));
             done += 1;
         }
     }
     for (silo, silence) in ghosts {
         if yes || session.ask(&format!("evict {silo}, silent for {}? Type yes:", span(*silence)), "yes")? {
-            evict(table, *silo, &operator(), &format!("no heartbeat for {}", span(*silence))).await?;
-            session.out.line(format_args!("evicted {silo}"));
+            // Questions take their time: who has written a heartbeat meanwhile is no ghost.
+            let (_, beats) = table.read_all().await?;
+            if beats.counter(silo) > look.heartbeats.counter(silo) {
+                session.out.line(format_args!("{silo} has written its heartbeat again and is left alone"));
+                done += 1;
+                continue;
+            }
+            match evict(table, *silo, &operator(), &format!("no heartbeat for {}", span(*silence))).await? {
+                Some(_) => session.out.line(format_args!("evicted {silo}")),
+                None => session.out.line(format_args!("{silo} is Dead already")),
+            }
             done += 1;
         }
     }

@@ -38,7 +38,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let entry = living(&look.snapshot, &args.silo)?;
     let silo = entry.address;
     let silence = look.silence(entry);
-    let period = look.snapshot.version_row.settings.i_am_alive_period;
+    let period = look.settings().i_am_alive_period;
     if silence < period * 2 && look.heartbeats.silos.contains_key(&silo) {
         let warning = format!("warning: {silo} wrote its heartbeat {} ago: it is alive, and will stop", span(silence));
         let warning = session.err.paint(Paint::Yellow, warning);

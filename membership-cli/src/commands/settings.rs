@@ -66,6 +66,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         })
         .await?;
         match done {
+            _ if args.json => {}
             Some(version) => session.out.line(format_args!("changed as of version {version}")),
             None => session.out.line("nothing to change"),
         }

@@ -16,7 +16,7 @@ use crate::printer::Printer;
 use crate::program::{Session, TableArgs};
 use crate::stop::{Stop, Stops};
 
-/// Run one silo until SIGTERM or SIGINT; then it leaves. A second signal stops it at once
+/// Run one silo until SIGTERM, SIGINT or SIGHUP; then it leaves. A second signal stops it at once
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -137,7 +137,7 @@ impl Life {
             tokio::select! {
                 biased;
                 Some(view) = views.next() => self.report.view(&view),
-                end = silo.terminated() => return self.ended(&end),
+                end = silo.terminated() => return self.ended_by_itself(&end),
                 stop = self.stops.next() => break stop,
                 _ = glance.tick() => self.report.table(silo.health().table),
             }
@@ -201,6 +201,17 @@ impl Life {
         }
         self.report.stopped();
         Exit::Ok
+    }
+
+    /// Nobody asked it to leave: if it has all the same, the task that ran it is gone.
+    fn ended_by_itself(&mut self, end: &Termination) -> Result<Exit, Failure> {
+        match end {
+            Termination::Left { .. } => {
+                self.report.refused_to_go_on();
+                Err(Failure::new(Exit::Failed, "the silo's task ended unexpectedly; the others will declare it dead"))
+            }
+            _ => self.ended(end),
+        }
     }
 
     fn ended(&mut self, end: &Termination) -> Result<Exit, Failure> {

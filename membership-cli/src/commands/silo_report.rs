@@ -114,6 +114,10 @@ impl Report {
         self.say(|| json!({"event": "terminated", "cause": "stopped", "votes": []}), || "stopped".to_owned());
     }
 
+    pub fn refused_to_go_on(&self) {
+        self.say(|| json!({"event": "terminated", "cause": "unknown", "votes": []}), || "the silo's task has ended".to_owned());
+    }
+
     pub fn refused(&self, why: &str) {
         self.say(|| json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why}), || "could not join".to_owned());
     }

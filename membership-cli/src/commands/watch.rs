@@ -134,7 +134,8 @@ impl Watch<'_> {
             if self.json {
                 self.session.out.line(events::table("unavailable"));
             } else {
-                let text = self.session.out.paint(Paint::Yellow, format!("the table cannot be read, still trying: {error}"));
+                let text =
+                    self.session.out.paint(Paint::Yellow, format!("the table cannot be read, still trying: {}", clean(&error.to_string())));
                 self.session.out.line(text);
             }
         }

@@ -151,7 +151,7 @@ fn evidence(vote: &Suspicion) -> String {
 /// How far a voter's clock can be trusted: what its own last heartbeat says, against this machine's clock.
 fn voter_clock(vote: &Suspicion, look: &Look) -> String {
     let status = look.snapshot.rows.get(&vote.accuser).map(|e| e.status);
-    let period = look.snapshot.version_row.settings.i_am_alive_period;
+    let period = look.settings().i_am_alive_period;
     match (look.heartbeats.silos.get(&vote.accuser), status) {
         (Some(beat), Some(status)) if status != SiloStatus::Dead => {
             if beat.at > look.now.plus(Duration::from_secs(1)) {
