@@ -1,5 +1,6 @@
 //! Probing somebody on another silo's behalf: two probes, half a timeout apart, then yes, no, or unknown; and my own word against it only
-//! if I am Active and healthy, know that silo at that epoch, and have no sign of life from it.
+//! if I am Active and healthy, know that silo at that epoch, and have no sign of life from it. With a table that is not the one I knew I
+//! cannot tell: whoever has that address there may be another one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl Intermediary {
     pub(crate) fn on_request(&mut self, ctx: &mut Ctx, link: LinkId, asker: SiloAddress, request: &Request, able: bool) {
         let Request { round: asked, suspect, timeout } = *request;
         let known = ctx.view.as_ref().and_then(|v| v.get(&suspect)).is_some_and(|e| e.status != SiloStatus::Dead);
-        if !ctx.is_active() || !able || !known || suspect == ctx.me || self.rounds.len() >= MAX_ROUNDS {
+        if !ctx.is_active() || !able || ctx.table_changed() || !known || suspect == ctx.me || self.rounds.len() >= MAX_ROUNDS {
             ctx.reply(link, asker, Message::IndirectReply { round: asked, outcome: IndirectOutcome::Unknown });
             return;
         }
@@ -89,7 +90,7 @@ impl Intermediary {
             self.rounds.insert(key, round);
             return;
         }
-        let outcome = if local > 0 || ctx.suspended || !ctx.is_active() {
+        let outcome = if local > 0 || ctx.suspended || ctx.table_changed() || !ctx.is_active() {
             IndirectOutcome::Unknown
         } else {
             let known = ctx.view.as_ref().and_then(|v| v.get(&round.suspect)).is_some_and(|e| e.status != SiloStatus::Dead);

@@ -2,8 +2,9 @@
 
 use super::super::intermediary::{Intermediary, Request};
 use super::super::message::IndirectOutcome;
-use super::super::{LinkId, message};
+use super::super::{LinkId, TableState, message};
 use super::*;
+use crate::Discontinuity;
 
 const LINK: LinkId = LinkId(4);
 
@@ -47,6 +48,16 @@ fn network_trouble_gives_a_no_without_a_vote_and_local_trouble_says_nothing() {
     assert_eq!(silence(&mut ctx, &mut machine, 1, 0), Some(IndirectOutcome::No { consent: None }));
     let (mut ctx, mut machine) = asked(secs(5));
     assert_eq!(silence(&mut ctx, &mut machine, 1, 1), Some(IndirectOutcome::Unknown));
+}
+
+/// Who has that address in the table of the others may be another silo than the one I know.
+#[test]
+fn who_knows_another_table_cannot_say() {
+    let (mut ctx, mut machine) = asked(secs(5));
+    ctx.set_table_state(TableState::Changed(Discontinuity::RolledBack));
+    assert_eq!(silence(&mut ctx, &mut machine, 0, 0), Some(IndirectOutcome::Unknown));
+    machine.on_request(&mut ctx, LINK, silo(2), &Request { round: 8, suspect: silo(3), timeout: secs(5) }, true);
+    assert_eq!(outcome(&mut ctx), Some(IndirectOutcome::Unknown));
 }
 
 #[test]
