@@ -1,7 +1,7 @@
 //! Errors of the service and of the way to it ⇄ the contract. Clauses T4, T5, T15.
 
 use azure_core::error::ErrorKind;
-use membership_core::{Attempt, CommitRequest, Operation, TableError, TableErrorKind};
+use membership_core::{Operation, TableError, TableErrorKind};
 
 use crate::STORE;
 use crate::batch::Refusal;
@@ -9,22 +9,6 @@ use crate::batch::Refusal;
 /// An error under the name of connecting; whoever knows better calls `during`.
 pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
-}
-
-/// What the caller of a commit is told of an error. Of one that is sent again the first sending may have happened, whatever this one ended
-/// with; only a table that is another one now, or goes, says that there is nothing to find out. Clause T5.
-pub(crate) fn of_commit(request: &CommitRequest, e: TableError) -> TableError {
-    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-    match e.kind() {
-        _ if request.attempt == Attempt::First => e,
-        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
-        kind => {
-            let message = format!("it was sent before, and what became of it is not known: {} [{}]", e.message(), kind.as_str());
-            let unknown = TableError::new(OutcomeUnknown, e.operation(), e.store(), message);
-            let place = e.place().map(str::to_owned);
-            place.into_iter().fold(unknown, TableError::at).with_source(e)
-        }
-    }
 }
 
 /// A mistake in the configuration.

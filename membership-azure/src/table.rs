@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::batch::{Action, Outcome, Step};
 use crate::config::AzureTableConfig;
 use crate::entity::{self, Base, CELL, HEARTBEAT, VERSION};
-use crate::error::{error, of_commit};
+use crate::error::error;
 use crate::link::{Deadline, Link, Single};
 use crate::read::{Read, Reader, Since, Version};
 use crate::yardstick::AzureYardstick;
@@ -341,7 +341,7 @@ impl MembershipTable for AzureTable {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.commit_now(request).await.map_err(|e| of_commit(request, e.during(Operation::Commit)))
+        self.commit_now(request).await.map_err(|e| e.during(Operation::Commit).of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

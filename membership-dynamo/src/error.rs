@@ -6,29 +6,13 @@
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::CancellationReason;
-use membership_core::{Attempt, CommitRequest, Operation, TableError, TableErrorKind};
+use membership_core::{Operation, TableError, TableErrorKind};
 
 use crate::STORE;
 
 /// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
 pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
-}
-
-/// What the caller of a commit is told of an error. Of one that is sent again the first sending may have happened, whatever this one ended
-/// with; only a table that is another one now, or goes, says that there is nothing to find out. Clause T5.
-pub(crate) fn of_commit(request: &CommitRequest, e: TableError) -> TableError {
-    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-    match e.kind() {
-        _ if request.attempt == Attempt::First => e,
-        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
-        kind => {
-            let message = format!("it was sent before, and what became of it is not known: {} [{}]", e.message(), kind.as_str());
-            let unknown = TableError::new(OutcomeUnknown, e.operation(), e.store(), message);
-            let place = e.place().map(str::to_owned);
-            place.into_iter().fold(unknown, TableError::at).with_source(e)
-        }
-    }
 }
 
 /// A request that did not succeed.

@@ -15,7 +15,7 @@ use crate::STORE;
 use crate::codec;
 use crate::commit::LIMITS;
 use crate::config::DynamoConfig;
-use crate::error::{error, of_commit};
+use crate::error::error;
 use crate::link::Link;
 use crate::read::heartbeat_name;
 use crate::yardstick::DynamoYardstick;
@@ -125,7 +125,7 @@ impl MembershipTable for DynamoTable {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        let told = |e| of_commit(request, gone_since(e, Some(&request.expected)).during(Operation::Commit));
+        let told = |e| gone_since(e, Some(&request.expected)).during(Operation::Commit).of_commit(request.attempt);
         self.0.commit(request).await.map_err(told)
     }
 

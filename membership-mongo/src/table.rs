@@ -16,7 +16,7 @@ use mongodb::bson::{Bson, Document};
 use crate::codec::{self, Table};
 use crate::commands::{Concern, Place, Want};
 use crate::config::MongoConfig;
-use crate::error::{DUPLICATE_KEY, error, of_commit};
+use crate::error::{DUPLICATE_KEY, error};
 use crate::link::{Deployment, Link};
 use crate::{STORE, yardstick::MongoYardstick};
 
@@ -330,7 +330,7 @@ impl MembershipTable for MongoTable {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.sent(request).await.map_err(|e| of_commit(request, e))
+        self.sent(request).await.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 
 use crate::codec::{self, Pair};
 use crate::config::{Keys, RedisConfig, Servers};
-use crate::error::{error, of_commit};
+use crate::error::error;
 use crate::hints::Hints;
 use crate::link::{Answer, Link, Request};
 use crate::scripts::{SCRIPTS, Script};
@@ -436,7 +436,7 @@ impl MembershipTable for RedisTable {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.sent(request).await.map_err(|e| of_commit(request, e))
+        self.sent(request).await.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

@@ -22,8 +22,6 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
-mod again;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod bell;
 #[cfg(feature = "mysql")]

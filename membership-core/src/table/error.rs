@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use super::Attempt;
+
 /// Which operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -208,6 +210,24 @@ impl TableError {
         self
     }
 
+    /// What the caller of a commit is told of this. Of one that is sent again ([`Attempt::Again`]) the first sending may have happened,
+    /// whatever this one ended with, and it becomes [`OutcomeUnknown`](TableErrorKind::OutcomeUnknown); only a table that is another one
+    /// now, or goes, says that there is nothing to find out. Clause T5.
+    #[must_use]
+    pub fn of_commit(self, attempt: Attempt) -> Self {
+        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+        match self.kind() {
+            _ if attempt == Attempt::First => self,
+            OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => self,
+            kind => {
+                let message = format!("it was sent before, and what became of it is not known: {} [{}]", self.message(), kind.as_str());
+                let unknown = Self::new(OutcomeUnknown, self.operation(), self.store(), message);
+                let place = self.place().map(str::to_owned);
+                place.into_iter().fold(unknown, Self::at).with_source(self)
+            }
+        }
+    }
+
     /// The same error where nothing can have been written: what was asked only to read has no unknown outcome.
     #[must_use]
     pub fn of_a_read(mut self) -> Self {
@@ -283,6 +303,17 @@ impl Error for TableError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_a_second_sending_meets_says_that_the_first_did_not_happen() {
+        let of = |kind, attempt| TableError::new(kind, Operation::Commit, "memory", "away").at("near:1").of_commit(attempt).kind();
+        for kind in TableErrorKind::ALL {
+            assert_eq!(of(kind, Attempt::First), kind);
+            let again = of(kind, Attempt::Again);
+            let decides = matches!(kind, TableErrorKind::TableReplaced | TableErrorKind::TableRolledBack | TableErrorKind::BeingDeleted);
+            assert_eq!(again, if decides { kind } else { TableErrorKind::OutcomeUnknown });
+        }
+    }
 
     #[test]
     fn says_what_to_do_next() {

@@ -16,7 +16,6 @@ use super::read::Cache;
 use super::session::{Facts, Session};
 use super::yardstick::MysqlYardstick;
 use super::{MysqlConfig, STORE, admin, commit, read, sql};
-use crate::again::of_commit;
 
 /// What is tested; a server takes more, if its `max_allowed_packet` does.
 const MOST: TableLimits = TableLimits { rows_per_commit: 1_000, bytes_per_row: 1 << 20, bytes_per_commit: 16 << 20, rows: 100_000 };
@@ -250,7 +249,7 @@ impl MembershipTable for MysqlTable {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&self.0.limits, STORE)?;
-        self.0.write.run(&self.0.place, Commit(request, &self.0.limits)).await.map_err(|e| of_commit(request, e))
+        self.0.write.run(&self.0.place, Commit(request, &self.0.limits)).await.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

@@ -16,7 +16,6 @@ use super::codec::Cache;
 use super::link::Line;
 use super::yardstick::PostgresYardstick;
 use super::{PostgresConfig, STORE, admin, commit, hints, read};
-use crate::again::of_commit;
 use crate::bell::Bell;
 
 /// What is tested; PostgreSQL itself takes more.
@@ -163,7 +162,7 @@ impl MembershipTable for PostgresTable {
         let sent = request.clone();
         let work =
             |t: Arc<Inner>| async move { commit::commit(&t.line, &t.cache, &t.key, &t.channel, &sent, &LIMITS, t.line.deadline()).await };
-        self.0.call(Operation::Commit, work).await.map_err(|e| of_commit(request, e))
+        self.0.call(Operation::Commit, work).await.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

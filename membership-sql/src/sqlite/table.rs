@@ -13,7 +13,6 @@ use super::session::{Session, reading};
 use super::worker::Worker;
 use super::yardstick::SqliteYardstick;
 use super::{STORE, SqliteConfig, admin, commit, place, read, schema};
-use crate::again::of_commit;
 
 /// What is tested; SQLite itself takes more.
 const LIMITS: TableLimits = TableLimits { rows_per_commit: 10_000, bytes_per_row: 1 << 20, bytes_per_commit: 64 << 20, rows: 100_000 };
@@ -128,7 +127,7 @@ impl MembershipTable for SqliteTable {
         request.validate(&LIMITS, STORE)?;
         let sent = request.clone();
         let answer = self.0.worker.call(Operation::Commit, move |session, gate| commit::commit(session, &sent, &LIMITS, gate)).await;
-        answer.map_err(|e| of_commit(request, e))
+        answer.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {

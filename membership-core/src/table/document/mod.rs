@@ -184,12 +184,12 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
             let from_memory = base.is_some();
             let from = match base.take() {
                 Some(seen) => seen,
-                None => self.load(false, true, during).await?.0,
+                None => self.load(false, true, during).await.map_err(|e| e.of_commit(attempt.attempt))?.0,
             };
             let mut state = TableState::clone(&from.state);
             match state.commit(&attempt, &limits, self.store()) {
                 Ok(Applied::Now(token)) => {
-                    if self.put(&from, state, during).await? {
+                    if self.put(&from, state, during).await.map_err(|e| e.of_commit(attempt.attempt))? {
                         self.forget_heartbeats(request).await;
                         return Ok(CommitOutcome::Committed(token));
                     }
@@ -197,10 +197,10 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
                 }
                 Ok(Applied::Not(_)) | Err(_) if from_memory => {}
                 Ok(Applied::Not(answer)) => return Ok(answer),
-                Err(e) => return Err(e),
+                Err(e) => return Err(e.of_commit(attempt.attempt)),
             }
         }
-        Err(self.lost_every_race(during))
+        Err(self.lost_every_race(during).of_commit(attempt.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
