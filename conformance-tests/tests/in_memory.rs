@@ -19,7 +19,7 @@ fn not_applicable(report: &Report) -> Vec<(&'static str, Reason)> {
     report.not_applicable().map(|r| (r.name, reason(&r.outcome))).collect()
 }
 
-const IN_MEMORY: [(&str, Reason); 23] = [
+const IN_MEMORY: [(&str, Reason); 24] = [
     ("dropped_before_the_question_arrives", Reason::InMemory),
     ("dropped_before_the_answer_arrives", Reason::InMemory),
     ("many_dropped_at_once", Reason::InMemory),
@@ -42,6 +42,7 @@ const IN_MEMORY: [(&str, Reason); 23] = [
     ("a_frozen_server_is_an_error_and_comes_back", Reason::InMemory),
     ("a_lost_answer_is_an_unknown_outcome", Reason::InMemory),
     ("an_unavailable_store_is_an_error_and_comes_back", Reason::InMemory),
+    ("a_commit_sent_again_to_a_store_that_is_away_stays_unknown", Reason::InMemory),
     ("a_restart_loses_nothing", Reason::InMemory),
 ];
 

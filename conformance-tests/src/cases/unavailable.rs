@@ -1,13 +1,17 @@
-//! A store that is away for a while. T13.
+//! A store that is away for a while. T5, T13.
 
 use std::time::{Duration, Instant};
 
-use membership_core::{HeartbeatWrite, NextStep, ReadRequest, TableError};
+use membership_core::{CommitOutcome, Durability, HeartbeatWrite, NextStep, ReadRequest, TableError};
 
 use crate::Stop;
-use crate::case::{Case, Cx, Verdict, case, commit, must, read};
+use crate::case::{Case, Cx, Verdict, case, commit, conflict, must, read, send};
 
-pub(super) const CASES: &[Case] = &[case!(an_unavailable_store_is_an_error_and_comes_back: T13), case!(a_restart_loses_nothing: T13 T2)];
+pub(super) const CASES: &[Case] = &[
+    case!(an_unavailable_store_is_an_error_and_comes_back: T13),
+    case!(a_commit_sent_again_to_a_store_that_is_away_stays_unknown: T5 T13),
+    case!(a_restart_loses_nothing: T13 T2),
+];
 
 fn away<T: std::fmt::Debug>(what: &str, answer: Result<T, TableError>) -> Verdict {
     match answer {
@@ -49,6 +53,43 @@ async fn an_unavailable_store_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     let landed = request.apply_to(&before.0, after.0.token.clone());
     must!(after.0 == before.0 || after.0 == landed, "the store came back with {:?}", after.0);
     commit(&table, &cx.update(&after.0.token, [entry])).await?;
+    Ok(())
+}
+
+/// Both are said to have been sent before. One happened and one never arrived: while nobody can look, either may have happened.
+async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Verdict {
+    let table = cx.table().await?;
+    let other = cx.another(&table).await?;
+    let start = read(&table).await?.0.token;
+    let (mine, lost) = (cx.insert(&start, [cx.entry()]), cx.insert(&start, [cx.entry()]));
+    commit(&table, &mine).await?;
+    read(&other).await?;
+    cx.backend().set_available(false).await?;
+    let mut verdict = Ok(());
+    'all: for (what, request) in [("a commit that happened", &mine), ("a commit that never arrived", &lost)] {
+        for client in [&table, &other] {
+            verdict = match cx.in_time("a commit sent again", client.commit(&request.again())).await {
+                Ok(Err(e)) if e.next_step() == NextStep::FindOut => continue,
+                Ok(answer) => Err(Stop::failed(format!("{what}, sent again to a store that is away, is not told to find out: {answer:?}"))),
+                Err(stop) => Err(stop),
+            };
+            break 'all;
+        }
+    }
+    cx.backend().set_available(true).await?;
+    verdict?;
+    let deadline = Instant::now() + cx.effort().operation_timeout;
+    while let Err(e) = table.read(&ReadRequest::all()).await {
+        must!(Instant::now() < deadline, "the store is back, and still: {e}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    if table.guarantees().durability == Durability::Kept {
+        match send(&table, &mine.again()).await? {
+            CommitOutcome::Committed(token) => must!(token.version() == 1 && token.commit() == mine.id, "it has the token {token:?}"),
+            CommitOutcome::Conflict(c) => return Err(Stop::failed(format!("one's own success is a conflict with {:?}", c.newest))),
+        }
+        conflict(&table, &lost.again(), "lost, and sent again when the store is back").await?;
+    }
     Ok(())
 }
 

@@ -46,6 +46,7 @@ bugs! {
     T4 ConflictsWithoutReason: "throttling is called a conflict",
     T4 ConflictsAreErrors: "a conflict is called a permanent error",
     T5 ForgetsItsOwnSuccess: "a commit that happened, sent again, is a conflict",
+    T5 ForgetsTheFirstSending: "a commit sent again to a store that is away is said to be certainly not written",
     T5 AlwaysKnowsBetter: "what cannot be known is called a conflict",
     T6 TearsReads: "rows of one version come with the token of another",
     T6 ReadsThePast: "a read shows what the client saw last",
@@ -423,7 +424,12 @@ impl MembershipTable for Broken {
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        self.reachable(Operation::Commit).await?;
+        self.reachable(Operation::Commit).await.map_err(|e| match request.attempt {
+            Attempt::Again if self.bug != Bug::ForgetsTheFirstSending => {
+                TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "broken", e.message())
+            }
+            _ => e,
+        })?;
         if self.bug != Bug::DoesNotLookAtLimits {
             request.validate(&self.limits(), "broken")?;
         }

@@ -475,6 +475,9 @@ impl MembershipTable for Wired {
                 let id = CommitId::new((77 << 64) | u128::from(self.server.names.fetch_add(1, Ordering::SeqCst)));
                 self.ask(Operation::Commit, Question::Commit(CommitRequest { id, ..request.clone() })).await?
             }
+            Err(e) if request.attempt == membership_core::Attempt::Again => {
+                return Err(TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "wired", e.message()));
+            }
             other => other?,
         };
         match answer {
