@@ -220,7 +220,7 @@ impl MembershipTable for {{Title}}Table {
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.commit_now(request).await.map_err(|e| e.during(Operation::Commit))
+        self.commit_now(request).await.map_err(|e| e.during(Operation::Commit).of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
