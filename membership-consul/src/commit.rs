@@ -45,7 +45,7 @@ impl Inner {
     /// As [`MembershipTable::commit`](membership_core::MembershipTable::commit).
     pub(crate) async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         match self.sent(request).await {
-            Err(e) if request.attempt == Attempt::Again => Err(unknown_of_the_first(e).at(self.link.at())),
+            Err(e) if request.attempt == Attempt::Again => Err(e.of_commit(Attempt::Again).at(self.link.at())),
             other => other,
         }
     }
@@ -145,19 +145,6 @@ impl Inner {
     }
 }
 
-/// Of a commit that is sent again the first sending may have happened, whatever this one ended with. Only a table that is another one now, or
-/// goes, says that there is nothing to find out.
-fn unknown_of_the_first(e: TableError) -> TableError {
-    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-    match e.kind() {
-        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
-        kind => {
-            let message = format!("it was sent before, and what became of it is not known: {} [{}]", e.message(), kind.as_str());
-            error(OutcomeUnknown, message).with_source(e)
-        }
-    }
-}
-
 fn conflict(now: Snapshot) -> CommitOutcome {
     CommitOutcome::Conflict(Conflict { newest: now.version_row.recent.last().cloned(), snapshot: Some(now) })
 }
@@ -165,17 +152,6 @@ fn conflict(now: Snapshot) -> CommitOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_commit_that_was_sent_before_is_never_called_certain_to_have_failed() {
-        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
-        for kind in TableErrorKind::ALL {
-            let told = unknown_of_the_first(error(kind, "the answer"));
-            assert_eq!(told.kind(), if kept.contains(&kind) { kind } else { OutcomeUnknown });
-            assert!(told.message().contains("the answer"), "{told}");
-        }
-    }
 
     #[test]
     fn the_largest_commit_fits_into_a_transaction() {

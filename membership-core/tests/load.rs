@@ -36,7 +36,7 @@ fn messages_per_silo_are_constant_up_to_400() {
 }
 
 #[test]
-#[ignore = "more than ten minutes: cargo xtask soak runs it"]
+#[ignore = "minutes: cargo xtask soak runs it"]
 fn messages_per_silo_are_constant_up_to_1000() {
     Load::compare(peak(100), peak(1_000)).unwrap();
 }

@@ -53,7 +53,7 @@ impl Inner {
             return Err(e.with_key(change.key()));
         }
         match self.sent(request).await {
-            Err(e) if request.attempt == Attempt::Again => Err(unknown_of_the_first(e)),
+            Err(e) if request.attempt == Attempt::Again => Err(e.of_commit(Attempt::Again)),
             other => other,
         }
     }
@@ -212,33 +212,4 @@ impl Inner {
 
 fn conflict(row: &VersionRow) -> CommitOutcome {
     CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot: None })
-}
-
-/// Of a commit that is sent again the first sending may have happened, whatever this one ended with. Only a table that is another one now, or
-/// goes, says that there is nothing to find out.
-fn unknown_of_the_first(e: TableError) -> TableError {
-    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-    match e.kind() {
-        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
-        kind => {
-            let message = format!("it was sent before, and what became of it is not known: {} [{}]", e.message(), kind.as_str());
-            error(OutcomeUnknown, message).with_source(e)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_commit_that_was_sent_before_is_never_called_certain_to_have_failed() {
-        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
-        for kind in TableErrorKind::ALL {
-            let told = unknown_of_the_first(error(kind, "the answer"));
-            assert_eq!(told.kind(), if kept.contains(&kind) { kind } else { OutcomeUnknown });
-            assert!(told.message().contains("the answer"), "{told}");
-        }
-    }
 }
