@@ -155,6 +155,11 @@ impl Writer {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
     pub(crate) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }
@@ -312,7 +317,13 @@ impl Writer {
         }
     }
 
+    /// Of a batch that did not happen nothing is left over for later: what was split off waits in the queue, and is a part of what was sent.
+    fn reunite(&mut self, batch: &[Intent]) {
+        self.queue.retain(|(queued, _)| batch.iter().all(|sent| sent.id != queued.id));
+    }
+
     fn requeue(&mut self, ctx: &Ctx, batch: Vec<Intent>) {
+        self.reunite(&batch);
         // Votes are taken fresh from the prober for the next attempt.
         let own = batch.into_iter().filter(|i| !matches!(i.action, Action::Suspect { .. }));
         let mut queue: Vec<(Intent, MonoTime)> = own.map(|i| (i, ctx.mono())).collect();
@@ -372,6 +383,7 @@ impl Writer {
                     _ if commit.request.attempt == crate::Attempt::Again => self.unsettled = Some(commit),
                     _ if matches!(error.kind(), TableErrorKind::LimitExceeded | TableErrorKind::InvalidRequest) => {
                         let refusal = Answer::Refused(Refusal::TooLarge(error.to_string()));
+                        self.reunite(&commit.batch);
                         return commit.batch.into_iter().map(|i| Outcome::Answered(i, refusal.clone())).collect();
                     }
                     _ => self.requeue(ctx, commit.batch),

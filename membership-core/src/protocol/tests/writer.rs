@@ -81,6 +81,53 @@ fn an_unknown_outcome_is_found_out_before_anything_else() {
 }
 
 #[test]
+fn a_removal_in_parts_stays_one_whatever_becomes_of_its_parts() {
+    let removal = |silos: &[u8]| Action::RemoveDefunct { silos: silos.iter().map(|n| silo(*n)).collect() };
+    let removed = |request: &CommitRequest| request.changes.iter().map(|change| change.key().to_owned()).collect::<Vec<_>>();
+    let keys = |silos: &[u8]| silos.iter().map(|n| silo(*n).row_key()).collect::<Vec<_>>();
+    let mut ctx = ctx();
+    ctx.limits.rows_per_commit = 2;
+    let status = |n: u8| if n == 1 { SiloStatus::Active } else { SiloStatus::Dead };
+    let table = |version| snapshot(version, (1..=5).map(|n| entry(silo(n), status(n))).collect());
+    believe(&mut ctx, table(5));
+    let mut writer = Writer::default();
+    writer.submit(&mut ctx, removal(&[2, 3, 4, 5]));
+    for version in 6..12 {
+        let (call, request) = commit(&mut ctx, &mut writer).unwrap();
+        assert_eq!(removed(&request), keys(&[2, 3]));
+        // Refused for certain, or of unknown outcome until the table has moved on without it.
+        let lost = version % 2 == 0;
+        let told = if lost { Err(error(TableErrorKind::OutcomeUnknown)) } else { Ok(CommitOutcome::Conflict(Conflict::default())) };
+        writer.on_committed(&mut ctx, call, told);
+        pass_time(&mut ctx, secs(4));
+        let call = read(&mut ctx, &mut writer).unwrap();
+        writer.on_read(&mut ctx, call, read_table(table(version)));
+        believe(&mut ctx, table(version));
+        pass_time(&mut ctx, secs(4));
+        assert_eq!(writer.waiting(), 1, "the whole removal, and nothing beside it");
+    }
+    let (call, request) = commit(&mut ctx, &mut writer).unwrap();
+    assert_eq!(removed(&request), keys(&[2, 3]));
+    let base = ctx.view.clone().unwrap().snapshot().clone();
+    writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(request.next_token(&[]))));
+    believe(&mut ctx, request.apply_to(&base, request.next_token(&[])));
+    let (call, request) = commit(&mut ctx, &mut writer).unwrap();
+    assert_eq!(removed(&request), keys(&[4, 5]));
+    let outcomes = writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(request.next_token(&[]))));
+    assert_eq!(answers(&outcomes).len(), 1);
+    assert_eq!(writer.waiting(), 0);
+    // What the store takes no part of is refused as a whole.
+    let (mut ctx, mut writer) = (self::ctx(), Writer::default());
+    ctx.limits.rows_per_commit = 2;
+    believe(&mut ctx, table(5));
+    writer.submit(&mut ctx, removal(&[2, 3, 4, 5]));
+    let (call, _) = commit(&mut ctx, &mut writer).unwrap();
+    let outcomes = writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::LimitExceeded)));
+    assert!(matches!(answers(&outcomes)[..], [Answer::Refused(_)]));
+    assert_eq!(writer.waiting(), 0);
+}
+
+#[test]
 fn a_table_that_moved_on_without_it_never_takes_it_and_another_table_is_not_written() {
     let (mut ctx, mut writer, call, _) = committing();
     writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
