@@ -22,6 +22,13 @@ const CONFLICT_PATIENCE: Duration = Duration::from_secs(5);
 /// So many silos need not keep apart at all once their patience is over. Whoever commits without a pause leaves the version row alone for
 /// a round trip at a time; who waits before each attempt, however shortly, seldom hits that, and can lose for ever.
 const CONFLICT_CROWD: u32 = 32;
+/// After this long it is not for want of a turn: something else writes all the time, or what is wanted does not fit the rows. Whatever it is, it
+/// is not asked without a pause: the waits grow again, from one step of the backoff, twofold every so often.
+const CONFLICT_FRUITLESS: Duration = Duration::from_secs(30);
+const CONFLICT_FRUITLESS_STEP: u64 = 10;
+const CONFLICT_FRUITLESS_CAP: Duration = Duration::from_secs(1);
+/// So many conflicts with a version that has not moved: what I know of its rows is not what they are.
+const CONFLICTS_UNMOVED: u32 = 2;
 const ERROR_BACKOFF: Duration = Duration::from_secs(1);
 const ERROR_CAP: Duration = Duration::from_secs(60);
 
@@ -29,14 +36,19 @@ const ERROR_CAP: Duration = Duration::from_secs(60);
 ///
 /// It doubles with each conflict, and shrinks with the time since the first of them, so that everybody has a turn: `waited` is that
 /// time. `silos` is how many rows the table has, which is how many may want to write; up to 32 it shrinks to nothing, and the more, the
-/// less. `urgent` is what ends somebody's life: deaths, votes, leaving. For benchmarks and tests that write as silos do.
+/// less. After half a minute it grows again, up to a second. `urgent` is what ends somebody's life: deaths, votes, leaving. For benchmarks and tests that write as silos do.
 #[must_use]
 pub fn conflict_backoff(conflicts: u32, waited: Duration, silos: usize, urgent: bool) -> Duration {
     let cap = if urgent { CONFLICT_CAP_URGENT } else { CONFLICT_CAP };
     // Ten doublings are beyond both caps.
     let doubled = (CONFLICT_BACKOFF * 2u32.pow(conflicts.clamp(1, 11) - 1)).min(cap);
     let crowd = u32::try_from(silos).unwrap_or(u32::MAX).div_ceil(CONFLICT_CROWD).max(1);
-    let least = CONFLICT_BACKOFF.saturating_mul(crowd - 1);
+    let fruitless = match waited.checked_sub(CONFLICT_FRUITLESS) {
+        // Five doublings are beyond the cap.
+        Some(over) => (CONFLICT_BACKOFF * 2u32.pow((over.as_secs() / CONFLICT_FRUITLESS_STEP).min(5) as u32)).min(CONFLICT_FRUITLESS_CAP),
+        None => Duration::ZERO,
+    };
+    let least = CONFLICT_BACKOFF.saturating_mul(crowd - 1).max(fruitless);
     doubled.min((CONFLICT_PATIENCE.saturating_sub(waited) / 4).max(least))
 }
 
@@ -85,6 +97,9 @@ pub(crate) struct Writer {
     conflicts: u32,
     /// When the first of them was.
     conflicts_since: MonoTime,
+    /// The version that the last conflict was with, until a read has told whether it moved; and how often it had not.
+    conflicted: Option<u64>,
+    unmoved: u32,
     errors: u32,
     commit_after: MonoTime,
     call_after: MonoTime,
@@ -202,10 +217,12 @@ impl Writer {
 
     fn start_read(&mut self, ctx: &mut Ctx) {
         let call = ctx.call();
+        // A store says "unchanged" by the version. Rows that were removed or written past the table are seen by whoever reads all of them.
+        let all = self.unmoved >= CONFLICTS_UNMOVED;
         let request = ReadRequest {
-            known: ctx.view.as_ref().map(|v| v.token().clone()),
+            known: ctx.view.as_ref().filter(|_| !all).map(|v| v.token().clone()),
             heartbeats: true,
-            barrier: std::mem::take(&mut self.wants_barrier) || self.unsettled.is_some(),
+            barrier: std::mem::take(&mut self.wants_barrier) || self.unsettled.is_some() || all,
         };
         self.wants_read = false;
         self.flight = Some(Flight::Read { call, sent: ctx.mono(), version: ctx.version(), waiters: std::mem::take(&mut self.waiters) });
@@ -273,6 +290,8 @@ impl Writer {
         };
         self.errors = 0;
         self.last_read = Some(sent);
+        let still = |at| matches!(answer, ReadAnswer::Unchanged { .. }) && version == at;
+        self.unmoved = if self.conflicted.take().is_some_and(still) { self.unmoved + 1 } else { 0 };
         let mut settled = Vec::new();
         self.settle(ctx, version, &answer, &mut settled);
         // First the view, then what it says of my intents.
@@ -363,13 +382,17 @@ impl Writer {
                     None => ctx.jitter(conflict_backoff(self.conflicts, waited, commit.base.rows.len(), urgent)),
                 };
                 self.commit_after = ctx.mono() + wait;
+                let base = commit.base.version();
                 self.requeue(ctx, commit.batch);
                 let mut outcomes = vec![Outcome::Contact];
                 match conflict.snapshot {
                     Some(snapshot) => {
                         outcomes.push(Outcome::Read { sent, answer: Box::new(ReadAnswer::Snapshot { snapshot, heartbeats: None }) })
                     }
-                    None => self.wants_read = true,
+                    None => {
+                        self.wants_read = true;
+                        self.conflicted = Some(base);
+                    }
                 }
                 outcomes
             }

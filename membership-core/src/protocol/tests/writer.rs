@@ -156,6 +156,41 @@ fn a_table_that_moved_on_without_it_never_takes_it_and_another_table_is_not_writ
 }
 
 #[test]
+fn rows_that_do_not_fit_a_version_that_stands_are_all_read() {
+    let (mut ctx, mut writer, mut call, _) = committing();
+    let known = |ctx: &mut Ctx| {
+        let asked = |e| if let Effect::Read { call, request } = e { Some((call, request)) } else { None };
+        ctx.out.drain(..).find_map(asked).unwrap()
+    };
+    let mut round = |ctx: &mut Ctx, writer: &mut Writer, all: bool| {
+        writer.on_committed(ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+        writer.pump(ctx, Vec::new(), &Observed::default());
+        let (read, request) = known(ctx);
+        assert_eq!((request.known.is_none(), request.barrier), (all, all));
+        let answer = if all { read_table(snapshot(5, actives([1, 2, 3]))) } else { Ok(ReadAnswer::Unchanged { heartbeats: None }) };
+        writer.on_read(ctx, read, answer);
+        pass_time(ctx, secs(4));
+        call = commit(ctx, writer).unwrap().0;
+    };
+    for all in [false, false, true, false, false, true] {
+        round(&mut ctx, &mut writer, all);
+    }
+    // A version that moves is the ordinary case.
+    let (mut ctx, mut writer, mut call, _) = committing();
+    for version in 6..12 {
+        writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+        writer.pump(&mut ctx, Vec::new(), &Observed::default());
+        let (read, request) = known(&mut ctx);
+        assert!(request.known.is_some());
+        let moved = snapshot(version, actives([1, 2, 3]));
+        writer.on_read(&mut ctx, read, read_table(moved.clone()));
+        believe(&mut ctx, moved);
+        pass_time(&mut ctx, secs(4));
+        call = commit(&mut ctx, &mut writer).unwrap().0;
+    }
+}
+
+#[test]
 fn a_token_of_another_commit_proves_nothing() {
     let (mut ctx, mut writer, call, request) = committing();
     let token = crate::VersionToken::new(TableId::new(1), request.makes(), CommitId::new(1), &[]);
@@ -207,7 +242,9 @@ fn who_has_lost_for_long_waits_less() {
     use crate::protocol::conflict_backoff;
     let after = |conflicts, seconds, silos, urgent| conflict_backoff(conflicts, Duration::from_secs(seconds), silos, urgent).as_millis();
     assert_eq!([1, 2, 3].map(|n| after(n, 0, 32, false)), [40, 80, 160]);
-    assert_eq!([0, 2, 4, 5, 60].map(|s| after(20, s, 32, false)), [1250, 750, 250, 0, 0]);
+    assert_eq!([0, 2, 4, 5, 29].map(|s| after(20, s, 32, false)), [1250, 750, 250, 0, 0]);
+    // Nobody but silos would let somebody wait for so long.
+    assert_eq!([30, 40, 60, 80, 1_000_000].map(|s| after(20, s, 32, true)), [40, 80, 320, 1000, 1000]);
     // Many silos keep their distance, and each bound of its own.
     assert_eq!([320, 3_200, 1_000_000].map(|n| after(20, 60, n, false)), [360, 3_960, 4_000]);
     assert_eq!(after(20, 60, 1_000_000, true), 2_000);
