@@ -197,6 +197,10 @@ impl Control for Container {
             return Ok(());
         }
         let Some(id) = self.id.clone() else { return Ok(()) };
+        if self.software().acknowledges_early() {
+            // Of one that answers nothing, nothing is expected.
+            let _ = self.software().ask(self.address(), &self.options);
+        }
         self.call(async move |_: &ContainerAsync<GenericImage>| {
             let engine = docker_client_instance().await.map_err(|error| error.to_string())?;
             let how = KillContainerOptionsBuilder::default().signal("SIGKILL").build();

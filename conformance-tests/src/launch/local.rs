@@ -204,8 +204,12 @@ impl Control for Local {
     }
 
     fn kill(&mut self) -> Result<(), LaunchError> {
-        self.frozen = false;
+        let frozen = std::mem::take(&mut self.frozen);
         let Some(mut process) = self.process.take() else { return Ok(()) };
+        if self.software().acknowledges_early() && !frozen {
+            // Of one that answers nothing, nothing is expected.
+            let _ = self.ask();
+        }
         let killed = process.kill();
         let _ = self.watch.these(&[]);
         killed.map_err(LaunchError::io("cannot kill the server of", &self.ground.root))

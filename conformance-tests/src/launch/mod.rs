@@ -62,7 +62,8 @@ use local::Local;
 pub struct Options {
     /// An acknowledged write survives the kill of the server (Redis: `appendfsync always`; PostgreSQL: `fsync` and `synchronous_commit`;
     /// MariaDB: `innodb_flush_log_at_trx_commit=1`; Azurite cannot, and keeps what it has when it is [stopped](Server::stop);
-    /// MongoDB always does what a write asks for; DynamoDB Local writes a file, and does not flush it to the disk; Consul and etcd always flush;
+    /// MongoDB always does what a write asks for; DynamoDB Local writes a file, and does not flush it to the disk, and acknowledges a
+    /// transaction a moment early, which [`kill`](Server::kill) waits for, unless more are coming in; Consul and etcd always flush;
     /// ZooKeeper flushes its log before it answers; Cassandra: `commitlog_sync: batch`).
     pub durable: bool,
     /// Further arguments of the server's program, after our own. `{dir}` stands for its data folder, `{port}` for its port. For Redis and

@@ -60,6 +60,11 @@ impl Software for DynamoDb {
         true
     }
 
+    /// It answers a transaction when SQLite's COMMIT stands in the queue of its one worker (3.3.1). Any further question queues up behind it.
+    fn acknowledges_early(&self) -> bool {
+        true
+    }
+
     fn url(&self, address: SocketAddr, options: &Options) -> String {
         let password = in_url(options.password.as_deref().unwrap_or(NO_PASSWORD));
         format!("dynamodb://local:{password}@us-east-1/membership?endpoint=http://{address}")

@@ -121,6 +121,11 @@ pub(super) trait Software: Send + Sync {
     fn flushes_too_much(&self) -> bool {
         false
     }
+    /// Whether it answers a write before it has done it, as the first of everything that it does next. Then a test's kill waits for an answer
+    /// first: what was acknowledged before that is there afterwards.
+    fn acknowledges_early(&self) -> bool {
+        false
+    }
     /// Whether the installed server was built with TLS.
     fn offers_tls(&self) -> bool {
         true
