@@ -61,6 +61,8 @@ pub(crate) async fn initialize(inner: &Inner, request: &InitializeRequest) -> Re
         }
         match (&found.version, &found.stray) {
             (Some(version), _) => return Version::of(version, None).map(drop),
+            // Several pages are several moments: a cluster that is founded between them shows its rows only.
+            (None, Some(_)) if attempt == 0 => continue,
             (None, Some(stray)) => return Err(no_version_row(Some(stray), None)),
             (None, None) => {}
         }

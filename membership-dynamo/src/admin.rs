@@ -268,6 +268,9 @@ impl Inner {
                 Err(e) => return Err(e),
             }
             if let Some(stray) = self.link.any_row().await? {
+                if self.link.is_founded_since().await? {
+                    continue;
+                }
                 codec::usable(None, Some(&stray), None, Operation::Initialize)?;
             }
             if self.link.begin(&row).await? {
@@ -289,6 +292,13 @@ impl Inner {
         };
         for _ in 0..COLLISIONS {
             let names = self.link.names().await?;
+            // Nobody begins a cluster while the mark stands: as long as it does, what was listed before is what is to go. Otherwise somebody else
+            // has finished, and what stands there now is another cluster.
+            if let Some(version) = self.link.version().await?
+                && !codec::any_version(&version)?.row.deleting
+            {
+                return Ok(());
+            }
             if names.is_empty() {
                 if marked {
                     self.link.unmark().await?;

@@ -106,6 +106,15 @@ impl Link {
         Ok(answer.item.as_ref().map(codec::Stored::new))
     }
 
+    /// Whether there is a version row after all: rows that came without one may be those of a cluster that was founded between two questions, or
+    /// between two items of one answer.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(crate) async fn is_founded_since(&self) -> Result<bool, TableError> {
+        Ok(self.version().await?.is_some())
+    }
+
     /// Whether these rows, with the version row, are one page of a query.
     fn is_one_page(&self, rows: &Rows) -> bool {
         let names = codec::CLUSTER.len() + self.cluster.len() + codec::ITEM.len() + codec::ROW.len() + codec::BODY.len();
@@ -258,6 +267,9 @@ impl Inner {
         for _ in 0..BEGINNINGS {
             let mut found = self.link.query(if heartbeats { Part::All } else { Part::Rows }).await?;
             let stray = found.rows.first().map(|(key, _)| key.as_str());
+            if found.version.is_none() && stray.is_some() && self.link.is_founded_since().await? {
+                continue;
+            }
             let version = codec::usable(found.version.as_ref(), stray, known, Operation::Read)?;
             let rows = codec::rows(std::mem::take(&mut found.rows), &self.known_rows());
             let draft = Draft::new(rows, version.row.version);
@@ -363,6 +375,9 @@ impl Inner {
                 (None, Some(_)) => Some(key.clone()),
                 (None, None) => self.link.any_row().await?,
             };
+            if stray.is_some() && self.link.is_founded_since().await? {
+                continue;
+            }
             let version = codec::usable(found.version.as_ref(), stray.as_deref(), known, during)?;
             let row = body.map(|body| codec::row(key.clone(), body, &self.known_rows()));
             if exact || version.explains(&key, row.as_ref()) {

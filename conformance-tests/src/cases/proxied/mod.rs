@@ -4,6 +4,7 @@
 mod away;
 mod cut;
 mod dropped;
+mod founded;
 mod judge;
 mod operation;
 mod route;
@@ -12,6 +13,7 @@ mod trips;
 pub(super) use away::CASES as AWAY;
 pub(super) use cut::CASES as CUT;
 pub(super) use dropped::CASES as DROPPED;
+pub(super) use founded::CASES as FOUNDED;
 pub(super) use trips::CASES as TRIPS;
 
 use crate::Stop;

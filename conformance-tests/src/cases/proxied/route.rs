@@ -57,6 +57,11 @@ impl Route {
     /// The table from its beginning.
     pub async fn reset(&self) -> Verdict {
         self.judge.delete().await?;
+        self.found().await
+    }
+
+    /// A table that is not there, with its rows.
+    pub async fn found(&self) -> Verdict {
         self.judge.initialize(&self.cx.initialize_request()).await?;
         self.fill().await
     }
