@@ -67,7 +67,10 @@ async fn one_server() {
     both_ways_of_committing_write_the_same(&server).await;
     the_yardstick_leaves_nothing(&server).await;
     round_trips(&server, 1).await;
-    read_only_is_refused_also_when_it_becomes_so(&server).await;
+    for procedure in [MysqlProcedure::Never, MysqlProcedure::Require] {
+        read_only_is_refused_also_when_it_becomes_so(&server, procedure).await;
+        a_table_that_is_missing_is_damage(&server, procedure).await;
+    }
 }
 
 /// What the README says: counted through a proxy, after the connections are made.
@@ -343,17 +346,48 @@ async fn the_yardstick_leaves_nothing(server: &MariaDb) {
     assert_eq!(server.sql("SELECT cluster FROM membership_cell").await.unwrap().len(), before);
 }
 
-async fn read_only_is_refused_also_when_it_becomes_so(server: &MariaDb) {
-    let (table, token) = made(server.config(), "read-only").await;
+/// By a user who may write there nevertheless.
+async fn read_only_is_refused_also_when_it_becomes_so(server: &MariaDb, procedure: MysqlProcedure) {
+    let config = || server.config().procedure(procedure);
+    let (table, token) = made(config(), &format!("read-only-{procedure:?}")).await;
+    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    server.sql("SET GLOBAL read_only = 1").await.unwrap();
+    // First what writes: each meets a connection that was made while all was well.
+    let commit = table.commit(&update(&token, 1, "x")).await.unwrap_err();
+    server.sql("SET GLOBAL read_only = 0").await.unwrap();
+    assert_eq!(read(&table).await.token, token);
     server.sql("SET GLOBAL read_only = 1").await.unwrap();
     for error in [
+        commit,
+        table.update_i_am_alive(&beat(1, 2)).await.unwrap_err(),
         table.read(&ReadRequest::all()).await.unwrap_err(),
         table.commit(&update(&token, 1, "x")).await.unwrap_err(),
-        open(server.config(), "read-only").await.unwrap_err(),
+        open(config(), "read-only").await.unwrap_err(),
     ] {
         assert!(error.kind() == TableErrorKind::Unavailable && error.to_string().contains("primary"), "{error}");
     }
     server.sql("SET GLOBAL read_only = 0").await.unwrap();
+    assert_eq!(read(&table).await.token, token);
+    committed(&table, &update(&token, 1, "y")).await;
+}
+
+/// The others still have the mark of this project: nothing was wiped, and silos must not take it for that.
+async fn a_table_that_is_missing_is_damage(server: &MariaDb, procedure: MysqlProcedure) {
+    let (table, token) = made(server.config().procedure(procedure), &format!("missing-{procedure:?}")).await;
+    server.sql("RENAME TABLE membership_silo TO hidden_silo").await.unwrap();
+    let known = ReadRequest { known: Some(token.clone()), heartbeats: true, barrier: true };
+    for error in [
+        table.commit(&update(&token, 1, "x")).await.unwrap_err(),
+        table.read(&ReadRequest::all()).await.unwrap_err(),
+        table.read_row(&entry(1).address, Some(&token)).await.unwrap_err(),
+        table.update_i_am_alive(&beat(1, 1)).await.unwrap_err(),
+    ] {
+        assert!(error.kind() == TableErrorKind::Damaged && error.to_string().contains("membership_silo"), "{error}");
+    }
+    server.sql("RENAME TABLE hidden_silo TO membership_silo; RENAME TABLE membership_heartbeat TO hidden_heartbeat").await.unwrap();
+    let error = table.read(&known).await.unwrap_err();
+    assert!(error.kind() == TableErrorKind::Damaged && error.to_string().contains("membership_heartbeat"), "{error}");
+    server.sql("RENAME TABLE hidden_heartbeat TO membership_heartbeat").await.unwrap();
     assert_eq!(read(&table).await.token, token);
     committed(&table, &update(&token, 1, "y")).await;
 }

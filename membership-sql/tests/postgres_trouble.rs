@@ -196,9 +196,17 @@ async fn somebody_elses_and_newer_tables_are_refused_unwritten() {
     assert_eq!(table.commit(&insert(&token, 1)).await.unwrap_err().kind(), TableErrorKind::NewerLayout);
     assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), TableErrorKind::NewerLayout);
     assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::NewerLayout);
-    // Some of the tables dropped by hand.
-    admin.run("UPDATE membership_version SET layout = 1, min_layout = 1; DROP TABLE membership_cell").await.unwrap();
+    // Some of the tables dropped by hand: nothing was wiped, and whoever knows the table must not take it for that.
+    admin.run("UPDATE membership_version SET layout = 1, min_layout = 1; DROP TABLE membership_heartbeat").await.unwrap();
     assert_eq!(connect(config(&server)).await.unwrap_err().kind(), TableErrorKind::Damaged);
+    let known = ReadRequest { known: Some(token.clone()), heartbeats: true, barrier: true };
+    for error in [table.read(&known).await.unwrap_err(), table.commit(&insert(&token, 1)).await.unwrap_err()] {
+        assert!(error.kind() == TableErrorKind::Damaged && error.to_string().contains("membership_heartbeat"), "{error}");
+    }
+    admin.run("DROP TABLE membership_meta, membership_version, membership_silo, membership_cell").await.unwrap();
+    for error in [table.read(&known).await.unwrap_err(), table.commit(&insert(&token, 1)).await.unwrap_err()] {
+        assert_eq!(error.kind(), TableErrorKind::TableReplaced, "{error}");
+    }
 }
 
 #[tokio::test]

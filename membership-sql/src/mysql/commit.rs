@@ -13,7 +13,7 @@ use membership_core::{
 
 use super::error::{DUPLICATE_KEY, code, error, from_commit, from_mysql};
 use super::lane::Doubt;
-use super::read::{Found, StoredVersion, absent, being_deleted, missing};
+use super::read::{Found, StoredVersion, absent, being_deleted, missing, no_primary};
 use super::session::{Session, is_read_only, number, text as column};
 use super::sql::{READ_COMMITTED, text};
 use super::table::Place;
@@ -72,7 +72,7 @@ async fn in_two_flights(
         Ok(sets) => sets,
         Err(trouble) => {
             session.roll_back().await;
-            return Err(missing(trouble).err().unwrap_or_else(|| absent(Some(&request.expected))));
+            return Err(missing(session, trouble).await.err().unwrap_or_else(|| absent(Some(&request.expected))));
         }
     };
     let selected = sets.len() - if keys.is_empty() { 1 } else { 2 };
@@ -288,7 +288,7 @@ pub(super) async fn update_i_am_alive(
             let told = code(&trouble.error).is_some();
             if told {
                 doubt.ends();
-                return Err(missing(trouble).err().unwrap_or_else(|| absent(None)));
+                return Err(missing(session, trouble).await.err().unwrap_or_else(|| absent(None)));
             }
             return Err(from_commit(trouble.error));
         }
@@ -296,7 +296,8 @@ pub(super) async fn update_i_am_alive(
     doubt.ends();
     let Some(row) = sets.last().and_then(|set| set.rows.first()) else { return Err(absent(None)) };
     if column(row, 2).is_some_and(|value| is_read_only(&value)) {
-        session.discard();
+        // It was written by one who may write there nevertheless. Where everybody else writes by now it is missing.
+        return Err(no_primary());
     }
     match number(row, 1) {
         None => Err(absent(None)),

@@ -93,7 +93,8 @@ impl Lane {
                 continue;
             }
             let answer = work.run(&mut session, place, doubt).await;
-            let usable = session.is_usable();
+            // A server that answers, and cannot be used: shutting down, or no longer the one that takes writes. Another connection may find another.
+            let usable = session.is_usable() && !matches!(&answer, Err(e) if e.kind() == TableErrorKind::Unavailable);
             if usable {
                 *slot = Some(session);
             } else {

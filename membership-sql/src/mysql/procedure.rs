@@ -10,8 +10,8 @@ use membership_core::{CommitOutcome, CommitRequest, RowChange, SharedSettings, T
 use super::commit::{Verdict, answer, judge, shown, too_many_rows};
 use super::error::{MAY_NOT_CALL, NO_SUCH_PROCEDURE, OTHER_ARGUMENTS, code, error, from_commit, from_mysql};
 use super::lane::Doubt;
-use super::read::{Found, absent};
-use super::session::{Session, Set, number, text as column};
+use super::read::{Found, absent, missing as gone};
+use super::session::{Session, Set, Trouble, number, text as column};
 use super::sql::{self, hex, text};
 use super::table::Place;
 
@@ -84,6 +84,7 @@ BEGIN
             AND CAST(JSON_EXTRACT(v_body, '$.min_layout') AS UNSIGNED) <= p_layout
             AND v_last = p_commit
             AND COALESCE(JSON_UNQUOTE(JSON_EXTRACT(v_body, '$.deleting')), 'false') = 'false'
+            AND CAST(@@global.read_only AS CHAR) IN ('0', 'OFF')
         THEN
             SET v_rows = CAST(JSON_EXTRACT(v_body, '$.row_count') AS SIGNED) + p_more;
             SELECT COALESCE(SUM(j.op = 'i'), 0), COALESCE(SUM(j.op <> 'i'), 0) INTO v_new, v_old {theirs};
@@ -214,7 +215,8 @@ pub(super) async fn commit(
             let message = column(row, 2).unwrap_or_default();
             let code = number(row, 1).and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
             let server = mysql_async::ServerError { code, message, state: "HY000".to_owned() };
-            Err(from_mysql(server.into()))
+            let trouble = Trouble { at: 0, error: server.into() };
+            Err(gone(session, trouble).await.err().unwrap_or_else(|| absent(Some(&request.expected))))
         }
     }
 }

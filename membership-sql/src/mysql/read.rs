@@ -105,7 +105,7 @@ impl Found {
     pub(super) fn stored(&mut self) -> Result<Option<StoredVersion>, TableError> {
         if self.read_only {
             // What a former primary says may be behind the present one.
-            return Err(error(TableErrorKind::Unavailable, "the server has become read-only: there may be another primary"));
+            return Err(no_primary());
         }
         self.version.take().transpose()
     }
@@ -182,14 +182,25 @@ pub(super) async fn ask(session: &mut Session, place: &Place, statement: &str, s
             let sets = session.begin(statement).await.map_err(|t| from_mysql(t.error))?;
             Ok(sets.first().map(|set| Found::take(set, &place.cache)).unwrap_or_default())
         }
-        Err(trouble) => missing(trouble).map(|()| Found::default()),
+        Err(trouble) => missing(session, trouble).await.map(|()| Found::default()),
     }
 }
 
+/// The error of a server that takes no writes any more.
+pub(super) fn no_primary() -> TableError {
+    error(TableErrorKind::Unavailable, "the server has become read-only: there may be another primary")
+}
+
 /// # Errors
-/// What the server said, unless it is that there are no tables.
-pub(super) fn missing(trouble: Trouble) -> Result<(), TableError> {
-    if code(&trouble.error) == Some(NO_SUCH_TABLE) { Ok(()) } else { Err(from_mysql(trouble.error)) }
+/// What the server said, unless it is that there are no tables; `Damaged` where only some of them are missing.
+pub(super) async fn missing(session: &mut Session, trouble: Trouble) -> Result<(), TableError> {
+    if code(&trouble.error) != Some(NO_SUCH_TABLE) {
+        return Err(from_mysql(trouble.error));
+    }
+    match session.look_at_schema_again().await? {
+        false => Ok(()),
+        true => Err(error(TableErrorKind::Unavailable, "the tables were dropped, and are there again")),
+    }
 }
 
 /// `read`

@@ -130,7 +130,7 @@ async fn create_now(session: &mut Session) -> Result<(), TableError> {
 /// Whether the tables are there and are ours.
 ///
 /// # Errors
-/// `ForeignTable`, `NewerLayout`, `Configuration` (another engine or collation), or what the server says.
+/// `ForeignTable`, `NewerLayout`, `Configuration` (another engine or collation), `Damaged` (one of them is missing), or what the server says.
 pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
     let marks = match session.begin("SELECT name, value FROM membership_meta").await {
         Ok(sets) => sets,
@@ -191,7 +191,15 @@ async fn check_tables(session: &mut Session) -> Result<bool, TableError> {
             return Err(error(TableErrorKind::Configuration, message));
         }
     }
-    Ok(found.len() == TABLES.len())
+    match TABLES.iter().find(|(name, ..)| !found.contains(*name)) {
+        None => Ok(true),
+        // The mark is written when all tables are made.
+        Some((name, ..)) => {
+            let message =
+                format!("the other tables are there, and {name} is not, or this user may not see it: look at its grants, or restore it");
+            Err(error(TableErrorKind::Damaged, message))
+        }
+    }
 }
 
 /// Tables of our names that we did not make, before anything is written.

@@ -153,6 +153,15 @@ impl Session {
         Ok(self.schema)
     }
 
+    /// The same, although they were seen.
+    ///
+    /// # Errors
+    /// As [`look_at_schema`](Self::look_at_schema).
+    pub(super) async fn look_at_schema_again(&mut self) -> Result<bool, TableError> {
+        self.schema = false;
+        self.look_at_schema().await
+    }
+
     /// The first flight of an operation: `sql`, behind what is relied on.
     pub(super) async fn begin(&mut self, sql: &str) -> Result<Vec<Set>, Trouble> {
         if self.prelude.is_empty() {

@@ -86,15 +86,24 @@ fn cause(e: &tokio_postgres::Error) -> Option<&io::Error> {
 }
 
 /// An answer of severity `ERROR` means that the statement's transaction was rolled back. Above that the server gives up the connection, and
-/// may do so after it has committed.
+/// may do so after it has committed; so does a pooler, in the words of the protocol before 9.6, which has no severity for programs. And some
+/// states say by themselves that a connection broke, or that it is not known what became of a statement.
 fn from_server(db: &DbError, phase: Phase) -> TableError {
-    let gives_up = matches!(db.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
-    if gives_up && phase == Phase::Writing {
+    let gives_up = match db.parsed_severity() {
+        Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
+        None => db.severity() != "ERROR",
+    };
+    if (gives_up || ends_unknown(db.code().code())) && phase == Phase::Writing {
         let what = format!("the server ended the connection ({}: {})", db.code().code(), db.message());
         return lost(phase, &what);
     }
     let (kind, what) = judge(db.code().code());
     error(kind, format!("{what} ({}: {})", db.code().code(), db.message()))
+}
+
+/// Whether a statement with this SQLSTATE may have been carried out.
+fn ends_unknown(code: &str) -> bool {
+    code.starts_with("08") || code == "40003"
 }
 
 /// The kind of an error that is certainly not applied, by SQLSTATE.
@@ -166,6 +175,7 @@ mod tests {
 
     #[test]
     fn a_lost_write_is_of_unknown_outcome_and_a_lost_read_is_not() {
+        assert!(["08P01", "08006", "40003"].into_iter().all(ends_unknown) && !["40001", "42P01", "57014"].into_iter().any(ends_unknown));
         assert_eq!(lost(Phase::Writing, "x").kind(), TableErrorKind::OutcomeUnknown);
         assert_eq!(lost(Phase::Reading, "x").kind(), TableErrorKind::Unavailable);
         assert_eq!(lost(Phase::Before, "x").kind(), TableErrorKind::Unavailable);

@@ -92,6 +92,22 @@ impl Line {
         phase: Phase,
         deadline: Instant,
     ) -> Result<Vec<Row>, TableError> {
+        match self.ask_once(statement, values, phase, deadline).await {
+            Err(e) if e.kind() == TableErrorKind::NotInitialized => Err(self.looked_again(e, deadline).await),
+            answer => answer,
+        }
+    }
+
+    /// The error where a table was not found: there are none, or one of them is missing. A new connection looks for all of them.
+    async fn looked_again(&self, e: TableError, deadline: Instant) -> TableError {
+        match self.link(deadline).await {
+            Ok(link) if link.is_present() => error(TableErrorKind::Unavailable, "a table was missing, and is there again"),
+            Ok(_) => e,
+            Err(why) => why,
+        }
+    }
+
+    async fn ask_once(&self, statement: Statement, values: &[Value<'_>], phase: Phase, deadline: Instant) -> Result<Vec<Row>, TableError> {
         let link = self.link(deadline).await?;
         let prepared = if self.config.pooler {
             None
@@ -145,7 +161,8 @@ impl Line {
         // Anything but an ordinary error leaves a connection that cannot be trusted; so does a server that takes no writes any more, or
         // a plan that does not fit its tables.
         let usable = e.as_db_error().is_some_and(|db| {
-            db.parsed_severity() == Some(Severity::Error) && !matches!(db.code().code(), "25006" | "0A000" | "26000" | "42P05" | "42P01")
+            db.parsed_severity() == Some(Severity::Error)
+                && !matches!(db.code().code(), "25006" | "0A000" | "26000" | "42P05" | "42P01" | "3F000")
         });
         if !usable {
             self.give_up(link);
