@@ -104,7 +104,7 @@ impl AzureTableConfig {
     }
 
     /// Authorizes with a shared access signature, with or without its `?`. It needs the permissions `raud` on the table, and for an account
-    /// signature the service `t` and the resource types `so`; to make the table also `c` and `c`.
+    /// signature the service `t` and the resource types `co`; to make the table also `c` and `c`.
     #[must_use]
     pub fn shared_access_signature(mut self, signature: impl Into<String>) -> Self {
         let signature = signature.into();

@@ -145,7 +145,8 @@ impl AzureTable {
         // What a token carries is enough for a commit: the service compares the ETag. Without it the version row is read first.
         let mut base = Base::of(&request.expected);
         let mut bare = BTreeSet::new();
-        for _ in 0..COLLISIONS {
+        let mut collisions = 0;
+        while collisions < COLLISIONS {
             let on = match base.take() {
                 Some(base) => base,
                 None => match self.judge(request, by, None).await? {
@@ -179,11 +180,12 @@ impl AzureTable {
                     let step = refusal.step.and_then(|step| steps.get(step));
                     let heartbeat = step.and_then(|step| step.row_key.strip_prefix(HEARTBEAT));
                     if let (404, Some(name)) = (refusal.status, heartbeat) {
-                        // Somebody removed it by hand. The row can go all the same.
-                        bare.insert(name.to_owned());
+                        // Somebody removed it by hand. The row can go all the same; each that is missing is told once.
+                        collisions += usize::from(!bare.insert(name.to_owned()));
                         base = Some(on);
                         continue;
                     }
+                    collisions += 1;
                     let of_row = step.map_or(refusal.status != 412, |step| step.row_key != VERSION);
                     match self.judge(request, by, Some(of_row)).await? {
                         Judged::Told(outcome) => return Ok(outcome),
@@ -271,8 +273,11 @@ impl AzureTable {
         match self.0.link.merge(by, &self.0.partition, &row_key, &properties, Some("*")).await? {
             Single::Done(_) => Ok(()),
             Single::NoTable => Err(error(TableErrorKind::NotInitialized, "there is no such table")),
-            // It came with the row, and went with it.
+            // It came with the row, and went with it, unless somebody removed it by hand.
             Single::Missing | Single::Stale => Err(match write {
+                HeartbeatWrite::Silo { silo, .. } if self.row_now(silo, None).await?.row.is_some() => {
+                    return self.0.link.merge(by, &self.0.partition, &row_key, &properties, None).await.map(drop);
+                }
                 HeartbeatWrite::Silo { silo, .. } => error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(silo.row_key()),
                 HeartbeatWrite::Cluster { .. } => error(TableErrorKind::NotInitialized, "there is no such cluster"),
             }),

@@ -65,6 +65,10 @@ fn chain(e: &dyn std::error::Error) -> Vec<String> {
 fn not_sent(causes: &[String], at: &str, writes: bool) -> TableError {
     let has = |word: &str| causes.iter().any(|text| text.contains(word));
     let last = causes.last().map(|text| shorten(text)).unwrap_or_default();
+    // A role's service that does not answer now; the words are those of the SDK's `CredentialsError`.
+    if has("credentials provider timed out") || has("an error occurred while loading credentials") {
+        return error(TableErrorKind::Unavailable, format!("the credentials for {at} cannot be had now ({last})"));
+    }
     if has("credential") || has("Credential") {
         let advice = "put keys into the URL, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, or give this machine a role";
         return error(TableErrorKind::PermissionDenied, format!("no credentials for {at} ({last}): {advice}"));

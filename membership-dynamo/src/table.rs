@@ -138,6 +138,11 @@ impl MembershipTable for DynamoTable {
                 let written = link.overwrite(&heartbeat_name(&key), codec::BEAT, &heartbeat.to_string(), true).await;
                 match written.map_err(|e| e.during(during))? {
                     true => Ok(()),
+                    // It came with the row, and went with it, unless somebody removed the item by hand.
+                    false if self.0.read_row(silo, None).await.map_err(|e| e.of_a_read().during(during))?.row.is_some() => {
+                        let anew = link.overwrite(&heartbeat_name(&key), codec::BEAT, &heartbeat.to_string(), false).await;
+                        anew.map(drop).map_err(|e| e.during(during))
+                    }
                     false => Err(error(TableErrorKind::NoSuchRow, "the silo has no row").during(during).with_key(key)),
                 }
             }

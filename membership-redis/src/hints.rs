@@ -115,7 +115,10 @@ async fn one_connection(link: &Link, bell: &watch::Sender<u64>, channel: &str, p
         Err(e) => return e,
     };
     let mut raw = conn.raw();
-    if let Err(e) = raw.subscribe(channel).await {
+    let Ok(subscribed) = tokio::time::timeout(PING, raw.subscribe(channel)).await else {
+        return error(TableErrorKind::Unavailable, format!("{} does not answer SUBSCRIBE", conn.at));
+    };
+    if let Err(e) = subscribed {
         return match Refusal::of(&e) {
             Some(refusal) => refusal.into_error(&link.dialer().secrets).at(conn.at.to_string()),
             None => link.dialer().not_connected(&conn.at, &e),

@@ -50,6 +50,25 @@ pub(crate) struct Link {
     connecting: tokio::sync::Mutex<()>,
 }
 
+/// Whoever waited so long and went away has met a server that hangs, as much as one who waited to the end.
+const HANGS: Duration = Duration::from_secs(1);
+
+/// Held while an answer is awaited, and forgotten when there is one.
+struct Waiting<'a> {
+    conn: &'a Conn,
+    place: &'a Place,
+    since: Instant,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.since.elapsed() >= HANGS {
+            self.conn.condemn();
+            self.place.distrust();
+        }
+    }
+}
+
 impl Link {
     /// `key` is a key of the table.
     ///
@@ -101,7 +120,9 @@ impl Link {
             })
             .await
             .map_err(|_| error(TableErrorKind::Unavailable, format!("no connection within {:?}", self.timeout)))??;
+            let waiting = Waiting { conn: &conn, place: &self.place, since: Instant::now() };
             let sent = timeout_at(deadline, self.send(&conn, request, load, asked.is_some())).await;
+            std::mem::forget(waiting);
             let answer = match sent {
                 Ok(Ok(answer)) => answer,
                 // A connection that has ended meanwhile, at a restart for instance: who only asks, asks again.

@@ -225,11 +225,23 @@ async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
         assert!(matches!(table.commit(&remove).await.unwrap(), CommitOutcome::Committed(_)), "{}", row.key());
     }
     assert_eq!(read(&table).await.rows.len(), 1);
-    // A heartbeat that somebody removed does not keep its row.
-    shell.delete(&format!("~heartbeat:{}", row_key(&entry(1).address.row_key()))).await.unwrap();
+    // A heartbeat that somebody removed does not keep its row, and comes again with the next one.
+    let beats = |n: u16| format!("~heartbeat:{}", row_key(&entry(n).address.row_key()));
+    shell.delete(&beats(1)).await.unwrap();
+    let beat = Heartbeat { counter: 3, at: WallTime::from_millis(3) };
+    table.update_i_am_alive(&HeartbeatWrite::Silo { silo: entry(1).address, heartbeat: beat }).await.unwrap();
+    assert_eq!(table.read_row(&entry(1).address, None).await.unwrap().heartbeat, Some(beat));
     let base = read(&table).await;
-    let remove = CommitRequest::new(base.token.clone(), CommitId::new(2_000), None, [], [], [entry(1).address.row_key()]);
+    let others = CommitRequest::new(base.token.clone(), CommitId::new(2_000), None, (2..30).map(entry), [], []);
+    assert!(matches!(table.commit(&others).await.unwrap(), CommitOutcome::Committed(_)));
+    for n in 1..30 {
+        shell.delete(&beats(n)).await.unwrap();
+    }
+    let base = read(&table).await;
+    let all = (1..30).map(|n| entry(n).address.row_key());
+    let remove = CommitRequest::new(base.token.clone(), CommitId::new(2_001), None, [], [], all);
     assert!(matches!(table.commit(&remove).await.unwrap(), CommitOutcome::Committed(_)));
+    assert!(read(&table).await.rows.is_empty());
     table.delete().await.unwrap();
     assert!(shell.entities().await.unwrap().is_empty(), "something was left");
 }

@@ -22,6 +22,7 @@ async fn everything_that_is_dynamodbs_own() {
     trouble::a_success_is_not_believed_once_the_table_was_wiped(&server).await;
     trouble::colliding_transactions_are_busy_and_not_applied(&server).await;
     trouble::rows_that_are_gone_are_missed(&server).await;
+    trouble::a_heartbeat_that_was_removed_by_hand_comes_again(&server).await;
     trouble::a_row_changed_by_hand_shows_to_who_reads_everything(&server).await;
     trouble::the_largest_commit_fits(&server).await;
     trouble::a_server_that_hangs_is_waited_for_only_so_long(&server).await;

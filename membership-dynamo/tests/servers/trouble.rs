@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use conformance_tests::launch::Server;
-use membership_core::{Attempt, CommitOutcome, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, TableErrorKind};
+use membership_core::{
+    Attempt, CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, TableErrorKind, WallTime,
+};
 
 use crate::support::*;
 use conformance_tests::words::*;
@@ -96,6 +98,20 @@ pub async fn colliding_transactions_are_busy_and_not_applied(server: &Server) {
     let moved = now.version() - token.version();
     assert_eq!((moved, now.rows.len() as u64), (u64::from(won.is_some()), 1 + moved));
     assert!(won.is_none_or(|id| id == now.version_row.last_commit()));
+}
+
+pub async fn a_heartbeat_that_was_removed_by_hand_comes_again(server: &Server) {
+    let url = at(server, "beats", "");
+    let table = connect(&url).await.unwrap();
+    fill(&table, 2).await;
+    let (client, name) = shell(&url);
+    let key = item_key(&blue(), &format!("heartbeat/{}", silo(1).row_key()));
+    client.delete_item().table_name(name).set_key(Some(key)).send().await.unwrap();
+    let beat = Heartbeat { counter: 9, at: WallTime::from_millis(9) };
+    table.update_i_am_alive(&HeartbeatWrite::Silo { silo: silo(1), heartbeat: beat }).await.unwrap();
+    assert_eq!(table.read_row(&silo(1), None).await.unwrap().heartbeat, Some(beat));
+    let error = table.update_i_am_alive(&HeartbeatWrite::Silo { silo: silo(99), heartbeat: beat }).await.unwrap_err();
+    assert_eq!(error.kind(), TableErrorKind::NoSuchRow, "{error}");
 }
 
 pub async fn rows_that_are_gone_are_missed(server: &Server) {
