@@ -13,7 +13,7 @@ use membership_core::protocol::{Destination, LinkId};
 use membership_core::{InstanceId, SiloAddress, TableId};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::TcpConfig;
 use super::connect::{self, Connection, Place};
@@ -30,6 +30,9 @@ const DIAL_FLOOR: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(10);
 /// How many fresh dials may be under way.
 const MAX_FRESH_DIALS: usize = 256;
+/// How many connections that were dialled for one message each may stand, and for how long, whatever the other side says on them.
+const MAX_FRESH: usize = 16_384;
+const FRESH_LIFE: Duration = Duration::from_secs(60);
 /// Both sides close idle connections; the side that dialled does it first, because only it sends there unasked.
 const INCOMING_IDLE_EXTRA: Duration = Duration::from_secs(30);
 
@@ -55,6 +58,7 @@ pub(super) struct Shared {
     /// Bytes of unfinished messages on all connections.
     pub(super) reassembly: AtomicUsize,
     fresh_dials: Arc<AtomicUsize>,
+    fresh: Arc<AtomicUsize>,
     state: Mutex<State>,
 }
 
@@ -94,6 +98,7 @@ impl Shared {
             in_handshake: Arc::default(),
             reassembly: AtomicUsize::new(0),
             fresh_dials: Arc::default(),
+            fresh: Arc::default(),
             state: Mutex::default(),
         }
     }
@@ -167,9 +172,16 @@ impl Shared {
                     add(&self.counters.dropped_no_connection, 1);
                     return running.inbox.failed(to, format!("did not dial {to}: {MAX_FRESH_DIALS} dials are under way"));
                 };
+                let Some(life) = Place::take(&self.fresh, MAX_FRESH) else {
+                    add(&self.counters.dropped_no_connection, 1);
+                    return running
+                        .inbox
+                        .failed(to, format!("did not dial {to}: {MAX_FRESH} connections for one message each stand already"));
+                };
                 let queue = self.new_queue();
                 queue.push(item);
-                let task = self.clone().connect_fresh(to, queue, place, running.inbox.clone(), running.phase.clone());
+                let places = (place, life);
+                let task = self.clone().connect_fresh(to, queue, places, running.inbox.clone(), running.phase.clone());
                 running.runtime.spawn(task);
             }
         }
@@ -224,14 +236,22 @@ impl Shared {
         }
     }
 
-    async fn connect_fresh(self: Arc<Self>, to: SocketAddr, queue: Arc<Queue>, place: Place, inbox: Inbox, phase: watch::Receiver<Phase>) {
+    async fn connect_fresh(
+        self: Arc<Self>,
+        to: SocketAddr,
+        queue: Arc<Queue>,
+        (dial, _life): (Place, Place),
+        inbox: Inbox,
+        phase: watch::Receiver<Phase>,
+    ) {
         let result = Box::pin(self.dial(to, &phase)).await;
-        drop(place);
+        drop(dial);
         match result {
             Ok(connection) => {
                 let link = self.state().add(connection.instance, queue, LINGER.min(self.config.idle_timeout));
                 add(&self.counters.open, 1);
-                link::run(&self, &link, connection, &inbox, &phase).await;
+                // Pings alone would keep it for ever.
+                let _ = timeout(FRESH_LIFE, link::run(&self, &link, connection, &inbox, &phase)).await;
                 self.forget(&link);
             }
             Err(reason) => {
