@@ -9,6 +9,7 @@ use std::time::Duration;
 use membership_core::{Operation, TableError, TableErrorKind};
 use mongodb::Client;
 use mongodb::bson::{Bson, Document, Timestamp, doc};
+use tokio::time::Instant;
 
 use crate::config::MongoConfig;
 use crate::error::{Refusal, SET_IS_MISSING, Secrets, error, from_client, unconfirmed};
@@ -24,6 +25,11 @@ pub(crate) enum Deployment {
 /// The first version that can compute what a read leaves out: 4.4.
 const WIRE_VERSION: i32 = 9;
 const NEEDED: &str = "MongoDB 4.4 or newer is needed";
+
+tokio::task_local! {
+    /// When the operation under way has to end: its commands, however many it takes, share its time.
+    static UNTIL: Instant;
+}
 
 pub(crate) struct Link {
     client: Client,
@@ -104,6 +110,11 @@ impl Link {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// An operation with all its commands.
+    pub(crate) async fn within<T>(&self, operation: impl Future<Output = T>) -> T {
+        UNTIL.scope(Instant::now() + self.timeout, operation).await
+    }
+
     /// A command that only reads.
     ///
     /// # Errors
@@ -139,7 +150,12 @@ impl Link {
     }
 
     async fn send(&self, database: &str, command: Document) -> Result<Document, TableError> {
-        let (database, timeout) = (self.client.database(database), self.timeout);
+        let (database, timeout) = (self.client.database(database), UNTIL.try_with(|until| until.saturating_duration_since(Instant::now())));
+        let timeout = timeout.unwrap_or(self.timeout);
+        if timeout.is_zero() {
+            let what = format!("all of {:?} went by before {} was asked this", self.timeout, self.at);
+            return Err(error(TableErrorKind::Unavailable, what));
+        }
         // Not part of the caller's future: the client's pool hands out one connection per thing that happens to it, so that requests whose
         // caller is gone keep those behind them waiting for seconds.
         let asked = tokio::spawn(async move { tokio::time::timeout(timeout, async { database.run_command(command).await }).await });

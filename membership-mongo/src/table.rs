@@ -269,19 +269,8 @@ impl MongoTable {
         }
         Err(Self::changed_too_often(during))
     }
-}
 
-#[async_trait]
-impl MembershipTable for MongoTable {
-    fn store(&self) -> &'static str {
-        STORE
-    }
-
-    fn cluster(&self) -> &ClusterName {
-        &self.0.cluster
-    }
-
-    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
+    async fn initialize_now(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let during = Operation::Initialize;
         let (link, place) = (&self.0.link, &self.0.place);
         for _ in 0..COLLISIONS {
@@ -314,26 +303,26 @@ impl MembershipTable for MongoTable {
         Err(Self::changed_too_often(during))
     }
 
-    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+    async fn read_now(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         match self.read_with(request, request.barrier).await {
             Err(error) if self.is_false_alarm(request.barrier, &error) => self.read_with(request, true).await,
             other => other,
         }
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row_now(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
         match self.read_row_with(silo, known, false).await {
             Err(error) if self.is_false_alarm(false, &error) => self.read_row_with(silo, known, true).await,
             other => other,
         }
     }
 
-    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+    async fn commit_now(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
         self.sent(request).await.map_err(|e| e.of_commit(request.attempt))
     }
 
-    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+    async fn update_i_am_alive_now(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let during = Operation::UpdateIAmAlive;
         if let HeartbeatWrite::Cluster { text } = write
             && text.len() > MAX_CLUSTER_CELL_BYTES
@@ -363,7 +352,7 @@ impl MembershipTable for MongoTable {
         Err(Self::changed_too_often(during))
     }
 
-    async fn delete(&self) -> Result<(), TableError> {
+    async fn delete_now(&self) -> Result<(), TableError> {
         let during = Operation::Delete;
         let (link, place) = (&self.0.link, &self.0.place);
         for _ in 0..COLLISIONS {
@@ -401,6 +390,41 @@ impl MembershipTable for MongoTable {
             }
         }
         Err(Self::changed_too_often(during))
+    }
+}
+
+#[async_trait]
+impl MembershipTable for MongoTable {
+    fn store(&self) -> &'static str {
+        STORE
+    }
+
+    fn cluster(&self) -> &ClusterName {
+        &self.0.cluster
+    }
+
+    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
+        self.0.link.within(self.initialize_now(request)).await
+    }
+
+    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        self.0.link.within(self.read_now(request)).await
+    }
+
+    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+        self.0.link.within(self.read_row_now(silo, known)).await
+    }
+
+    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        self.0.link.within(self.commit_now(request)).await
+    }
+
+    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+        self.0.link.within(self.update_i_am_alive_now(write)).await
+    }
+
+    async fn delete(&self) -> Result<(), TableError> {
+        self.0.link.within(self.delete_now()).await
     }
 
     fn limits(&self) -> TableLimits {
