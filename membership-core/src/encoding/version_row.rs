@@ -53,7 +53,7 @@ pub fn decode_version_row(text: &str) -> Result<VersionRow, VersionRowError> {
     if row.version > MAX_SAFE_INTEGER {
         return Err(VersionRowError::Damaged("its version is above 2^53".to_owned()));
     }
-    if newest != row.version || row.recent.windows(2).any(|w| w[0].version + 1 != w[1].version) {
+    if newest != row.version || row.recent.windows(2).any(|w| w[0].version.checked_add(1) != Some(w[1].version)) {
         return Err(VersionRowError::Damaged("its recent commits do not lead to its version".to_owned()));
     }
     Ok(row)

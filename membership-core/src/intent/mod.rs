@@ -8,6 +8,7 @@ mod working;
 
 pub use apply::{Applied, Observed, apply};
 pub use retention::defunct;
+pub(crate) use retention::oldest_first;
 pub use votes::{fresh_votes, needed_votes};
 
 use serde::{Deserialize, Serialize};

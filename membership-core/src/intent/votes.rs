@@ -42,7 +42,7 @@ pub fn fresh_votes<'a>(snapshot: &'a Snapshot, suspect: &SiloAddress, observed: 
 
 /// Whether a vote is recent enough: I saw it appear within the expiry on my monotonic clock, or it says so and our clocks agree.
 fn is_fresh(suspect: &SiloAddress, vote: &Suspicion, observed: &Observed, now: Now, settings: &SharedSettings) -> bool {
-    let expiry = settings.death_vote_expiration;
+    let expiry = settings.vote_expiration();
     let seen = observed.first_seen.get(&(*suspect, vote.accuser));
     let saw_it_appear = seen.is_some_and(|(at, when)| *at == vote.at && now.mono.since(*when) <= expiry);
     saw_it_appear || now.wall.distance(vote.at) <= expiry
@@ -115,7 +115,7 @@ impl<'a, 'b> Ballot<'a, 'b> {
         };
         let stored = &self.entry.suspicions[place];
         // A vote from a clock that has since been set back must not silence its accuser for ever.
-        let expiry = self.working.before().version_row.settings.death_vote_expiration;
+        let expiry = self.working.before().version_row.settings.vote_expiration();
         let set_back = vote.at < stored.at && self.context.now.wall.distance(vote.at) <= expiry && !self.is_fresh(stored);
         if vote.at > stored.at || set_back {
             self.written.insert(vote.accuser);

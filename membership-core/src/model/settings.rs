@@ -57,10 +57,16 @@ impl SharedSettings {
             num_missed_i_am_alive_limit: self.num_missed_i_am_alive_limit.clamp(3, 20),
             failure_window,
             num_votes_for_death_declaration: self.num_votes_for_death_declaration.clamp(1, 10),
-            death_vote_expiration: self.death_vote_expiration.clamp(failure_window * 2, secs(3_600)),
+            death_vote_expiration: self.vote_expiration(),
             max_join_attempt_time: self.max_join_attempt_time.clamp(secs(1), secs(3_600)),
             extra: Extra::default(),
         }
+    }
+
+    /// How long a vote counts, in what a cluster can work with.
+    pub(crate) fn vote_expiration(&self) -> Duration {
+        let failure_window = self.failure_window.clamp(Duration::from_millis(200), Duration::from_secs(1_200));
+        self.death_vote_expiration.clamp(failure_window * 2, Duration::from_secs(3_600))
     }
 
     /// How long a heartbeat may stand still before the row is stale: period × limit.

@@ -44,7 +44,8 @@ impl Cleaner {
         if !leads || ctx.suspended || ctx.table_changed() || writer.has(|a| matches!(a, Action::RemoveDefunct { .. })) {
             return;
         }
-        let mut silos = defunct(view.snapshot(), ctx.now.wall, &ctx.config);
+        let seen = |silo: &_| self.dead.get(silo).map_or(Duration::ZERO, |since| now.since(*since));
+        let mut silos = defunct(view.snapshot(), ctx.now.wall, &ctx.config, seen);
         silos.retain(|s| self.dead.get(s).is_some_and(|since| now.since(*since) >= SEEN_AT_LEAST));
         if !silos.is_empty() {
             writer.submit(ctx, Action::RemoveDefunct { silos });

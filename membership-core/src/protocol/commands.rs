@@ -11,6 +11,9 @@ use crate::intent::{Action, Answer, Refusal};
 /// Hints lead to a read no more often than this.
 const HINT_PERIOD: Duration = Duration::from_millis(200);
 
+/// So many evictions wait for the table; further ones are refused at once.
+const EVICTIONS: usize = 1024;
+
 impl Protocol {
     /// Whatever the store hints, and however often: one read at once, and then not more than one in a while.
     pub(super) fn hint(&mut self) {
@@ -33,7 +36,7 @@ impl Protocol {
             Command::BeginLeave => self.leaver.begin(&mut self.ctx, &mut self.writer),
             Command::FinishLeave => self.leaver.finish(&mut self.ctx, &mut self.writer),
             Command::Stop => self.leaver.stop(&mut self.ctx, &mut self.writer),
-            Command::Evict { request, .. } if self.ctx.table_changed() => {
+            Command::Evict { request, .. } if self.ctx.table_changed() || self.evictions.len() >= EVICTIONS => {
                 self.ctx.tell(Notice::Answered { request, answer: Answer::Refused(Refusal::Abandoned) });
             }
             Command::Evict { request, silo, reason } => {

@@ -57,6 +57,10 @@ impl Disseminator {
 
     /// A message says which view its sender has.
     pub(crate) fn on_peer_version(&mut self, ctx: &mut Ctx, link: LinkId, header: &Header) -> Call {
+        // Nothing is adopted any more. (Who is suspended asks all the same: it may be told that it is dead.)
+        if ctx.table_changed() {
+            return Call::Nothing;
+        }
         let Some(view) = &ctx.view else { return Call::Nothing };
         if header.table_id != Some(view.table_id()) || !ctx.config.enable_dissemination {
             return Call::Nothing;

@@ -27,8 +27,14 @@ const CONFLICT_CROWD: u32 = 32;
 const CONFLICT_FRUITLESS: Duration = Duration::from_secs(30);
 const CONFLICT_FRUITLESS_STEP: u64 = 10;
 const CONFLICT_FRUITLESS_CAP: Duration = Duration::from_secs(1);
+/// After this long without another one, a conflict is the first again.
+const CONFLICT_OVER: Duration = Duration::from_secs(30);
+/// So many commits in a row that failed, or that nobody knows of: the next one is smaller, and is not the same again.
+const FAILED_IN_A_ROW: u32 = 2;
 /// So many conflicts with a version that has not moved: what I know of its rows is not what they are.
 const CONFLICTS_UNMOVED: u32 = 2;
+/// Whoever commits so many intents at once is bounded by the store's own limits again.
+const MANY: usize = 64;
 const ERROR_BACKOFF: Duration = Duration::from_secs(1);
 const ERROR_CAP: Duration = Duration::from_secs(60);
 
@@ -100,7 +106,16 @@ pub(crate) struct Writer {
     /// The version that the last conflict was with, until a read has told whether it moved; and how often it had not.
     conflicted: Option<u64>,
     unmoved: u32,
+    last_conflict: MonoTime,
     errors: u32,
+    /// Commits in a row that failed, or of which nobody knew; reads that work meanwhile do not count.
+    commit_errors: u32,
+    /// How many intents a commit takes, where a larger one was refused; none where there is no such bound.
+    most: Option<usize>,
+    /// Which of those that are waiting come first then.
+    turn: usize,
+    /// A read has ended since the last commit: what is due to be written goes before the next read.
+    read_done: bool,
     commit_after: MonoTime,
     call_after: MonoTime,
 }
@@ -182,7 +197,7 @@ impl Writer {
     /// Whether votes could be written now: then they are asked for.
     pub(crate) fn can_commit(&self, ctx: &Ctx) -> bool {
         self.flight.is_none()
-            && !self.wants_read
+            && (!self.wants_read || self.read_done)
             && self.unsettled.is_none()
             && !ctx.suspended
             && !ctx.table_changed()
@@ -201,11 +216,14 @@ impl Writer {
             ctx.timers.set(Timer::Writer, self.call_after);
             return Vec::new();
         }
-        if self.wants_read || self.unsettled.is_some() {
+        let nothing = (self.queue.is_empty() && votes.is_empty()) || ctx.suspended;
+        let commit_first = self.read_done && !nothing && now >= self.commit_after;
+        self.read_done = commit_first;
+        if (self.wants_read && !commit_first) || self.unsettled.is_some() {
             self.start_read(ctx);
             return Vec::new();
         }
-        if (self.queue.is_empty() && votes.is_empty()) || ctx.suspended {
+        if nothing {
             return Vec::new();
         }
         if now < self.commit_after {
@@ -232,9 +250,8 @@ impl Writer {
     fn start_commit(&mut self, ctx: &mut Ctx, votes: Vec<Intent>, observed: &Observed) -> Vec<Outcome> {
         let Some(base) = ctx.view.as_ref().map(|v| v.snapshot().clone()) else { return Vec::new() };
         let submitted: BTreeMap<IntentId, MonoTime> = self.queue.iter().map(|(i, t)| (i.id, *t)).collect();
-        let most = ctx.manner.changes_per_commit.max(1);
-        let own = most.min(self.queue.len());
-        let batch: Vec<Intent> = self.queue.drain(..own).map(|(i, _)| i).chain(votes).take(most).collect();
+        self.read_done = false;
+        let batch = self.batch(ctx.manner.changes_per_commit.max(1), votes);
         let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
         let mut outcomes = Vec::new();
         let mut flying = Vec::new();
@@ -244,7 +261,7 @@ impl Writer {
                 Answer::Applied { .. } => flying.push(intent),
                 // What an old view refuses, a fresh one may not.
                 Answer::Refused(_) if at.is_some_and(|at| self.last_read.is_none_or(|r| r < at)) => {
-                    self.wants_read = true;
+                    self.want_read(false);
                     self.queue.extend(at.map(|at| (intent, at)));
                 }
                 Answer::Queued => self.queue.extend(at.map(|at| (intent, at))),
@@ -262,6 +279,42 @@ impl Writer {
         let request = CommitRequest::new(base.token.clone(), id, committer, applied.inserts, applied.updates, applied.removes);
         self.send(ctx, Box::new(Sent { request, base, batch: flying }));
         outcomes
+    }
+
+    /// What goes into the next commit. After a refusal fewer, and others each time: what the store refuses keeps nothing else back.
+    fn batch(&mut self, most: usize, votes: Vec<Intent>) -> Vec<Intent> {
+        let Some(few) = self.most.map(|few| few.min(most)) else {
+            let own = most.min(self.queue.len());
+            return self.queue.drain(..own).map(|(i, _)| i).chain(votes).take(most).collect();
+        };
+        let all = votes.len() + self.queue.len();
+        let first = self.turn % all.max(1);
+        let chosen = |at: usize| (at + all - first) % all.max(1) < few;
+        let mut batch: Vec<Intent> = votes.iter().enumerate().filter(|(at, _)| chosen(*at)).map(|(_, vote)| vote.clone()).collect();
+        let mut at = votes.len();
+        self.queue.retain(|(intent, _)| {
+            let taken = chosen(at);
+            if taken {
+                batch.push(intent.clone());
+            }
+            at += 1;
+            !taken
+        });
+        if few == 1 {
+            // Of many rows to remove the first; the others are asked for again.
+            for intent in &mut batch {
+                if let Action::RemoveDefunct { silos } = &mut intent.action {
+                    silos.truncate(1);
+                }
+            }
+        }
+        batch
+    }
+
+    /// The store refuses this batch, or keeps failing it.
+    fn take_fewer(&mut self, tried: usize) {
+        self.most = Some((tried / 2).max(1));
+        self.turn = self.turn.wrapping_add(tried.max(1));
     }
 
     fn send(&mut self, ctx: &mut Ctx, commit: Box<Sent>) {
@@ -282,7 +335,8 @@ impl Writer {
             Ok(answer) => answer,
             Err(error) => {
                 self.back_off(ctx);
-                self.wants_read = true;
+                self.want_read(false);
+                self.read_done = false;
                 let mut outcomes: Vec<Outcome> = waiters.into_iter().map(|w| Outcome::Refreshed(w, Err(error.clone()))).collect();
                 outcomes.insert(0, Outcome::Failed(sent, error));
                 return outcomes;
@@ -290,6 +344,7 @@ impl Writer {
         };
         self.errors = 0;
         self.last_read = Some(sent);
+        self.read_done = true;
         let still = |at| matches!(answer, ReadAnswer::Unchanged { .. }) && version == at;
         self.unmoved = if self.conflicted.take().is_some_and(still) { self.unmoved + 1 } else { 0 };
         let mut settled = Vec::new();
@@ -322,7 +377,10 @@ impl Writer {
             outcomes.extend(commit.batch.into_iter().map(|i| Outcome::Answered(i, Answer::Applied { version: made })));
             return;
         }
-        if now_at == expected.version() {
+        // Votes are not sent again as they were, however long ago that was: whoever is silent still is voted against anew. Nor is what failed
+        // again and again. At most one wins of two commits on one version, whatever is in them.
+        let anew = self.commit_errors >= FAILED_IN_A_ROW || commit.batch.iter().any(|i| matches!(i.action, Action::Suspect { .. }));
+        if now_at == expected.version() && !anew {
             // It may still be on its way: the same bytes again, so that at most one of the two wins.
             if !ctx.suspended && !ctx.table_changed() {
                 let again = Sent { request: commit.request.again(), ..*commit };
@@ -332,6 +390,11 @@ impl Writer {
             }
         } else {
             // The table moved on without it: it never will be. The rows say what is left to do.
+            if now_at == expected.version() && self.commit_errors >= FAILED_IN_A_ROW {
+                self.take_fewer(commit.batch.len());
+                self.commit_after = ctx.mono() + Self::error_wait(ctx, self.commit_errors);
+                ctx.timers.set(Timer::Writer, self.commit_after);
+            }
             self.requeue(ctx, commit.batch);
         }
     }
@@ -372,9 +435,11 @@ impl Writer {
                 ctx.observe(Observation::Conflict);
                 let urgent =
                     commit.batch.iter().any(|i| matches!(i.action, Action::Evict { .. } | Action::Leave { .. } | Action::Suspect { .. }));
-                if self.conflicts == 0 {
-                    self.conflicts_since = ctx.mono();
+                self.commit_errors = 0;
+                if self.conflicts == 0 || ctx.mono().since(self.last_conflict) > CONFLICT_OVER {
+                    (self.conflicts, self.conflicts_since) = (0, ctx.mono());
                 }
+                self.last_conflict = ctx.mono();
                 self.conflicts = (self.conflicts + 1).min(10);
                 let waited = ctx.mono().since(self.conflicts_since);
                 let wait = match ctx.manner.backoff(self.conflicts) {
@@ -382,6 +447,8 @@ impl Writer {
                     None => ctx.jitter(conflict_backoff(self.conflicts, waited, commit.base.rows.len(), urgent)),
                 };
                 self.commit_after = ctx.mono() + wait;
+                // Votes wait elsewhere, and nothing else would wake me for them.
+                ctx.timers.set(Timer::Writer, self.commit_after.max(self.call_after));
                 let base = commit.base.version();
                 self.requeue(ctx, commit.batch);
                 let mut outcomes = vec![Outcome::Contact];
@@ -390,13 +457,14 @@ impl Writer {
                         outcomes.push(Outcome::Read { sent, answer: Box::new(ReadAnswer::Snapshot { snapshot, heartbeats: None }) })
                     }
                     None => {
-                        self.wants_read = true;
+                        self.want_read(false);
                         self.conflicted = Some(base);
                     }
                 }
                 outcomes
             }
             Err(error) => {
+                self.commit_errors = (self.commit_errors + 1).min(10);
                 match error.next_step() {
                     NextStep::FindOut => {
                         ctx.observe(Observation::UnknownOutcome);
@@ -405,11 +473,27 @@ impl Writer {
                     // A first attempt certainly did not happen; a second one may belong to a first that did.
                     _ if commit.request.attempt == crate::Attempt::Again => self.unsettled = Some(commit),
                     _ if matches!(error.kind(), TableErrorKind::LimitExceeded | TableErrorKind::InvalidRequest) => {
+                        self.take_fewer(commit.batch.len());
+                        self.back_off(ctx);
+                        if commit.batch.len() > 1 {
+                            // One of them, or all together: tried in smaller parts, the one that is refused is told.
+                            self.requeue(ctx, commit.batch);
+                            return vec![Outcome::Contact];
+                        }
                         let refusal = Answer::Refused(Refusal::TooLarge(error.to_string()));
                         self.reunite(&commit.batch);
                         return commit.batch.into_iter().map(|i| Outcome::Answered(i, refusal.clone())).collect();
                     }
-                    _ => self.requeue(ctx, commit.batch),
+                    step => {
+                        if step == NextStep::GiveUp || self.commit_errors >= FAILED_IN_A_ROW {
+                            self.take_fewer(commit.batch.len());
+                        }
+                        let mut batch = commit.batch;
+                        self.reunite(&batch);
+                        // Who cleans asks again in a minute.
+                        batch.retain(|i| !matches!(i.action, Action::RemoveDefunct { .. }));
+                        self.requeue(ctx, batch);
+                    }
                 }
                 self.back_off(ctx);
                 vec![Outcome::Failed(sent, error)]
@@ -420,6 +504,9 @@ impl Writer {
     fn on_success(&mut self, ctx: &mut Ctx, sent: MonoTime, commit: Sent, token: VersionToken) -> Vec<Outcome> {
         self.errors = 0;
         self.conflicts = 0;
+        self.commit_errors = 0;
+        // As many as there may be, step by step.
+        self.most = self.most.map(|most| most * 2).filter(|most| *most <= MANY);
         ctx.observe(Observation::Committed { rows: commit.request.changes.len() });
         let version = commit.request.makes();
         let made = commit.request.apply_to(&commit.base, token);
@@ -433,12 +520,17 @@ impl Writer {
         outcomes
     }
 
-    fn back_off(&mut self, ctx: &mut Ctx) {
-        self.errors = (self.errors + 1).min(10);
+    /// How long to wait after so many errors in a row.
+    fn error_wait(ctx: &mut Ctx, errors: u32) -> Duration {
         // Leaving and joining silos do not sleep for a minute; nobody sleeps longer than a refresh period.
         let cap = if ctx.status == SiloStatus::Active { ERROR_CAP.min(ctx.config.table_refresh_period) } else { ERROR_BACKOFF * 2 };
-        let most = (ERROR_BACKOFF * 2u32.pow(self.errors - 1)).min(cap.max(ERROR_BACKOFF));
-        let wait = most / 2 + ctx.jitter(most / 2);
+        let most = (ERROR_BACKOFF * 2u32.pow(errors.clamp(1, 10) - 1)).min(cap.max(ERROR_BACKOFF));
+        most / 2 + ctx.jitter(most / 2)
+    }
+
+    fn back_off(&mut self, ctx: &mut Ctx) {
+        self.errors = (self.errors + 1).min(10);
+        let wait = Self::error_wait(ctx, self.errors);
         self.call_after = ctx.mono() + wait;
         ctx.timers.set(Timer::Writer, self.call_after);
     }

@@ -214,7 +214,7 @@ impl CommitRequest {
         }
         for change in &self.changes {
             match change {
-                RowChange::Insert(_) => next.row_count += 1,
+                RowChange::Insert(_) => next.row_count = next.row_count.saturating_add(1),
                 RowChange::Remove(_) => next.row_count = next.row_count.saturating_sub(1),
                 RowChange::Update(_) => {}
             }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use super::{
     Attempt, CommitOutcome, CommitRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowChange, TableError, TableErrorKind,
 };
+use crate::intent::oldest_first;
 use crate::{CommitId, Heartbeats, MembershipEntry, SiloAddress, SiloStatus, Snapshot, VersionToken, WallTime};
 
 /// How often a repair or a cleanup starts over when others commit in between, before it says so.
@@ -24,7 +25,8 @@ pub struct CleanupPolicy {
 }
 
 impl CleanupPolicy {
-    /// The keys of the rows that go, longest dead first. Only Dead rows; their age is that of their death, not of their start.
+    /// The keys of the rows that go, in the order of addresses. Only Dead rows; their age is that of their death, not of their start. None goes
+    /// before the older silos at its address: the next one there could take its epoch.
     #[must_use]
     pub fn defunct(&self, snapshot: &Snapshot) -> Vec<String> {
         let mut dead: Vec<_> = snapshot
@@ -36,7 +38,9 @@ impl CleanupPolicy {
         dead.sort_unstable();
         dead.truncate(dead.len().saturating_sub(self.keep));
         let limit = self.now.minus(self.older_than);
-        dead.into_iter().filter(|(at, _)| *at < limit).map(|(_, silo)| silo.row_key()).collect()
+        let old = dead.into_iter().filter(|(at, _)| *at < limit).collect::<Vec<_>>();
+        let gone = oldest_first(&snapshot.rows, old.iter().map(|(_, silo)| *silo).collect());
+        gone.into_iter().map(|silo| silo.row_key()).collect()
     }
 }
 

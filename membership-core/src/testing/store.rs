@@ -202,8 +202,10 @@ impl Store {
                 Input::Committed { call, result }
             }
             Call::Beat(write) => {
+                // One that is not newer is taken and moves nothing: in a restored table somebody else may have had the address.
+                let moves = self.moves(write);
                 let result = self.table.update_i_am_alive_sync(write);
-                if let (Ok(()), HeartbeatWrite::Silo { silo, heartbeat }) = (&result, write) {
+                if let (Ok(()), true, HeartbeatWrite::Silo { silo, heartbeat }) = (&result, moves, write) {
                     happened.beat = Some((*silo, heartbeat.counter));
                 }
                 Input::HeartbeatWritten { call, result }
@@ -222,6 +224,13 @@ impl Store {
         }
         self.truth = now;
         result
+    }
+
+    /// Whether a heartbeat is newer than the one that is stored.
+    fn moves(&self, write: &HeartbeatWrite) -> bool {
+        let HeartbeatWrite::Silo { silo, heartbeat } = write else { return false };
+        let stored = self.table.read_row_sync(silo, None).ok().and_then(|read| read.heartbeat);
+        stored.is_none_or(|stored| stored.counter < heartbeat.counter)
     }
 
     fn remember(&mut self) {

@@ -10,7 +10,7 @@ fn minutes(n: u64) -> Duration {
 }
 
 fn gone(entries: impl IntoIterator<Item = MembershipEntry>, config: &Config) -> Vec<u16> {
-    defunct(&table(entries), NOW.wall, config).iter().map(SiloAddress::port).collect()
+    defunct(&table(entries), NOW.wall, config, |_| Duration::ZERO).iter().map(SiloAddress::port).collect()
 }
 
 #[test]
@@ -73,5 +73,38 @@ fn a_row_stays_while_a_vote_could_count() {
     let mut version_row = (*t.version_row).clone();
     version_row.settings.death_vote_expiration = minutes(10);
     t.version_row = version_row.into();
-    assert_eq!(defunct(&t, NOW.wall, &config), [silo(2)]);
+    assert_eq!(defunct(&t, NOW.wall, &config, |_| Duration::ZERO), [silo(2)]);
+}
+
+#[test]
+fn no_silo_goes_before_the_older_ones_at_its_address() {
+    use CauseOfDeath::{Superseded, Voted};
+    let at = |epoch: u64| SiloAddress::new(silo(1).ip(), 1, epoch);
+    let removed = |entries: Vec<MembershipEntry>| {
+        let t = table(entries);
+        let all: Vec<SiloAddress> = t.rows.entries().filter(|e| e.status == SiloStatus::Dead).map(|e| e.address).collect();
+        let intent = Intent { id: IntentId::new(1), author: None, action: Action::RemoveDefunct { silos: all } };
+        let limits = TableLimits { rows_per_commit: 10, bytes_per_row: 65_536, bytes_per_commit: 1 << 20, rows: 5_000 };
+        let applied = apply(&t, &Observed::default(), &[intent], NOW, &Config::default(), &limits);
+        let due = defunct(&t, NOW.wall, &Config::default(), |_| Duration::ZERO);
+        (due.iter().map(SiloAddress::epoch).collect::<Vec<_>>(), applied.removes.len())
+    };
+    // Its successor's clock was ahead when it wrote that: the younger one seems to be dead for longer.
+    let (due, _) = removed(vec![died(at(5), Superseded, minutes(1)), died(at(6), Superseded, minutes(20)), died(silo(2), Voted, DAY * 8)]);
+    assert_eq!(due, [silo(2).epoch()]);
+    let (due, _) =
+        removed(vec![died(at(5), Superseded, minutes(20)), died(at(6), Superseded, minutes(20)), died(at(7), Superseded, minutes(1))]);
+    assert_eq!(due, [5, 6]);
+    // Whatever the caller asks for: an older one that is not Dead stays, and so do the younger.
+    let (_, taken) = removed(vec![entry(at(5), SiloStatus::Joining), died(at(6), Superseded, minutes(20)), died(silo(2), Voted, DAY * 8)]);
+    assert_eq!(taken, 1);
+}
+
+#[test]
+fn what_was_seen_dead_for_long_is_old_whatever_the_clocks_say() {
+    let mut future = died(silo(1), CauseOfDeath::Left, Duration::ZERO);
+    future.death.as_mut().unwrap().at = NOW.wall.plus(DAY * 365);
+    let t = table([future]);
+    let due = |seen: Duration| defunct(&t, NOW.wall, &Config::default(), |_| seen).len();
+    assert_eq!((due(Duration::ZERO), due(minutes(9)), due(minutes(10))), (0, 0, 1));
 }

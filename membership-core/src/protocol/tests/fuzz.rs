@@ -100,6 +100,8 @@ struct World {
     protocol: Protocol,
     table: Snapshot,
     beats: Heartbeats,
+    /// Rows were shown that there are not: a commit may be based on them.
+    lied: bool,
     now: Now,
     waiting: Vec<Input>,
     published: Option<u64>,
@@ -125,6 +127,7 @@ impl World {
             protocol,
             table,
             beats: Heartbeats::default(),
+            lied: false,
             now,
             waiting: vec![Input::Start],
             published: None,
@@ -165,6 +168,7 @@ impl World {
         }
         if self.dice.in_a_hundred(50) {
             let silo = self.dice.silo();
+            self.lied = true;
             lie.rows.insert(crate::Row::encode(self.dice.entry(silo)));
         }
         lie.token = row.token(&[]);
@@ -295,9 +299,13 @@ impl World {
                             RowChange::Update(r) => self.table.rows.by_key(r.key()).is_some(),
                             RowChange::Remove(k) => self.table.rows.by_key(k).is_some(),
                         });
-                        assert!(fits, "a change that cannot apply to what it is based on: {request:?}");
-                        let token = self.apply(&request);
-                        if unknown { Err(unknown_outcome()) } else { Ok(CommitOutcome::Committed(token)) }
+                        assert!(fits || self.lied, "a change that cannot apply to what it is based on: {request:?}");
+                        if fits {
+                            let token = self.apply(&request);
+                            if unknown { Err(unknown_outcome()) } else { Ok(CommitOutcome::Committed(token)) }
+                        } else {
+                            Ok(CommitOutcome::Conflict(Conflict::default()))
+                        }
                     }
                     Judgement::AlreadyCommitted => Ok(CommitOutcome::Committed(request.next_token(&[]))),
                     Judgement::Conflict => {

@@ -1,5 +1,7 @@
 //! One lane to the table: three outcomes, and what comes next.
 
+use std::collections::BTreeSet;
+
 use super::super::io::{CallId, TableState};
 use super::super::writer::{Outcome, Writer};
 use super::*;
@@ -188,6 +190,149 @@ fn rows_that_do_not_fit_a_version_that_stands_are_all_read() {
         pass_time(&mut ctx, secs(4));
         call = commit(&mut ctx, &mut writer).unwrap().0;
     }
+}
+
+fn suspicion(n: u8) -> crate::intent::Intent {
+    let action = Action::Suspect { suspect: silo(n), votes: vec![vote(1, NOON)] };
+    crate::intent::Intent { id: crate::IntentId::new(u128::from(n)), author: Some(silo(1)), action }
+}
+
+fn pump(ctx: &mut Ctx, writer: &mut Writer, votes: Vec<crate::intent::Intent>) -> Option<(CallId, CommitRequest)> {
+    writer.pump(ctx, votes, &Observed::default());
+    ctx.out.drain(..).find_map(|e| if let Effect::Commit { call, request } = e { Some((call, request)) } else { None })
+}
+
+#[test]
+fn votes_are_never_sent_again_as_they_were() {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
+    let mut writer = Writer::default();
+    writer.submit(&mut ctx, evict(3));
+    let (call, request) = pump(&mut ctx, &mut writer, vec![suspicion(2)]).unwrap();
+    assert_eq!(request.changes.len(), 2);
+    writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
+    pass_time(&mut ctx, secs(3600));
+    let call = read(&mut ctx, &mut writer).unwrap();
+    writer.on_read(&mut ctx, call, Ok(ReadAnswer::Unchanged { heartbeats: None }));
+    assert!(!ctx.out.iter().any(|e| matches!(e, Effect::Commit { .. })), "an hour later it is another matter");
+    let (_, now) = commit(&mut ctx, &mut writer).unwrap();
+    assert_eq!((now.attempt, now.changes.len()), (Attempt::First, 1), "the eviction alone, on the same version");
+    assert!(now.id != request.id && now.expected.same_commit(&request.expected));
+}
+
+#[test]
+fn what_the_store_refuses_keeps_nothing_else_back() {
+    let mut ctx = ctx();
+    let dead = |n| entry(silo(n), if n == 1 { SiloStatus::Active } else { SiloStatus::Dead });
+    believe(&mut ctx, snapshot(5, (1..=3).map(dead).chain(actives(4..=9)).collect()));
+    let mut writer = Writer::default();
+    writer.submit(&mut ctx, Action::RemoveDefunct { silos: vec![silo(2), silo(3)] });
+    writer.submit(&mut ctx, evict(4));
+    let (call, request) = commit(&mut ctx, &mut writer).unwrap();
+    assert_eq!(request.changes.len(), 3);
+    writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::PermissionDenied)));
+    assert!(!writer.has(|a| matches!(a, Action::RemoveDefunct { .. })), "who cleans asks again");
+    pass_time(&mut ctx, secs(2));
+    let (call, request) = commit(&mut ctx, &mut writer).unwrap();
+    assert_eq!(request.changes.len(), 1);
+    writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::PermissionDenied)));
+    // One of five is too large, and is told; the others come through, each in its turn.
+    for n in 5..=8 {
+        writer.submit(&mut ctx, evict(n));
+    }
+    let (mut refused, mut done) = (Vec::new(), BTreeSet::new());
+    for _ in 0..40 {
+        pass_time(&mut ctx, secs(60));
+        let Some((call, request)) = commit(&mut ctx, &mut writer) else { break };
+        let keys: BTreeSet<String> = request.changes.iter().map(|change| change.key().to_owned()).collect();
+        if keys.contains(&silo(6).row_key()) {
+            refused.extend(answers(&writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::LimitExceeded)))));
+            continue;
+        }
+        let base = ctx.view.clone().unwrap().snapshot().clone();
+        writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(request.next_token(&[]))));
+        believe(&mut ctx, request.apply_to(&base, request.next_token(&[])));
+        done.extend(keys);
+    }
+    assert!(matches!(refused[..], [Answer::Refused(_)]), "{refused:?}");
+    assert_eq!(done, [4, 5, 7, 8].map(|n| silo(n).row_key()).into());
+    assert_eq!(writer.waiting(), 0);
+}
+
+#[test]
+fn a_commit_that_is_never_known_is_planned_anew_with_longer_waits() {
+    let (mut ctx, mut writer, mut call, first) = committing();
+    let mut ids = BTreeSet::from([first.id]);
+    let mut longest = Duration::ZERO;
+    for _ in 0..12 {
+        writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
+        pass_time(&mut ctx, secs(60));
+        let read = read(&mut ctx, &mut writer).unwrap();
+        writer.on_read(&mut ctx, read, Ok(ReadAnswer::Unchanged { heartbeats: None }));
+        let sent = |e| if let Effect::Commit { call, request } = e { Some((call, request)) } else { None };
+        let again = ctx.out.drain(..).find_map(sent);
+        let begun = ctx.mono();
+        let (next, request) = again.unwrap_or_else(|| {
+            loop {
+                if let Some(sent) = commit(&mut ctx, &mut writer) {
+                    break sent;
+                }
+                pass_time(&mut ctx, secs(1));
+            }
+        });
+        longest = longest.max(ctx.mono().since(begun));
+        ids.insert(request.id);
+        assert!(request.expected.same_commit(&first.expected));
+        call = next;
+    }
+    assert!(ids.len() > 5 && longest >= secs(20), "{} commits, at most {longest:?} apart", ids.len());
+}
+
+#[test]
+fn reads_that_somebody_asks_for_all_the_time_leave_room_for_commits() {
+    let mut ctx = ctx();
+    believe(&mut ctx, snapshot(5, actives([1, 2, 3])));
+    let mut writer = Writer::default();
+    writer.want_read(false);
+    let call = read(&mut ctx, &mut writer).unwrap();
+    writer.submit(&mut ctx, evict(2));
+    writer.want_read(true);
+    writer.on_read(&mut ctx, call, Ok(ReadAnswer::Unchanged { heartbeats: None }));
+    assert!(writer.can_commit(&ctx));
+    let (call, _) = commit(&mut ctx, &mut writer).unwrap();
+    // After a conflict the read comes first, and then the commit.
+    writer.want_read(true);
+    writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+    pass_time(&mut ctx, secs(4));
+    assert!(!writer.can_commit(&ctx));
+    assert!(read(&mut ctx, &mut writer).is_some());
+}
+
+#[test]
+fn contention_of_an_hour_ago_is_forgotten() {
+    let (mut ctx, mut writer, mut call, _) = committing();
+    let mut waits = Vec::new();
+    for round in 0..24 {
+        writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+        let begun = ctx.mono();
+        let got = read(&mut ctx, &mut writer).unwrap();
+        writer.on_read(&mut ctx, got, read_table(snapshot(6 + round, actives([1, 2, 3]))));
+        believe(&mut ctx, snapshot(6 + round, actives([1, 2, 3])));
+        call = loop {
+            if let Some((call, _)) = commit(&mut ctx, &mut writer) {
+                break call;
+            }
+            let due = ctx.timers.next().expect("nobody else wakes me");
+            let by = due.since(ctx.now.mono).max(ms(1));
+            pass_time(&mut ctx, by);
+            ctx.timers.pop_due(ctx.now.mono);
+        };
+        waits.push(ctx.mono().since(begun));
+        if round == 11 {
+            pass_time(&mut ctx, secs(3600));
+        }
+    }
+    assert!(waits[12] <= ms(41), "{waits:?}");
 }
 
 #[test]
