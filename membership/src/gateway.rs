@@ -170,6 +170,7 @@ impl fmt::Debug for GatewayList {
 const AT_MOST: Duration = Duration::from_secs(1);
 
 async fn keep_reading(table: TimedTable, period: Duration, again: Arc<Notify>, tell: watch::Sender<Arc<[SiloAddress]>>) {
+    let table = Arc::new(table);
     let mut hints = table.hints();
     loop {
         let began = Instant::now();
@@ -179,8 +180,11 @@ async fn keep_reading(table: TimedTable, period: Duration, again: Arc<Notify>, t
             () = hint(&mut hints) => {}
         }
         tokio::time::sleep_until(began + AT_MOST.min(period)).await;
-        match table.gateways().await {
-            Ok(list) => {
+        // In a task of its own: a panic within a provider ends this reading, and not all that would follow.
+        let reading = table.clone();
+        let read = tokio::spawn(async move { reading.gateways().await }).await;
+        match read {
+            Ok(Ok(list)) => {
                 tell.send_if_modified(|now| {
                     let changed = **now != *list;
                     if changed {
@@ -190,7 +194,10 @@ async fn keep_reading(table: TimedTable, period: Duration, again: Arc<Notify>, t
                     changed
                 });
             }
-            Err(error) => tracing::warn!(cluster = %table.cluster(), %error, "gateways not read; the last list stays"),
+            Ok(Err(error)) => tracing::warn!(cluster = %table.cluster(), %error, "gateways not read; the last list stays"),
+            Err(error) => {
+                tracing::error!(cluster = %table.cluster(), %error, "gateways not read: the table's client broke off; the last list stays")
+            }
         }
     }
 }

@@ -204,9 +204,10 @@ fn random() -> Result<u64, StartError> {
 
 /// What can be said before anything is bound.
 fn check_advertised(listen: Option<SocketAddr>, advertise: Option<SocketAddr>) -> Result<(), StartError> {
+    let unspecified = |address: &SocketAddr| address.ip().to_canonical().is_unspecified();
     match (listen, advertise) {
-        (_, Some(advertise)) if advertise.ip().is_unspecified() => Err(StartError::AdvertiseUnspecified { advertise }),
-        (Some(listen), None) if listen.ip().is_unspecified() => Err(StartError::AdvertiseMissing { listen }),
+        (_, Some(advertise)) if unspecified(&advertise) => Err(StartError::AdvertiseUnspecified { advertise }),
+        (Some(listen), None) if unspecified(&listen) => Err(StartError::AdvertiseMissing { listen }),
         _ => Ok(()),
     }
 }
@@ -217,6 +218,8 @@ fn advertised(bound: SocketAddr, advertise: Option<SocketAddr>) -> Result<Socket
     if address.port() == 0 {
         address.set_port(bound.port());
     }
+    // As rows and messages name it: a socket for both kinds of addresses calls an IPv4 address an IPv6 one.
+    address.set_ip(address.ip().to_canonical());
     Ok(address)
 }
 
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn what_nobody_can_dial_is_refused_with_advice() {
-        for listen in ["0.0.0.0:7100", "[::]:0"] {
+        for listen in ["0.0.0.0:7100", "[::]:0", "[::ffff:0.0.0.0]:7100"] {
             let error = check_advertised(Some(at(listen)), None).unwrap_err().to_string();
             assert!(error.contains(".advertise(address)") && error.contains(listen), "{error}");
         }
@@ -258,5 +261,12 @@ mod tests {
         assert_eq!(advertised(at("0.0.0.0:7100"), Some(at("10.0.0.1:0"))).unwrap(), at("10.0.0.1:7100"));
         assert_eq!(advertised(at("0.0.0.0:7100"), Some(at("10.0.0.1:9"))).unwrap(), at("10.0.0.1:9"));
         assert_eq!(advertised(at("127.0.0.1:7100"), None).unwrap(), at("127.0.0.1:7100"));
+    }
+
+    #[test]
+    fn an_address_is_named_as_others_name_it() {
+        assert_eq!(advertised(at("[::]:7100"), Some(at("[::ffff:10.0.0.5]:7100"))).unwrap(), at("10.0.0.5:7100"));
+        assert_eq!(advertised(at("[::ffff:127.0.0.1]:7100"), None).unwrap(), at("127.0.0.1:7100"));
+        assert_eq!(advertised(at("[::1]:7100"), None).unwrap(), at("[::1]:7100"));
     }
 }

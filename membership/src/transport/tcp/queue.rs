@@ -163,6 +163,19 @@ impl Queue {
         waiting.short.is_empty() && waiting.long.is_empty()
     }
 
+    /// Hands everything that waits to another connection.
+    pub(super) fn pour_into(&self, other: &Self) {
+        let (short, long) = {
+            let mut waiting = self.lock();
+            waiting.long_bytes = 0;
+            (std::mem::take(&mut waiting.short), std::mem::take(&mut waiting.long))
+        };
+        for item in short.into_iter().chain(long) {
+            sub(&self.counters.queued_bytes, item.len());
+            other.push(item);
+        }
+    }
+
     /// Drops everything that waits.
     pub(super) fn clear(&self) {
         let mut waiting = self.lock();

@@ -36,6 +36,9 @@ const FRESH_LIFE: Duration = Duration::from_secs(60);
 /// Both sides close idle connections; the side that dialled does it first, because only it sends there unasked.
 const INCOMING_IDLE_EXTRA: Duration = Duration::from_secs(30);
 
+/// "Never", as far as timers are concerned.
+const LONGEST_IDLE: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// Where a transport is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -89,7 +92,8 @@ struct Peer {
 }
 
 impl Shared {
-    pub(super) fn new(config: TcpConfig) -> Self {
+    pub(super) fn new(mut config: TcpConfig) -> Self {
+        config.idle_timeout = config.idle_timeout.min(LONGEST_IDLE);
         Self {
             config,
             counters: Arc::default(),
@@ -208,9 +212,13 @@ impl Shared {
                     return self.forget(&link);
                 }
                 Err(reason) => {
-                    queue.clear();
-                    if let Some(old) = self.state().peers.get(&to).and_then(|p| p.link.as_ref()) {
-                        old.trust();
+                    match self.state().peers.get(&to).and_then(|p| p.link.clone()) {
+                        // The old connection stands: nothing that waited is lost by a claim that it leads nowhere.
+                        Some(old) => {
+                            old.trust();
+                            queue.pour_into(&old.queue);
+                        }
+                        None => queue.clear(),
                     }
                     if let Some(reason) = reason {
                         inbox.failed(to, reason);

@@ -52,6 +52,20 @@ fn a_closed_queue_takes_nothing() {
 }
 
 #[test]
+fn what_waits_can_go_another_way() {
+    let (from, counters) = queue(8, 9 * CHUNK);
+    let to = Queue::new(Bounds { messages: 1, bytes: 9 * CHUNK }, counters.clone());
+    from.push(item(1, 20));
+    from.push(item(2, 30));
+    from.push(item(3, 2 * CHUNK));
+    from.pour_into(&to);
+    assert!(from.is_empty());
+    let batch = to.take(true);
+    assert_eq!((batch.short.iter().map(|i| i.head[0]).collect::<Vec<_>>(), batch.long.unwrap().head[0]), (vec![2], 3));
+    assert_eq!((counters.read().dropped_queue_full, counters.read().queued_bytes), (1, 0));
+}
+
+#[test]
 fn pieces_cover_a_message_exactly() {
     let it = Item { head: Bytes::from_static(b"head"), body: Bytes::from_static(b"and body") };
     for most in 1..=13 {
