@@ -75,7 +75,7 @@ pub struct Config {
     pub defunct_silo_expiration: Duration,
     /// At most so many of those are kept, the newest. Default 25; 0 to 10,000.
     pub max_defunct_silo_entries: u32,
-    /// How long one call to the table may take. Default 10 s; 100 ms to 5 min.
+    /// How long one call to the table may take. Default 10 s; 100 ms to 5 min, and no longer than heartbeats may stand still.
     #[serde(with = "humantime_serde")]
     pub table_call_timeout: Duration,
     /// How long leaving may take, the table being down included. Default 30 s; 1 s to 1 h.
@@ -176,7 +176,9 @@ impl Config {
         duration("left_silo_expiration", self.left_silo_expiration, secs(120), day * 30)?;
         duration("defunct_silo_expiration", self.defunct_silo_expiration, secs(120), day * 365)?;
         number("max_defunct_silo_entries", self.max_defunct_silo_entries, 0, 10_000)?;
-        duration("table_call_timeout", self.table_call_timeout, ms(100), secs(300))?;
+        // While calls hang, heartbeats must not seem to stand still.
+        let still = self.i_am_alive_period * self.num_missed_i_am_alive_limit;
+        duration("table_call_timeout", self.table_call_timeout, ms(100), secs(300).min(still))?;
         duration("leave_timeout", self.leave_timeout, secs(1), secs(3600))
     }
 }

@@ -280,7 +280,7 @@ impl Joiner {
                 self.fail(ctx, error)
             }
             (Action::BecomeActive { .. }, Answer::Applied { .. } | Answer::Moot) if self.stage == Stage::Contact => {
-                self.on_active(ctx);
+                self.on_active(ctx, writer);
                 Step::Nothing
             }
             (Action::BecomeActive { .. }, Answer::Refused(_)) if self.stage == Stage::Contact => {
@@ -298,10 +298,20 @@ impl Joiner {
 
     /// I am Active, by the answer to my commit or by a view that somebody else told me: what becomes of that answer, and when, no longer
     /// matters to the join.
-    pub(crate) fn on_active(&mut self, ctx: &mut Ctx) {
-        if self.stage != Stage::Contact {
+    ///
+    /// Also when my time was up in the meantime, unless my end is under way: it is taken back.
+    pub(crate) fn on_active(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
+        let in_time = match self.stage {
+            Stage::Contact => true,
+            Stage::Failing if matches!(self.failure, Some(JoinError::TimedOut { .. } | JoinError::Unreachable { .. })) => {
+                writer.withdraw(|a| matches!(a, Action::Leave { .. }))
+            }
+            _ => false,
+        };
+        if !in_time {
             return;
         }
+        self.failure = None;
         self.stage = Stage::Done;
         self.contacts.clear();
         ctx.timers.clear(Timer::Join);

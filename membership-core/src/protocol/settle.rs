@@ -120,7 +120,7 @@ impl Protocol {
         {
             self.ctx.status = self.ctx.status.max(mine);
             if mine == SiloStatus::Active {
-                self.joiner.on_active(&mut self.ctx);
+                self.joiner.on_active(&mut self.ctx, &mut self.writer);
             }
         }
         if source == Source::Commit {

@@ -123,6 +123,26 @@ fn a_join_that_is_stopped_before_its_row_was_sent_never_sends_it() {
 }
 
 #[test]
+fn who_becomes_active_at_the_last_moment_has_joined_unless_it_was_stopped() {
+    for stopped in [false, true] {
+        let (mut ctx, mut joiner, mut writer) = first_read(Vec::new(), &Heartbeats::default());
+        let mine = Action::Join(Box::new(entry(ctx.me, SiloStatus::Joining)));
+        writer.withdraw(|a| matches!(a, Action::Join(_)));
+        joiner.on_answer(&mut ctx, &mut writer, &mine, &crate::intent::Answer::Applied { version: 6 });
+        if stopped {
+            joiner.fail(&mut ctx, JoinError::Stopped);
+            joiner.end_row(&mut ctx, &mut writer);
+        } else {
+            joiner.on_deadline(&mut ctx, &mut writer, &BTreeSet::new());
+        }
+        assert!(joiner.is_failing() && writer.has(|a| matches!(a, Action::Leave { .. })));
+        // What was under way has landed.
+        joiner.on_active(&mut ctx, &mut writer);
+        assert_eq!((joiner.is_failing(), writer.has(|a| matches!(a, Action::Leave { .. }))), (stopped, stopped));
+    }
+}
+
+#[test]
 fn how_long_a_join_may_take_is_the_tables_to_say() {
     let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
     joiner.start(&mut ctx);
