@@ -41,6 +41,10 @@ pub enum Flaw {
     EmptyWhenCut,
     /// The rows are sent before the version.
     CommitsInTwoRequests,
+    /// A read finds no version row, then asks for the rows, and takes a table founded meanwhile for a damaged one.
+    ReadsRowsLater,
+    /// A delete lists the rows, and then removes the version row and those: of a table made anew meanwhile the others are left.
+    DeletesWhatItListed,
     /// A permit is lost with every dropped question.
     LosesPermits,
     /// More round trips than are promised.
@@ -65,6 +69,8 @@ enum Question {
     Commit(CommitRequest),
     Beat(HeartbeatWrite),
     Delete,
+    /// Only the rows of the table of this name, and the version row of any.
+    DeleteRowsOf(Option<TableId>),
 }
 
 #[derive(Debug)]
@@ -181,6 +187,13 @@ impl Server {
             }
             Question::Beat(write) => Reply::Done(table.update_i_am_alive(&write).await),
             Question::Delete => Reply::Done(table.delete().await),
+            Question::DeleteRowsOf(listed) => Reply::Done(match table.read(&ReadRequest::all()).await {
+                Ok(ReadAnswer::Snapshot { snapshot, .. }) if Some(snapshot.version_row.table_id) != listed => {
+                    let _ = self.memory.drop_version_row(cluster).await;
+                    Ok(())
+                }
+                _ => table.delete().await,
+            }),
         }
     }
 }
@@ -446,6 +459,17 @@ impl MembershipTable for Wired {
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if self.flaw == Flaw::ReadsRowsLater {
+            let before = self.ask(Operation::Read, Question::Read(request.clone())).await?;
+            let founded = self.ask(Operation::Read, Question::Read(request.clone())).await?;
+            return match (before, founded) {
+                (Reply::Read(Err(e)), Reply::Read(Ok(_))) if e.kind() == TableErrorKind::NotInitialized => {
+                    Err(TableError::new(TableErrorKind::Damaged, Operation::Read, "wired", "rows without a version row"))
+                }
+                (_, Reply::Read(answer)) => answer,
+                _ => Err(TableError::new(TableErrorKind::Unavailable, Operation::Read, "wired", "another answer")),
+            };
+        }
         match self.ask(Operation::Read, Question::Read(request.clone())).await {
             Ok(Reply::Read(answer)) => answer,
             Err(_) if self.flaw == Flaw::EmptyWhenCut => {
@@ -491,6 +515,13 @@ impl MembershipTable for Wired {
     }
 
     async fn delete(&self) -> Result<(), TableError> {
+        if self.flaw == Flaw::DeletesWhatItListed {
+            let listed = match self.ask(Operation::Delete, Question::Read(ReadRequest::all())).await? {
+                Reply::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) => Some(snapshot.version_row.table_id),
+                _ => None,
+            };
+            return self.done(Operation::Delete, Question::DeleteRowsOf(listed)).await;
+        }
         self.done(Operation::Delete, Question::Nothing).await?;
         self.done(Operation::Delete, Question::Delete).await
     }
