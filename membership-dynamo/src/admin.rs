@@ -292,18 +292,16 @@ impl Inner {
         };
         for _ in 0..COLLISIONS {
             let names = self.link.names().await?;
-            // Nobody begins a cluster while the mark stands: as long as it does, what was listed before is what is to go. Otherwise somebody else
-            // has finished, and what stands there now is another cluster.
-            if let Some(version) = self.link.version().await?
-                && !codec::any_version(&version)?.row.deleting
-            {
-                return Ok(());
-            }
             if names.is_empty() {
                 if marked {
                     self.link.unmark().await?;
                     tracing::info!(cluster = %self.cluster, "membership table deleted");
                 }
+                return Ok(());
+            }
+            // Nobody begins a cluster while the mark stands: as long as it does, what was listed before is what is to go. Otherwise somebody else
+            // has finished, and what stands there now is another cluster.
+            if self.link.version().await?.is_some_and(|version| !version.deleting) {
                 return Ok(());
             }
             let batches: Vec<Vec<Item>> = names.chunks(BATCH).map(<[Item]>::to_vec).collect();

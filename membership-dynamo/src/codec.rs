@@ -114,6 +114,8 @@ pub(crate) struct Stored {
     text: String,
     /// The last commit, which is kept beside its record so that conditions can compare it.
     commit: Option<String>,
+    /// Whether the cluster is being deleted; known of a damaged row, too.
+    pub(crate) deleting: bool,
     /// Which rows the last commits removed, by version; none where a record does not say.
     removed: BTreeMap<u64, BTreeSet<String>>,
 }
@@ -145,7 +147,8 @@ impl Stored {
         }
         recent.sort_by_key(|record| record["version"].as_u64());
         row.insert("recent".to_owned(), Json::Array(recent));
-        Self { text: Json::Object(row).to_string(), commit, removed }
+        let deleting = row.get("deleting") == Some(&Json::Bool(true));
+        Self { text: Json::Object(row).to_string(), commit, deleting, removed }
     }
 }
 

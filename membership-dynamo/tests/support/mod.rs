@@ -216,7 +216,7 @@ impl Backend for Store {
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
         let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).conflict(1).update_i_am_alive(1);
-        ones.commit_again(2).initialize(1).delete(5)
+        ones.commit_again(2).initialize(1).delete(6)
     }
 
     /// A page has 1 MB.
