@@ -270,17 +270,24 @@ impl AzureTable {
                 (format!("{HEARTBEAT}{}", entity::row_key(&silo.row_key())), entity::heartbeat_properties(heartbeat))
             }
         };
+        let no_table = || error(TableErrorKind::NotInitialized, "there is no such table");
         match self.0.link.merge(by, &self.0.partition, &row_key, &properties, Some("*")).await? {
+            Single::Done(_) => return Ok(()),
+            Single::NoTable => return Err(no_table()),
+            Single::Missing | Single::Stale => {}
+        }
+        // It came with the row, and went with it, unless somebody removed it by hand.
+        let HeartbeatWrite::Silo { silo, .. } = write else {
+            return Err(error(TableErrorKind::NotInitialized, "there is no such cluster"));
+        };
+        let no_row = || error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(silo.row_key());
+        if self.row_now(silo, None).await?.row.is_none() {
+            return Err(no_row());
+        }
+        match self.0.link.merge(by, &self.0.partition, &row_key, &properties, None).await? {
             Single::Done(_) => Ok(()),
-            Single::NoTable => Err(error(TableErrorKind::NotInitialized, "there is no such table")),
-            // It came with the row, and went with it, unless somebody removed it by hand.
-            Single::Missing | Single::Stale => Err(match write {
-                HeartbeatWrite::Silo { silo, .. } if self.row_now(silo, None).await?.row.is_some() => {
-                    return self.0.link.merge(by, &self.0.partition, &row_key, &properties, None).await.map(drop);
-                }
-                HeartbeatWrite::Silo { silo, .. } => error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(silo.row_key()),
-                HeartbeatWrite::Cluster { .. } => error(TableErrorKind::NotInitialized, "there is no such cluster"),
-            }),
+            Single::NoTable => Err(no_table()),
+            Single::Missing | Single::Stale => Err(no_row()),
         }
     }
 }
