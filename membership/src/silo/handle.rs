@@ -238,7 +238,7 @@ impl Silo {
     }
 
     /// This process's monotonic time, to compare with [`ClusterView::confirmed_at`]: a lease of length `d` holds while
-    /// `silo.now().since(view.confirmed_at()) < d`.
+    /// `silo.now().since(view.confirmed_at()) < d`. On Linux and Android it goes on while the machine is suspended.
     #[must_use]
     pub fn now(&self) -> MonoTime {
         self.inner.clock.mono()
