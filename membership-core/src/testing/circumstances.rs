@@ -81,8 +81,18 @@ pub struct Life {
     pub leaving: Option<VirtualTime>,
     /// How wrong its wall clock is.
     pub skew: Skew,
+    /// How wrong it was before, and until when.
+    pub earlier_skews: Vec<(VirtualTime, Skew)>,
     /// Whether another process listens at the address it advertises.
     pub hidden: bool,
+}
+
+impl Life {
+    /// How wrong its wall clock was at the ends of each stretch of time from `from` until now, in milliseconds.
+    pub fn skews(&self, from: VirtualTime, now: VirtualTime) -> impl Iterator<Item = i64> + Clone {
+        let earlier = self.earlier_skews.iter().filter(move |(until, _)| *until >= from).copied();
+        earlier.chain([(now, self.skew)]).flat_map(move |(until, skew)| [skew.at(from), skew.at(until)])
+    }
 }
 
 /// A split of the network into groups that do not hear each other at all.

@@ -113,6 +113,7 @@ impl Cluster {
             table_cut: Spell::default(),
             leaving: None,
             skew: Skew::default(),
+            earlier_skews: Vec::new(),
             hidden: !listens,
         });
         self.stats.starts += 1;

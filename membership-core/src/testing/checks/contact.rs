@@ -11,6 +11,9 @@ use crate::{SiloAddress, SiloStatus, Snapshot};
 /// A row this far behind the joiner's clock may be passed over if it does not answer.
 const FAR_BEHIND: Duration = Duration::from_secs(15 * 60);
 
+/// A joiner judges by what its clock and the other's showed when it read and sent; its commit may land this much later.
+const BEFORE: Duration = Duration::from_secs(10 * 60);
+
 /// P9: a silo becomes Active only after two-way contact with every Active silo that is not stale, and with those that become Active in
 /// the same commit. Contact is what was really delivered: the other's answer to the joiner, and the other's own dial to it.
 #[derive(Debug, Default)]
@@ -25,7 +28,12 @@ impl Contact {
         let apart = |a: i64, b: i64| Duration::from_millis(a.abs_diff(b)) + Duration::from_secs(120) >= FAR_BEHIND;
         let young = self.seen.get(other).is_some_and(|t| truth.now.saturating_sub(*t) < truth.shrunk(truth.config.i_am_alive_period * 3));
         match (truth.owner(other), truth.owner(joiner)) {
-            (Some(o), Some(j)) => !apart(o.skew.at(truth.now), j.skew.at(truth.now)) && (young || truth.certainly_fresh(other)),
+            (Some(o), Some(j)) => {
+                let from = truth.ago(BEFORE);
+                let theirs = o.skews(from, truth.now);
+                let were_apart = j.skews(from, truth.now).any(|mine| theirs.clone().any(|their| apart(mine, their)));
+                !were_apart && (young || truth.certainly_fresh(other))
+            }
             _ => false,
         }
     }

@@ -47,6 +47,7 @@ impl Stage {
                 table_cut: Spell::default(),
                 leaving: None,
                 skew: Skew::default(),
+                earlier_skews: Vec::new(),
                 hidden: false,
             });
             truth.owners.insert(silo(n), ProcessId(n));
@@ -390,6 +391,18 @@ fn p9_sees_who_was_not_met() {
     stage.table = before.clone();
     meet(&mut check, &stage, 1, Message::DialBack { nonce: 1 });
     stage.commits(&mut check, vec![], vec![joiner.clone()]).unwrap();
+    // Nor is one that a clock far away makes look abandoned, also where it was set right just before the commit landed.
+    stage.table = before.clone();
+    let mut check = Contact::default();
+    meet(&mut check, &stage, 0, Message::DialBack { nonce: 1 });
+    meet(&mut check, &stage, 2, Message::DialBack { nonce: 1 });
+    let right = stage.truth.lives[1].skew;
+    for (until, due) in [(NOON - S(1_000), true), (NOON - S(1), false)] {
+        stage.table = before.clone();
+        stage.truth.lives[1].earlier_skews = vec![(until, right.stepped(S(0), -1_000_000))];
+        assert_eq!(stage.commits(&mut check, vec![], vec![joiner.clone()]).is_err(), due);
+    }
+    stage.truth.lives[1].earlier_skews.clear();
     // A stale one need not be met.
     stage.table = before;
     stage.truth.beats.remove(&silo(1));

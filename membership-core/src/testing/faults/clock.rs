@@ -66,6 +66,9 @@ impl Cluster {
     fn skew(&mut self, silo: ProcessId, change: impl Fn(Skew) -> Skew) {
         let (Some(process), Some(life)) = (self.processes.get_mut(silo.0), self.truth.lives.get_mut(silo.0)) else { return };
         process.skew = change(process.skew);
+        if life.started < self.now {
+            life.earlier_skews.push((self.now, life.skew));
+        }
         life.skew = process.skew;
     }
 }
