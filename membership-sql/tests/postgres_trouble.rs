@@ -209,6 +209,16 @@ async fn somebody_elses_and_newer_tables_are_refused_unwritten() {
     }
 }
 
+/// A server that ends with the test, however that ends.
+struct Standby(std::process::Child);
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[tokio::test]
 async fn a_standby_is_refused_and_the_primary_behind_it_is_found() {
     let primary = server(Options { local: true, ..Options::default() }).await;
@@ -232,7 +242,7 @@ async fn a_standby_is_refused_and_the_primary_behind_it_is_found() {
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     let port = conformance_tests::launch::free_port().unwrap();
     let log = std::fs::File::create(primary.folder().unwrap().join("standby.log")).unwrap();
-    let mut standby = primary
+    let standby = primary
         .command("postgres")
         .unwrap()
         .args(["-D", folder.to_str().unwrap(), "-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"])
@@ -240,6 +250,7 @@ async fn a_standby_is_refused_and_the_primary_behind_it_is_found() {
         .stdout(log.try_clone().unwrap())
         .stderr(log)
         .spawn()
+        .map(Standby)
         .unwrap();
     let there = format!("127.0.0.1:{port}");
     let url = primary.url().replace(&primary.address().to_string(), &there);
@@ -258,8 +269,7 @@ async fn a_standby_is_refused_and_the_primary_behind_it_is_found() {
     assert_eq!(detected.guarantees().durability, Durability::MayBeLost);
     let safe = connect(config(&primary).failover(PostgresFailover::Safe)).await.unwrap();
     assert_eq!(safe.guarantees().durability, Durability::Kept);
-    standby.kill().unwrap();
-    standby.wait().unwrap();
+    drop(standby);
 
     // A wait for a synchronous standby that somebody cancels: the commit is there, and nobody knows whether it will stay.
     admin.run("ALTER SYSTEM SET synchronous_standby_names = '*'").await.unwrap();

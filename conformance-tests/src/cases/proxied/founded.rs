@@ -1,4 +1,4 @@
-//! A table that comes into being, or comes anew, while a client's question is on its way. T1, T6, T12, T16.
+//! A table that comes into being, or comes anew, while a client's question is on its way. T6, T12, T16.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::case::{Case, Cx, Verdict, case, commit, must, read};
 use crate::proxy::Fault;
 
 pub(in crate::cases) const CASES: &[Case] =
-    &[case!(a_table_is_founded_between_two_requests: T1 T6 T12), case!(a_table_is_made_anew_during_a_delete: T12 T16)];
+    &[case!(a_table_is_founded_between_two_requests: T6 T12), case!(a_table_is_made_anew_during_a_delete: T12 T16)];
 
 /// As in the cases that cut.
 const FLIGHTS: u64 = 12;
