@@ -246,7 +246,7 @@ async fn a_standby_is_refused_and_the_primary_behind_it_is_found() {
         .command("postgres")
         .unwrap()
         .args(["-D", folder.to_str().unwrap(), "-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"])
-        .args(["-c", &format!("unix_socket_directories={}", folder.display())])
+        .args(["-c", &format!("unix_socket_directories={}", folder.display()), "-c", "dynamic_shared_memory_type=mmap"])
         .stdout(log.try_clone().unwrap())
         .stderr(log)
         .spawn()

@@ -35,6 +35,8 @@ impl Software for Postgres {
         };
         set("listen_addresses", "127.0.0.1");
         set("unix_socket_directories", &ground.run().to_string_lossy());
+        // In its folder, and not in the system's shared memory: that would stay there when the server is killed.
+        set("dynamic_shared_memory_type", "mmap");
         for (name, value) in settings(&ground.options) {
             set(name, value);
         }
