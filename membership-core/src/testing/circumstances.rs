@@ -246,6 +246,12 @@ impl Circumstances {
         self.beats.get(silo).is_some_and(|beats| beats.iter().flatten().any(|t| (oldest..=newest).contains(t)))
     }
 
+    /// What the wall clock of a silo's process would show now if it went as it went at any time since `from`.
+    pub fn walls(&self, silo: &SiloAddress, from: VirtualTime) -> impl Iterator<Item = WallTime> {
+        let skews = self.owner(silo).into_iter().flat_map(move |life| life.skews(from, self.now));
+        skews.chain(self.owner(silo).is_none().then_some(0)).map(|skew| wall(self.now, skew))
+    }
+
     /// The wall clock of a silo's process now.
     #[must_use]
     pub fn wall(&self, silo: &SiloAddress) -> WallTime {

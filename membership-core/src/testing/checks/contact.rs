@@ -3,16 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Check, Fact, active, changed};
+use super::{Check, Fact, UNDER_WAY, active, changed};
 use crate::protocol::Message;
 use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
 use crate::{SiloAddress, SiloStatus, Snapshot};
 
 /// A row this far behind the joiner's clock may be passed over if it does not answer.
 const FAR_BEHIND: Duration = Duration::from_secs(15 * 60);
-
-/// A joiner judges by what its clock and the other's showed when it read and sent; its commit may land this much later.
-const BEFORE: Duration = Duration::from_secs(10 * 60);
 
 /// P9: a silo becomes Active only after two-way contact with every Active silo that is not stale, and with those that become Active in
 /// the same commit. Contact is what was really delivered: the other's answer to the joiner, and the other's own dial to it.
@@ -29,7 +26,8 @@ impl Contact {
         let young = self.seen.get(other).is_some_and(|t| truth.now.saturating_sub(*t) < truth.shrunk(truth.config.i_am_alive_period * 3));
         match (truth.owner(other), truth.owner(joiner)) {
             (Some(o), Some(j)) => {
-                let from = truth.ago(BEFORE);
+                // It judges by what its clock and the other's showed when it read and sent.
+                let from = truth.ago(UNDER_WAY);
                 let theirs = o.skews(from, truth.now);
                 let were_apart = j.skews(from, truth.now).any(|mine| theirs.clone().any(|their| apart(mine, their)));
                 !were_apart && (young || truth.certainly_fresh(other))

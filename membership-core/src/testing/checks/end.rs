@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::history::{self, History, State};
+use super::history::{self, History, State, Told};
 use super::{Check, Fact, changed};
 use crate::model::version::RECENT_COMMITS;
-use crate::protocol::{DeclaredDead, Destination, Effect, Input, Message, Notice, Termination};
+use crate::protocol::{DeclaredDead, Destination, Effect, Message, Notice, Termination};
 use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
-use crate::{ReadAnswer, SiloAddress, SiloStatus, Snapshot};
+use crate::{SiloAddress, SiloStatus, Snapshot};
 
 /// So long a silo whose join failed tries to take its row back.
 const TAKE_BACK: Duration = Duration::from_secs(15);
@@ -35,8 +35,8 @@ pub struct Silence {
 }
 
 impl Silence {
-    fn confirms(&self, process: ProcessId, input: &Input) -> bool {
-        let Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, .. }), .. } = input else { return false };
+    /// Whether the table as it is tells a process of its end.
+    fn confirms(&self, process: ProcessId, snapshot: &Snapshot) -> bool {
         let Some((me, since, table)) = self.joined.get(&process) else { return false };
         // A table that went another way than the one it knew is not believed: that latches, and ends nobody.
         table.is_some_and(|known| self.history.leads(known, history::state(&snapshot.token)))
@@ -91,13 +91,20 @@ impl Check for Silence {
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
         self.history.see(fact);
         match fact {
-            Fact::Takes { process, input } if self.confirms(*process, input) => {
-                self.told.insert(*process);
-                // What waited out a pause was asked before it, and may be asked again first.
-                if truth.life(*process).is_none_or(|l| !l.paused.touched(truth.now)) {
-                    self.confirmed.insert(*process);
+            Fact::Takes { .. } => match history::told(fact) {
+                Some((process, _, Told::Snapshot(snapshot))) if self.confirms(process, snapshot) => {
+                    self.told.insert(process);
+                    // What waited out a pause was asked before it, and may be asked again first.
+                    if truth.life(process).is_none_or(|l| !l.paused.touched(truth.now)) {
+                        self.confirmed.insert(process);
+                    }
                 }
-            }
+                // A conflict shows the table, too. It may be one with a commit that the process no longer waits for.
+                Some((process, _, Told::Conflict(Some(snapshot)))) if self.confirms(process, snapshot) => {
+                    self.told.insert(process);
+                }
+                _ => {}
+            },
             Fact::Founded(snapshot) => self.living.extend(living(snapshot)),
             Fact::Committed { after, request, .. } => {
                 for silo in changed(request) {

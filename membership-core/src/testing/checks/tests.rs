@@ -11,8 +11,8 @@ use crate::testing::circumstances::{Life, Spell, Split};
 use crate::testing::clock::Skew;
 use crate::testing::fake::tampered_cluster;
 use crate::{
-    CommitId, Config, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row, Rows, SharedSettings, Suspicion, TableId, VersionRow,
-    WallTime,
+    CommitId, CommitOutcome, Config, Conflict, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row, Rows, SharedSettings, Suspicion,
+    TableId, VersionRow, WallTime,
 };
 
 const S: fn(u64) -> Duration = Duration::from_secs;
@@ -253,7 +253,25 @@ fn p4_sees_a_silo_that_takes_itself_for_dead() {
     let mut check = Silence::default();
     check.see(&Fact::Founded(&stage.table), &stage.truth).unwrap();
     assert!(end(&stage, &mut check).unwrap_err().contains("is not Dead"));
+    let alive = stage.table.clone();
     stage.commits(&mut check, vec![], voted(1, &[0])).unwrap();
+    end(&stage, &mut check.clone()).unwrap();
+    // Alive again in a table that was restored, and then dead in another one; somebody must have told it, be it by a conflict.
+    let me = ProcessId(1);
+    let tell = |check: &mut Silence, effect| check.see(&Fact::Wants { process: me, effect: &effect }, &stage.truth).unwrap();
+    tell(&mut check, Effect::Tell(crate::protocol::Notice::Joining { silo: silo(1), version: 0 }));
+    tell(&mut check, Effect::Publish(ClusterView::new(alive.clone())));
+    for table in [&alive, &stage.table] {
+        check.see(&Fact::Founded(table), &stage.truth).unwrap();
+    }
+    assert!(end(&stage, &mut check.clone()).unwrap_err().contains("is not Dead"));
+    let conflict = |snapshot: &Snapshot| Input::Committed {
+        call: crate::protocol::CallId(1),
+        result: Ok(CommitOutcome::Conflict(Conflict { newest: None, snapshot: Some(snapshot.clone()) })),
+    };
+    check.see(&Fact::Takes { process: me, input: &conflict(&alive) }, &stage.truth).unwrap();
+    assert!(end(&stage, &mut check.clone()).unwrap_err().contains("is not Dead"));
+    check.see(&Fact::Takes { process: me, input: &conflict(&stage.table) }, &stage.truth).unwrap();
     end(&stage, &mut check).unwrap();
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, Fact, NewlyDead, active, changed, newly_dead};
+use super::{Check, Fact, NewlyDead, UNDER_WAY, active, changed, newly_dead};
 use crate::protocol::{IndirectOutcome, Message};
 use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
 use crate::{CauseOfDeath, CommitRequest, Grounds, SiloAddress, SiloStatus, Snapshot, Suspicion, WallTime};
@@ -73,9 +73,11 @@ impl Votes {
     fn fresh(&self, suspect: SiloAddress, vote: &Suspicion, committer: Option<SiloAddress>, truth: &Circumstances) -> bool {
         let expiry = truth.config.death_vote_expiration;
         let seen = self.appeared.get(&(suspect, vote.accuser)).map_or(truth.now, |(_, when)| *when);
-        let clock = committer.map_or_else(|| truth.wall(&suspect), |c| truth.wall(&c));
+        // Its clock may have been set since it decided.
+        let decider = committer.unwrap_or(suspect);
+        let mut clocks = truth.walls(&decider, truth.ago(UNDER_WAY));
         truth.now.saturating_sub(seen) <= truth.stretched(expiry + truth.config.table_refresh_period * 2)
-            || clock.distance(vote.at) <= expiry
+            || clocks.any(|clock| clock.distance(vote.at) <= expiry)
     }
 
     /// The endpoints whose votes count.
