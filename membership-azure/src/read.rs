@@ -84,7 +84,11 @@ impl Reader<'_> {
                 continue;
             }
             if surplus < 0 {
-                let message = format!("{} of {} rows are gone: were they removed by hand?", -surplus, gathered.version.row_count);
+                let message = format!(
+                    "{} of {} rows are gone: were they removed by hand? restore a backup, or `membership delete` the cluster and restart all \
+                     silos",
+                    -surplus, gathered.version.row_count
+                );
                 return Err(error(TableErrorKind::Damaged, message));
             }
             return Ok(self.finished(gathered, surplus));

@@ -284,7 +284,11 @@ impl Inner {
                 }
                 Settled::Anew(None) => {}
                 Settled::Anew(Some(missing)) if missed > 0 => {
-                    return Err(error(TableErrorKind::Damaged, format!("{missing} rows are gone: were they removed by hand?")));
+                    let message = format!(
+                        "{missing} rows are gone: were they removed by hand? restore a backup, or `membership delete` the cluster and \
+                         restart all silos"
+                    );
+                    return Err(error(TableErrorKind::Damaged, message));
                 }
                 Settled::Anew(Some(missing)) => missed = missing,
             }

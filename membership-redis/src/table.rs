@@ -190,7 +190,8 @@ fn all_there(row: &VersionRow, rows: usize) -> Result<(), TableError> {
         return Err(error(
             TableErrorKind::Damaged,
             format!(
-                "{} of {} rows are gone: were they evicted (maxmemory-policy) or removed by hand?",
+                "{} of {} rows are gone: were they evicted (maxmemory-policy) or removed by hand? restore a backup, or `membership delete` \
+                 the cluster and restart all silos",
                 row.row_count - rows as u64,
                 row.row_count
             ),
