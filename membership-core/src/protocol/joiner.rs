@@ -331,8 +331,10 @@ impl Joiner {
         if !self.row_may_be_in() {
             return self.give_up();
         }
-        self.stage = Stage::Failing;
-        ctx.set_timer(Timer::JoinDeadline, ctx.config.leave_timeout.min(Duration::from_secs(10)));
+        if self.stage != Stage::Failing {
+            self.stage = Stage::Failing;
+            ctx.set_timer(Timer::JoinDeadline, ctx.config.leave_timeout.min(Duration::from_secs(10)));
+        }
         Step::Nothing
     }
 

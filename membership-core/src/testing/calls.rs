@@ -173,7 +173,7 @@ impl Cluster {
         if let Some((silo, counter)) = happened.beat {
             let beats = self.truth.beats.entry(silo).or_default();
             if counter > 0 {
-                *beats = [Some(self.now), beats[0]];
+                *beats = [Some(self.now), beats[0], beats[1]];
             }
         }
         for (before, after, request) in &happened.commits {

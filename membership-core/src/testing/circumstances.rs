@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::clock::Skew;
-use crate::{Config, SiloAddress, WallTime};
+use crate::{CommitId, Config, SiloAddress, WallTime};
 
 /// Time since the virtual world began.
 pub type VirtualTime = Duration;
@@ -87,7 +87,16 @@ pub struct Life {
     pub hidden: bool,
 }
 
+/// A silo judges heartbeats anew at least so often.
+const JUDGED: Duration = Duration::from_secs(1);
+
 impl Life {
+    /// How wrong its wall clock was at a time, in milliseconds.
+    #[must_use]
+    pub fn skew_at(&self, at: VirtualTime) -> i64 {
+        self.earlier_skews.iter().find(|(until, _)| *until > at).map_or(self.skew, |(_, skew)| *skew).at(at)
+    }
+
     /// How wrong its wall clock was at the ends of each stretch of time from `from` until now, in milliseconds.
     pub fn skews(&self, from: VirtualTime, now: VirtualTime) -> impl Iterator<Item = i64> + Clone {
         let earlier = self.earlier_skews.iter().filter(move |(until, _)| *until >= from).copied();
@@ -141,8 +150,10 @@ pub struct Circumstances {
     pub evictions: BTreeSet<(SiloAddress, String)>,
     /// How much any monotonic clock was ever too fast or too slow, in parts per million.
     pub worst_ppm: u64,
-    /// When a row's heartbeat last moved in the table: the last two times.
-    pub beats: BTreeMap<SiloAddress, [Option<VirtualTime>; 2]>,
+    /// When a silo decided on a commit that was sent.
+    pub decided: BTreeMap<CommitId, VirtualTime>,
+    /// When a row's heartbeat last moved in the table: the last three times.
+    pub beats: BTreeMap<SiloAddress, [Option<VirtualTime>; 3]>,
 }
 
 impl Circumstances {
@@ -165,6 +176,7 @@ impl Circumstances {
             split: None,
             evictions: BTreeSet::new(),
             worst_ppm: 0,
+            decided: BTreeMap::new(),
             beats: BTreeMap::new(),
         }
     }
@@ -238,24 +250,26 @@ impl Circumstances {
         self.now.saturating_sub(back)
     }
 
-    /// Whether nobody can have thought this row stale: its heartbeat moved, long enough ago to have been read, and not too long ago.
+    /// When a commit was decided on: what its author knew, and what its clock showed, was that of then.
     #[must_use]
-    pub fn certainly_fresh(&self, silo: &SiloAddress) -> bool {
+    pub fn decided(&self, commit: CommitId) -> VirtualTime {
+        self.decided.get(&commit).copied().unwrap_or(self.now)
+    }
+
+    /// Whether nobody who decided at a time can have thought this row stale: its heartbeat moved, long enough before to have been read and
+    /// judged, and not too long ago.
+    #[must_use]
+    pub fn certainly_fresh(&self, silo: &SiloAddress, decided: VirtualTime) -> bool {
         let period = self.config.i_am_alive_period;
-        let (oldest, newest) = (self.ago(self.shrunk(period * self.config.num_missed_i_am_alive_limit)), self.ago(self.stretched(period)));
+        let oldest = self.ago(self.shrunk(period * self.config.num_missed_i_am_alive_limit));
+        let newest = decided.saturating_sub(self.stretched(period + JUDGED));
         self.beats.get(silo).is_some_and(|beats| beats.iter().flatten().any(|t| (oldest..=newest).contains(t)))
     }
 
-    /// What the wall clock of a silo's process would show now if it went as it went at any time since `from`.
-    pub fn walls(&self, silo: &SiloAddress, from: VirtualTime) -> impl Iterator<Item = WallTime> {
-        let skews = self.owner(silo).into_iter().flat_map(move |life| life.skews(from, self.now));
-        skews.chain(self.owner(silo).is_none().then_some(0)).map(|skew| wall(self.now, skew))
-    }
-
-    /// The wall clock of a silo's process now.
+    /// The wall clock of a silo's process at a time, which may lie behind.
     #[must_use]
-    pub fn wall(&self, silo: &SiloAddress) -> WallTime {
-        wall(self.now, self.owner(silo).map_or(0, |l| l.skew.at(self.now)))
+    pub fn wall(&self, silo: &SiloAddress, at: VirtualTime) -> WallTime {
+        wall(at, self.owner(silo).map_or(0, |life| life.skew_at(at)))
     }
 }
 

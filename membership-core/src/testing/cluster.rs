@@ -263,6 +263,9 @@ impl Cluster {
     }
 
     fn carry_out(&mut self, id: ProcessId, effect: Effect) {
+        if let Effect::Commit { request, .. } = &effect {
+            self.truth.decided.entry(request.id).or_insert(self.now);
+        }
         self.show(&Fact::Wants { process: id, effect: &effect });
         if let Some(text) = describe::effect(&effect, self.trace.wants_everything(), &self.truth, &mut self.told) {
             self.note(id, text);

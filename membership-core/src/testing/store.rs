@@ -1,6 +1,6 @@
 //! The table of the virtual world: the in-memory table behind a store that can be slow, down, unsure, busy with others, or wiped.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::circumstances::{ProcessId, VirtualTime};
@@ -9,7 +9,7 @@ use super::traffic::{self, Scale, TableTraffic};
 use crate::protocol::{CallId, Input};
 use crate::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, MemoryState, MemoryTable, Operation,
-    ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind,
+    ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableError, TableErrorKind,
 };
 
 const TIMED_OUT: &str = "no answer within the timeout";
@@ -134,6 +134,8 @@ pub(super) struct Store {
     pub history: VecDeque<MemoryState>,
     pub cut: BTreeSet<ProcessId>,
     pub truth: Option<Snapshot>,
+    /// The newest heartbeat of each silo that there ever was, whatever became of the table.
+    highest: BTreeMap<SiloAddress, u64>,
     pub traffic: TableTraffic,
     scale: Scale,
 }
@@ -156,6 +158,7 @@ impl Store {
             history: VecDeque::new(),
             cut: BTreeSet::new(),
             truth: None,
+            highest: BTreeMap::new(),
             traffic: TableTraffic::default(),
             scale: Scale::default(),
         }
@@ -202,10 +205,10 @@ impl Store {
                 Input::Committed { call, result }
             }
             Call::Beat(write) => {
-                // One that is not newer is taken and moves nothing: in a restored table somebody else may have had the address.
-                let moves = self.moves(write);
                 let result = self.table.update_i_am_alive_sync(write);
-                if let (Ok(()), true, HeartbeatWrite::Silo { silo, heartbeat }) = (&result, moves, write) {
+                if let (Ok(()), HeartbeatWrite::Silo { silo, heartbeat }) = (&result, write)
+                    && self.moves(*silo, heartbeat.counter)
+                {
                     happened.beat = Some((*silo, heartbeat.counter));
                 }
                 Input::HeartbeatWritten { call, result }
@@ -226,11 +229,13 @@ impl Store {
         result
     }
 
-    /// Whether a heartbeat is newer than the one that is stored.
-    fn moves(&self, write: &HeartbeatWrite) -> bool {
-        let HeartbeatWrite::Silo { silo, heartbeat } = write else { return false };
-        let stored = self.table.read_row_sync(silo, None).ok().and_then(|read| read.heartbeat);
-        stored.is_none_or(|stored| stored.counter < heartbeat.counter)
+    /// Whether a heartbeat moves for everybody who watches it, whenever it read. One that comes late does not; nor does one of a silo whose
+    /// address somebody else had in a table that was restored.
+    fn moves(&mut self, silo: SiloAddress, counter: u64) -> bool {
+        let highest = self.highest.entry(silo).or_default();
+        let moves = *highest < counter;
+        *highest = counter.max(*highest);
+        moves
     }
 
     fn remember(&mut self) {

@@ -21,7 +21,7 @@ pub struct Contact {
 }
 
 impl Contact {
-    fn must_meet(&self, other: &SiloAddress, joiner: &SiloAddress, truth: &Circumstances) -> bool {
+    fn must_meet(&self, other: &SiloAddress, joiner: &SiloAddress, decided: VirtualTime, truth: &Circumstances) -> bool {
         let apart = |a: i64, b: i64| Duration::from_millis(a.abs_diff(b)) + Duration::from_secs(120) >= FAR_BEHIND;
         let young = self.seen.get(other).is_some_and(|t| truth.now.saturating_sub(*t) < truth.shrunk(truth.config.i_am_alive_period * 3));
         match (truth.owner(other), truth.owner(joiner)) {
@@ -30,7 +30,7 @@ impl Contact {
                 let from = truth.ago(UNDER_WAY);
                 let theirs = o.skews(from, truth.now);
                 let were_apart = j.skews(from, truth.now).any(|mine| theirs.clone().any(|their| apart(mine, their)));
-                !were_apart && (young || truth.certainly_fresh(other))
+                !were_apart && (young || truth.certainly_fresh(other, decided))
             }
             _ => false,
         }
@@ -42,13 +42,14 @@ impl Contact {
         after: &Snapshot,
         joiner: SiloAddress,
         together: &[SiloAddress],
+        decided: VirtualTime,
         truth: &Circumstances,
     ) -> Result<(), String> {
         let Some(me) = truth.owners.get(&joiner) else { return Ok(()) };
         let others = active(before).map(|e| e.address).filter(|a| after.rows.get(a).is_some_and(|e| e.status == SiloStatus::Active));
         for other in others.chain(together.iter().copied()).filter(|o| *o != joiner) {
             let Some(they) = truth.owners.get(&other) else { continue };
-            if !self.must_meet(&other, &joiner, truth) {
+            if !self.must_meet(&other, &joiner, decided, truth) {
                 continue;
             }
             let (heard, met) = (self.answered.contains(&(*they, *me)), self.dialled.contains(&(*they, *me)));
@@ -88,7 +89,7 @@ impl Check for Contact {
                     .filter(|s| status(after, s) == Some(SiloStatus::Active) && status(before, s) != Some(SiloStatus::Active))
                     .collect();
                 for joiner in &together {
-                    self.judge(before, after, *joiner, &together, truth)?;
+                    self.judge(before, after, *joiner, &together, truth.decided(request.id), truth)?;
                 }
             }
             _ => {}

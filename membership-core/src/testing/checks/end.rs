@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::history::{self, History, State, Told};
 use super::{Check, Fact, changed};
 use crate::model::version::RECENT_COMMITS;
-use crate::protocol::{DeclaredDead, Destination, Effect, Message, Notice, Termination};
+use crate::protocol::{DeclaredDead, Destination, Effect, Message, Notice, TableState, Termination};
 use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
 use crate::{SiloAddress, SiloStatus, Snapshot};
 
@@ -27,6 +27,8 @@ pub struct Silence {
     living: BTreeSet<SiloAddress>,
     /// Processes that the table told of their end. A table that is changed from outside afterwards does not undo that for them.
     told: BTreeSet<ProcessId>,
+    /// Processes that know of themselves that the table is not theirs: they take nothing from it any more.
+    strangers: BTreeSet<ProcessId>,
     history: History,
     stopped: BTreeSet<ProcessId>,
     farewells: BTreeSet<(ProcessId, SocketAddr)>,
@@ -44,12 +46,13 @@ impl Silence {
             && snapshot.rows.by_key(&me.row_key()).is_none_or(|row| row.entry().is_some_and(|e| e.status == SiloStatus::Dead))
     }
 
-    /// Whether the table was changed from outside in a way that this process cannot see: its row is gone, and the version that it knew is
-    /// further back than the version row remembers.
+    /// Whether the table was changed from outside in a way that this process cannot see: its row is gone, or Dead, and the version that it knew
+    /// is further back than the version row remembers.
     fn cannot_tell(&self, process: ProcessId, end: &DeclaredDead) -> bool {
         let known = self.joined.get(&process).map(|(_, since, published)| published.map_or(*since, |state| state.1.max(*since)));
-        let is_there = self.history.current.as_ref().is_some_and(|table| table.rows.get(&end.silo).is_some());
-        known.is_some_and(|known| known + RECENT_COMMITS as u64 <= end.version) && !is_there
+        let now = self.history.current.as_ref().and_then(|table| table.rows.get(&end.silo));
+        let lives = now.is_some_and(|entry| entry.status != SiloStatus::Dead);
+        known.is_some_and(|known| known + RECENT_COMMITS as u64 <= end.version) && !lives
     }
 
     /// A join that failed may take its row back for a while, and find it Active meanwhile; not for longer.
@@ -95,7 +98,7 @@ impl Check for Silence {
                 Some((process, _, Told::Snapshot(snapshot))) if self.confirms(process, snapshot) => {
                     self.told.insert(process);
                     // What waited out a pause was asked before it, and may be asked again first.
-                    if truth.life(process).is_none_or(|l| !l.paused.touched(truth.now)) {
+                    if truth.life(process).is_none_or(|l| !l.paused.touched(truth.now)) && !self.strangers.contains(&process) {
                         self.confirmed.insert(process);
                     }
                 }
@@ -134,6 +137,9 @@ impl Check for Silence {
                     return self.allowed(*process, effect).map_err(|what| format!("{} {what}", name()));
                 }
                 match effect {
+                    Effect::Tell(Notice::Table(TableState::Changed(_))) => {
+                        self.strangers.insert(*process);
+                    }
                     Effect::Tell(Notice::Joining { silo, version }) => {
                         self.joined.insert(*process, (*silo, *version, None));
                     }

@@ -24,6 +24,8 @@ pub struct TableConflicts {
 #[derive(Clone, Debug)]
 struct Open {
     request: CommitRequest,
+    /// In which history the call was made.
+    history: u64,
     /// The table was somewhere else than the token says, when the call was made.
     stale: bool,
     /// How often the table had changed by then: since then, it was somewhere else if it changed again.
@@ -41,6 +43,10 @@ fn rows_refuse(request: &CommitRequest, table: &Snapshot) -> bool {
 
 impl TableConflicts {
     fn judge(&mut self, open: Open) -> Result<(), String> {
+        // Of a table that has ended meanwhile nothing can be said, and nothing follows for the one that is there now.
+        if open.history != self.history.number {
+            return Ok(());
+        }
         if self.landed.contains(&open.request.id) {
             return Err(format!("is told of a conflict, but its commit made v{}", open.request.makes()));
         }
@@ -77,7 +83,8 @@ impl Check for TableConflicts {
         }
         if let Some((process, call, Question::Commit(request))) = asks(fact) {
             let stale = self.history.current.as_ref().is_none_or(|now| !now.token.same_commit(&request.expected));
-            self.open.insert((process, call), Open { request: request.clone(), stale, changes: self.changes });
+            self.open
+                .insert((process, call), Open { request: request.clone(), history: self.history.number, stale, changes: self.changes });
         }
         if let Some((process, call, told)) = told(fact)
             && let Some(open) = self.open.remove(&(process, call))

@@ -6,7 +6,7 @@ use super::history::{self, History, Question, Told, asks, told};
 use super::{Check, Fact};
 use crate::protocol::CallId;
 use crate::testing::circumstances::{Circumstances, ProcessId};
-use crate::{CommitId, TableId, VersionToken};
+use crate::{CommitId, Snapshot, TableId, VersionToken};
 
 /// T1: within one table id the version is 0 after `initialize`, rises by exactly one per commit, never falls, and no number is used twice.
 /// Judged both by what lands in the table and by every answer that a silo gets. A restore or rollback begins anew at its version.
@@ -30,14 +30,16 @@ struct Open {
 }
 
 impl TableVersions {
-    fn founded(&mut self, token: &VersionToken) -> Result<(), String> {
-        let (table, version, commit) = history::state(token);
+    fn founded(&mut self, snapshot: &Snapshot) -> Result<(), String> {
+        let (table, version, commit) = history::state(&snapshot.token);
         // What a backup holds may have gone another way than what was there last.
         self.numbers.clear();
         if self.tables.insert(table) && version != 0 {
             return Err(format!("a new table begins at v{version}"));
         }
-        self.number(table, version, commit)
+        self.number(table, version, commit)?;
+        // What it remembers of itself, a commit that is sent again is told.
+        snapshot.version_row.recent.iter().try_for_each(|record| self.number(table, record.version, record.id))
     }
 
     fn number(&mut self, table: TableId, version: u64, commit: CommitId) -> Result<(), String> {
@@ -75,7 +77,7 @@ impl Check for TableVersions {
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
         self.history.see(fact);
         match fact {
-            Fact::Founded(snapshot) => return self.founded(&snapshot.token),
+            Fact::Founded(snapshot) => return self.founded(snapshot),
             Fact::Committed { before, after, request } => {
                 let (table, version, commit) = history::state(&after.token);
                 if before.table_id() != table || version != before.version() + 1 {

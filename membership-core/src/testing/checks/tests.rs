@@ -51,7 +51,7 @@ impl Stage {
                 hidden: false,
             });
             truth.owners.insert(silo(n), ProcessId(n));
-            truth.beats.insert(silo(n), [Some(NOON - S(5)), Some(NOON - S(15))]);
+            truth.beats.insert(silo(n), [Some(NOON - S(5)), Some(NOON - S(15)), Some(NOON - S(25))]);
             rows.insert(Row::encode(entry(n, SiloStatus::Active)));
         }
         let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
@@ -103,7 +103,7 @@ pub(super) fn dead(n: usize, cause: CauseOfDeath, accusers: &[usize]) -> Members
         .iter()
         .map(|a| Suspicion {
             accuser: silo(*a),
-            at: truth.wall(&silo(0)),
+            at: truth.wall(&silo(0), truth.now),
             grounds: Grounds::Silent,
             // Silo 0 writes all these commits.
             evidence: Evidence { misses: 3, via: (*a != 0).then(|| silo(0)), ..Evidence::default() },

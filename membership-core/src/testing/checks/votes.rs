@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Check, Fact, NewlyDead, UNDER_WAY, active, changed, newly_dead};
+use super::{Check, Fact, NewlyDead, active, changed, newly_dead};
 use crate::protocol::{IndirectOutcome, Message};
 use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
 use crate::{CauseOfDeath, CommitRequest, Grounds, SiloAddress, SiloStatus, Snapshot, Suspicion, WallTime};
@@ -41,7 +41,7 @@ impl Votes {
                     && consent.accuser == accuser
                     && consent.evidence.accuser_health == 0
                 {
-                    self.consents.insert((suspect, accuser, truth.wall(&asker)));
+                    self.consents.insert((suspect, accuser, truth.wall(&asker, truth.now)));
                 }
             }
             _ => {}
@@ -69,15 +69,14 @@ impl Votes {
         }
     }
 
-    /// A reader may see a vote a while after it appeared, so the table's own time is taken generously.
-    fn fresh(&self, suspect: SiloAddress, vote: &Suspicion, committer: Option<SiloAddress>, truth: &Circumstances) -> bool {
+    /// Whether a vote counted when the commit was decided on. A reader may see one a while after it appeared, so the table's own time is taken
+    /// generously.
+    fn fresh(&self, suspect: SiloAddress, vote: &Suspicion, request: &CommitRequest, truth: &Circumstances) -> bool {
         let expiry = truth.config.death_vote_expiration;
         let seen = self.appeared.get(&(suspect, vote.accuser)).map_or(truth.now, |(_, when)| *when);
-        // Its clock may have been set since it decided.
-        let decider = committer.unwrap_or(suspect);
-        let mut clocks = truth.walls(&decider, truth.ago(UNDER_WAY));
-        truth.now.saturating_sub(seen) <= truth.stretched(expiry + truth.config.table_refresh_period * 2)
-            || clocks.any(|clock| clock.distance(vote.at) <= expiry)
+        let decided = truth.decided(request.id);
+        let clock = truth.wall(&request.committer.unwrap_or(suspect), decided);
+        decided.saturating_sub(seen) <= truth.stretched(expiry + truth.config.table_refresh_period * 2) || clock.distance(vote.at) <= expiry
     }
 
     /// The endpoints whose votes count.
@@ -86,7 +85,7 @@ impl Votes {
         dead: &NewlyDead<'_>,
         grounds: Grounds,
         may_vote: &BTreeSet<SiloAddress>,
-        committer: Option<SiloAddress>,
+        request: &CommitRequest,
         truth: &Circumstances,
     ) -> BTreeSet<std::net::SocketAddr> {
         let votes = dead.after.suspicions.iter();
@@ -94,14 +93,14 @@ impl Votes {
             .filter(|v| v.grounds == grounds && may_vote.contains(&v.accuser) && !v.accuser.same_endpoint(&dead.silo()))
             .filter(|v| !self.unfounded.contains(&(dead.silo(), v.accuser, v.at)))
             .filter(|v| grounds == Grounds::Stuck || v.evidence.misses > 0)
-            .filter(|v| self.fresh(dead.silo(), v, committer, truth))
+            .filter(|v| self.fresh(dead.silo(), v, request, truth))
             .map(|v| v.accuser.endpoint())
             .collect()
     }
 
     fn judge(&self, before: &Snapshot, after: &Snapshot, request: &CommitRequest, truth: &Circumstances) -> Result<(), String> {
         let voters: BTreeSet<SiloAddress> = active(before).map(|e| e.address).collect();
-        let live = voters.iter().filter(|silo| truth.certainly_fresh(silo)).count();
+        let live = voters.iter().filter(|silo| truth.certainly_fresh(silo, truth.decided(request.id))).count();
         let configured = before.version_row.settings.num_votes_for_death_declaration as usize;
         let needed = configured.min(2).min(live.div_ceil(2)).max(1);
         let mut by_vote = Vec::new();
@@ -131,7 +130,7 @@ impl Votes {
         let dying: Vec<SiloAddress> = by_vote.iter().map(|(dead, _)| dead.silo()).collect();
         let count = |i: usize, voters: &BTreeSet<SiloAddress>| {
             let (dead, grounds) = &by_vote[i];
-            self.counting(dead, *grounds, voters, request.committer, truth).len()
+            self.counting(dead, *grounds, voters, request, truth).len()
         };
         in_some_order(&dying, &voters, |i, voters| count(i, voters) >= needed).map_err(|(i, voters)| {
             let (name, how) = (truth.name(&dying[i]), if by_vote[i].1 == Grounds::Stuck { "called stuck" } else { "voted out" });
@@ -183,7 +182,7 @@ impl Check for Votes {
                 self.appeared.retain(|(silo, accuser), (at, _)| {
                     there(silo).is_some_and(|e| e.suspicions.iter().any(|v| v.accuser == *accuser && v.at == *at))
                 });
-                self.joining.retain(|silo, _| there(silo).is_some());
+                // Nor does a row that went with one table and came back with another begin anew for them.
                 for entry in snapshot.rows.entries() {
                     self.joining.entry(entry.address).or_insert(truth.now);
                 }
