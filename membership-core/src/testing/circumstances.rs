@@ -212,6 +212,13 @@ impl Circumstances {
         self.owner(silo).is_some_and(|life| !self.table_changed.touched(life.started))
     }
 
+    /// Whether the silo may not know yet that its row is in: it was never seen to beat, and table calls were slow or their outcomes unknown.
+    /// Until it knows it writes no heartbeat.
+    #[must_use]
+    pub fn may_not_know_its_row(&self, silo: &SiloAddress, from: VirtualTime) -> bool {
+        self.rough_table.touched(from) && self.beats.get(silo).is_none_or(|beats| beats[0].is_none())
+    }
+
     /// Whether both ran and could talk both ways since `from` (or since the younger one's start).
     #[must_use]
     pub fn in_touch_since(&self, a: &SiloAddress, b: &SiloAddress, from: VirtualTime) -> bool {

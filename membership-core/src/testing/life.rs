@@ -46,10 +46,11 @@ impl Cluster {
     pub fn take_over(&mut self, silo: ProcessId) -> ProcessId {
         let Some(endpoint) = self.processes.get(silo.0).map(|p| p.endpoint) else { return silo };
         self.stats.restarts += 1;
-        if let Some(old) = self.listeners.get(&endpoint).copied()
-            && let Some(life) = self.truth.lives.get_mut(old.0)
-        {
-            life.hidden = true;
+        // One that has yet to begin, too: it will not listen there any more.
+        for (process, life) in self.processes.iter().zip(&mut self.truth.lives) {
+            if process.is_running() && process.endpoint == endpoint {
+                life.hidden = true;
+            }
         }
         let new = self.start_at(endpoint);
         self.inherit_clocks(silo, new);

@@ -10,7 +10,7 @@ const AFTERMATH: Duration = Duration::from_secs(300);
 
 /// P6: no healthy silo is declared dead during, or within 5 minutes after, an outage of the table, of the network, or of both, that strikes
 /// all silos alike. Healthy: it ran all the time, and nothing but such outages was wrong with the network, its own way to the
-/// table, or the table itself ([`has_its_table`](Circumstances::has_its_table)).
+/// table, or the table itself ([`has_its_table`](Circumstances::has_its_table)), of which it knows that its row is in.
 #[derive(Debug, Default)]
 pub struct Outage {
     judged: u64,
@@ -34,7 +34,8 @@ impl Check for Outage {
         for dead in newly_dead(before, after, request).filter(|dead| dead.is_verdict(truth)) {
             let silo = dead.silo();
             let reaches_it = truth.owner(&silo).is_some_and(|l| !l.table_cut.touched(from));
-            if truth.ran_since(&silo, from) && truth.has_its_table(&silo) && reaches_it {
+            let knows = !truth.may_not_know_its_row(&silo, from);
+            if truth.ran_since(&silo, from) && truth.has_its_table(&silo) && reaches_it && knows {
                 return Err(format!("{}, healthy, is declared dead during or after an outage that struck all alike", truth.name(&silo)));
             }
         }

@@ -1,10 +1,14 @@
 //! P11: the larger side of a split survives whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use super::{Check, Fact, active, changed, newly_dead};
 use crate::testing::circumstances::{Circumstances, Split, VirtualTime};
 use crate::{MembershipEntry, SiloAddress, SiloStatus, Snapshot};
+
+/// A commit may be under way for so long, to the table and within it.
+const UNDER_WAY: Duration = Duration::from_secs(30);
 
 /// P11: after a split of the network with the table reachable by all, nobody of the larger side is declared dead who ran all the time and has
 /// its table ([`has_its_table`](Circumstances::has_its_table)). The larger side: more than half of the Active silos, counting only those of
@@ -17,13 +21,21 @@ pub struct LargerSide {
     last: Option<VirtualTime>,
     /// Since when rows are in this table.
     there: BTreeMap<SiloAddress, VirtualTime>,
+    /// Earlier tables, and until when they were the table.
+    earlier: VecDeque<(VirtualTime, Snapshot)>,
 }
 
 impl LargerSide {
     fn note(&mut self, fact: &Fact<'_>, truth: &Circumstances) {
+        let c = &truth.config;
+        let counts = truth.ago(truth.stretched(c.max_probe_timeout * 2) + c.table_call_timeout + UNDER_WAY);
+        while self.earlier.front().is_some_and(|(until, _)| *until < counts) {
+            self.earlier.pop_front();
+        }
         match fact {
             Fact::Founded(table) => self.there = table.rows.entries().map(|e| (e.address, truth.now)).collect(),
             Fact::Committed { before, request, .. } => {
+                self.earlier.push_back((truth.now, (*before).clone()));
                 self.there.extend(changed(request).filter(|s| before.rows.get(s).is_none()).map(|s| (s, truth.now)));
             }
             _ => {}
@@ -64,9 +76,11 @@ impl Check for LargerSide {
                 self.last = Some(split.since);
                 self.judged += 1;
             }
-            let larger = |joining| self.is_larger(side(&silo, split, truth), joining, before, split, truth);
+            let tables = || self.earlier.iter().filter(|(until, _)| *until >= split.since).map(|(_, table)| table);
+            let larger = |joining| tables().all(|table| self.is_larger(side(&silo, split, truth), joining, table, split, truth));
             let joining = before.rows.get(&silo).is_some_and(|e| e.status == SiloStatus::Joining);
-            if larger(false) && (!joining || larger(true)) && truth.ran_since(&silo, from) && truth.has_its_table(&silo) {
+            let healthy = truth.ran_since(&silo, from) && truth.has_its_table(&silo) && !truth.may_not_know_its_row(&silo, from);
+            if healthy && larger(false) && (!joining || larger(true)) {
                 return Err(format!("{}, on the larger side of a split, is declared dead", truth.name(&silo)));
             }
         }

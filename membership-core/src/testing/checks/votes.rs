@@ -69,14 +69,9 @@ impl Votes {
         }
     }
 
-    /// Whether a vote counted when the commit was decided on. A reader may see one a while after it appeared, so the table's own time is taken
-    /// generously.
     fn fresh(&self, suspect: SiloAddress, vote: &Suspicion, request: &CommitRequest, truth: &Circumstances) -> bool {
-        let expiry = truth.config.death_vote_expiration;
         let seen = self.appeared.get(&(suspect, vote.accuser)).map_or(truth.now, |(_, when)| *when);
-        let decided = truth.decided(request.id);
-        let clock = truth.wall(&request.committer.unwrap_or(suspect), decided);
-        decided.saturating_sub(seen) <= truth.stretched(expiry + truth.config.table_refresh_period * 2) || clock.distance(vote.at) <= expiry
+        may_count(suspect, vote, seen, request, truth)
     }
 
     /// The endpoints whose votes count.
@@ -137,6 +132,21 @@ impl Votes {
             format!("{name} is {how} with {} votes that count, of {needed}", count(i, &voters))
         })
     }
+}
+
+/// Whether a vote that appeared at a time could count when a commit was decided on. A reader may see one a while after it appeared, so the
+/// table's own time is taken generously.
+pub(super) fn may_count(
+    suspect: SiloAddress,
+    vote: &Suspicion,
+    appeared: VirtualTime,
+    request: &CommitRequest,
+    truth: &Circumstances,
+) -> bool {
+    let expiry = truth.config.death_vote_expiration;
+    let decided = truth.decided(request.id);
+    let clock = truth.wall(&request.committer.unwrap_or(suspect), decided);
+    decided.saturating_sub(appeared) <= truth.stretched(expiry + truth.config.table_refresh_period * 2) || clock.distance(vote.at) <= expiry
 }
 
 /// Whether the deaths can have happened one after the other, each with `enough` votes of those still Active. If not: one that no order gives
