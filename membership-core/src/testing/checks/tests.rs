@@ -449,6 +449,43 @@ fn p10_sees_the_death_of_a_silo_in_touch_with_all_but_one() {
 }
 
 #[test]
+fn p10_looks_back_to_where_old_votes_come_from() {
+    let death = |appeared: Duration| {
+        let (mut stage, mut check, votes) = (Stage::with(5), Reach::default(), voted(1, &[0, 2]));
+        for way in [(0, 1), (1, 0), (2, 1), (1, 2)] {
+            let spell = stage.truth.blocks.entry(way).or_default();
+            spell.set(true, NOON - S(1_000));
+            spell.set(false, NOON - S(900));
+        }
+        let mut accused = entry(1, SiloStatus::Active);
+        accused.suspicions.clone_from(&votes[0].suspicions);
+        stage.truth.now = appeared;
+        stage.commits(&mut check, vec![], vec![accused]).unwrap();
+        stage.truth.now = NOON;
+        stage.commits(&mut check, vec![], votes)
+    };
+    death(NOON - S(60)).unwrap_err();
+    // By clocks that were ahead then.
+    death(NOON - S(950)).unwrap();
+}
+
+#[test]
+fn p10_leaves_a_cluster_of_one_voter_to_itself() {
+    let death = |others: usize| {
+        let (mut stage, mut check) = (Stage::with(6), Reach::default());
+        stage.truth.lives[1].table_cut.set(true, NOON - S(60));
+        stage.truth.table_changed.set(true, NOON - S(500));
+        stage.truth.table_changed.set(false, NOON - S(500));
+        for life in &mut stage.truth.lives[..=others + 1] {
+            life.started = NOON - S(400);
+        }
+        stage.commits(&mut check, vec![], voted(1, &[0]))
+    };
+    death(3).unwrap_err();
+    death(1).unwrap();
+}
+
+#[test]
 fn p11_sees_a_death_on_the_larger_side() {
     let split = || {
         let mut stage = Stage::with(5);
@@ -468,6 +505,30 @@ fn p11_sees_a_death_on_the_larger_side() {
     assert_eq!(death(1, |s| s.truth.lives[1].ended = Some(NOON - S(10))), Ok(0), "no side is more than half of all");
     assert_eq!(death(1, |s| s.truth.lives[2].ended = Some(NOON - S(10))), Ok(0));
     assert_eq!(death(1, |s| s.truth.table_down.set(true, NOON)), Ok(0));
+
+    // A side that has only just become the larger one, because one of the others is leaving, was not when the others decided.
+    let lately = |left: Duration| {
+        let mut stage = Stage::with(6);
+        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1)].into_iter().collect();
+        stage.truth.split = Some(Split { since: NOON - S(100), healed: None, clean: true, group });
+        let mut check = LargerSide::default();
+        stage.truth.now = left;
+        stage.commits(&mut check, vec![], vec![entry(5, SiloStatus::ShuttingDown)]).unwrap();
+        stage.truth.now = NOON;
+        stage.commits(&mut check, vec![], voted(1, &[3, 4]))
+    };
+    lately(NOON - S(5)).unwrap();
+    lately(NOON - S(99)).unwrap_err();
+    // A row of which its silo need not know yet, so that it writes no heartbeat.
+    let never_beat = |s: &mut Stage| {
+        s.truth.beats.remove(&silo(1));
+    };
+    assert!(death(1, never_beat).unwrap_err().contains("larger side"));
+    let unknown = |s: &mut Stage| {
+        s.truth.beats.remove(&silo(1));
+        s.truth.rough_table.set(true, NOON - S(30));
+    };
+    assert_eq!(death(1, unknown), Ok(1));
 
     // Of a joiner the larger side is also that of Active and Joining silos, of rows that were there before: 3 of 5 are Active here, 4 of 8
     // are either.
