@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Check, Fact, UNDER_WAY, active, changed};
+use super::{Check, Fact, active, changed};
 use crate::protocol::Message;
 use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
 use crate::{SiloAddress, SiloStatus, Snapshot};
 
 /// A row this far behind the joiner's clock may be passed over if it does not answer.
 const FAR_BEHIND: Duration = Duration::from_secs(15 * 60);
+
+/// Clocks may be set between a heartbeat, its reading, the decision and the landing of a commit; all of it takes no longer than this.
+const CLOCKS_SINCE: Duration = Duration::from_secs(10 * 60);
 
 /// P9: a silo becomes Active only after two-way contact with every Active silo that is not stale, and with those that become Active in
 /// the same commit. Contact is what was really delivered: the other's answer to the joiner, and the other's own dial to it.
@@ -27,7 +30,7 @@ impl Contact {
         match (truth.owner(other), truth.owner(joiner)) {
             (Some(o), Some(j)) => {
                 // It judges by what its clock and the other's showed when it read and sent.
-                let from = truth.ago(UNDER_WAY);
+                let from = truth.ago(CLOCKS_SINCE);
                 let theirs = o.skews(from, truth.now);
                 let were_apart = j.skews(from, truth.now).any(|mine| theirs.clone().any(|their| apart(mine, their)));
                 !were_apart && (young || truth.certainly_fresh(other, decided))

@@ -40,14 +40,9 @@ pub use table_versions::TableVersions;
 pub use views::{Rising, SameVersionSameMembers};
 pub use votes::Votes;
 
-use std::time::Duration;
-
 use super::circumstances::{Circumstances, ProcessId};
 use crate::protocol::{Effect, Input, Message};
 use crate::{CauseOfDeath, ClusterView, CommitRequest, Death, MembershipEntry, SiloAddress, SiloStatus, Snapshot};
-
-/// A commit may land this much later than it was decided on, and clocks be set meanwhile.
-const UNDER_WAY: Duration = Duration::from_secs(10 * 60);
 
 /// Something that really happened.
 #[derive(Clone, Copy, Debug)]
