@@ -93,7 +93,7 @@ pub(crate) async fn look(link: &Link, session: &Session, place: &Place, ask: Ask
         };
     }
     if ask.cell {
-        look.cell = data(next()?, None)?.map(|(text, _)| text).filter(|text| !text.is_empty());
+        look.cell = data(next()?, None)?.map(|(text, _)| text);
     }
     for key in ask.rows {
         let body = data(next()?, Some(&key))?.map(|(text, _)| text);

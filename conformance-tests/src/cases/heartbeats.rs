@@ -99,7 +99,7 @@ async fn the_clusters_own_cell_is_kept(cx: Cx) -> Verdict {
             .collect();
         table.update_i_am_alive(&HeartbeatWrite::Cluster { text: text.clone() }).await?;
         let (now, heartbeats) = read(&cx.another(&table).await?).await?;
-        must!(heartbeats.cluster.as_deref().unwrap_or_default() == text, "{} bytes read as {:?}", text.len(), heartbeats.cluster);
+        must!(heartbeats.cluster.as_deref() == Some(text.as_str()), "{} bytes read as {:?}", text.len(), heartbeats.cluster);
         must!(now == before.0 && heartbeats.silos.is_empty(), "the cluster's cell changed something else: {now:?}");
     }
     let long = HeartbeatWrite::Cluster { text: "x".repeat(4097) };
