@@ -77,18 +77,28 @@ async fn a_probe_overtakes_a_snapshot_that_is_under_way() {
     a.until(|s| s.queued_bytes == 0).await;
     a.probe(endpoint, 1);
     slow.read_exact(&mut [0; 8]).await.unwrap();
-    let mut kinds = Vec::new();
-    while a.transport.stats().sent < 2 {
-        let mut head = [0; 5];
-        slow.read_exact(&mut head).await.unwrap();
-        let mut content = vec![0; u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize - 1];
-        slow.read_exact(&mut content).await.unwrap();
-        kinds.push(head[4]);
-    }
+    let (mut kinds, mut whole, mut pieces) = (Vec::new(), None, 0);
+    let both = async {
+        while !kinds.contains(&2) || whole != Some(pieces) {
+            let mut head = [0; 5];
+            slow.read_exact(&mut head).await.unwrap();
+            let mut content = vec![0; u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize - 1];
+            slow.read_exact(&mut content).await.unwrap();
+            match head[4] {
+                3 => {
+                    whole = content.first_chunk().map(|total| u32::from_be_bytes(*total) as usize);
+                    pieces += content.len() - 4;
+                }
+                4 => pieces += content.len(),
+                _ => {}
+            }
+            kinds.push(head[4]);
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), both).await.expect("a snapshot and a probe");
     // A hello, the start, pieces, the probe, more pieces.
     assert_eq!(kinds[..3], [0, 3, 4]);
-    let probe = kinds.iter().position(|k| *k == 2).expect("the probe before the end of the snapshot");
-    assert!(kinds.len() > probe + 1, "{kinds:?}");
+    assert_ne!(kinds.last(), Some(&2), "the probe comes before the end of the snapshot: {kinds:?}");
 }
 
 #[tokio::test]
