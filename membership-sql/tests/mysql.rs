@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conformance_tests::launch::{Kind, Options, Server};
-use conformance_tests::proxy::Proxy;
+use conformance_tests::proxy::{Fault, Proxy, Stage};
 use conformance_tests::words::{beat, commit as committed, entry, unique, update};
 use membership_core::{
     ClusterName, CommitOutcome, CommitRequest, Durability, InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, SharedSettings,
@@ -61,6 +61,7 @@ async fn one_server() {
     a_held_lock_is_busy_and_changes_nothing(&server).await;
     a_dead_client_holds_no_lock(&server).await;
     a_row_put_there_by_hand_is_a_conflict(&server).await;
+    a_conflict_that_a_crash_may_take_back_is_not_told(&server).await;
     a_foreign_table_is_refused_before_anything_is_written(&server).await;
     without_permissions_the_error_says_what_to_do(&server).await;
     poolers_may_forget_everything(&server).await;
@@ -225,6 +226,30 @@ async fn a_row_put_there_by_hand_is_a_conflict(server: &MariaDb) {
     server.sql(&format!("INSERT INTO membership_silo VALUES ({at}, {silo}, '', 0, 'x')")).await.unwrap();
     let CommitOutcome::Conflict(conflict) = table.commit(&insert(&token, 9)).await.unwrap() else { panic!("it is there") };
     assert_eq!(conflict.snapshot.unwrap().token, token);
+}
+
+/// Without a binary log the commit that was in the way is seen before it lasts. Whoever loses the connection then does not know whether it does.
+async fn a_conflict_that_a_crash_may_take_back_is_not_told(server: &MariaDb) {
+    let proxy = Proxy::to(server.server.address()).unwrap();
+    let url = server.server.url().replace(&server.server.address().to_string(), &proxy.address().to_string());
+    let (table, stale) = made(MysqlConfig::from_url(&url).unwrap().procedure(MysqlProcedure::Never), "taken-back").await;
+    let token = committed(&table, &update(&stale, 1, "x")).await;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for there in [nobody, server.server.address()] {
+        proxy.set_target(there);
+        proxy.set_fault_after(1, Fault::Cut(Stage::AfterRequest));
+        let answer = table.commit(&insert(&stale, 2)).await;
+        assert!(proxy.has_fired());
+        match answer {
+            Err(error) => assert!(there == nobody && error.kind() == TableErrorKind::Unavailable, "{error}"),
+            // Another connection has asked again, and made sure of it.
+            Ok(CommitOutcome::Conflict(conflict)) if there != nobody => assert_eq!(conflict.snapshot.unwrap().token, token),
+            Ok(other) => panic!("{other:?}"),
+        }
+        proxy.set_target(server.server.address());
+        table.read(&ReadRequest::all()).await.unwrap();
+        let CommitOutcome::Conflict(_) = table.commit(&insert(&stale, 2)).await.unwrap() else { panic!("the token is stale") };
+    }
 }
 
 async fn a_foreign_table_is_refused_before_anything_is_written(server: &MariaDb) {

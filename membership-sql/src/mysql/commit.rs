@@ -225,9 +225,18 @@ async fn look_again(session: &mut Session, place: &Place) -> Option<Found> {
     }
 }
 
-/// The conflict is certain, also without a look at the table as it is now.
+/// A conflict is certain, also without a look at the table as it is now; but not where a crash may take back the commit that was in the way,
+/// and the connection broke before that was ruled out.
 async fn conflict(session: &mut Session, place: &Place, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-    Ok(answer(look_again(session, place).await.unwrap_or_default(), place, request))
+    let early = session.facts.early;
+    match look_again(session, place).await {
+        Some(found) => Ok(answer(found, place, request)),
+        None if early => {
+            let message = "another commit was in the way, and the connection broke before it was sure that this one lasts";
+            Err(error(TableErrorKind::Unavailable, message))
+        }
+        None => Ok(answer(Found::default(), place, request)),
+    }
 }
 
 /// The answer to a commit that was not applied, with the table as it is now.
