@@ -226,9 +226,9 @@ pub trait Backend: Send + Sync + 'static {
     /// A new client all of whose connections go through a new proxy. Needs [`Capability::Proxy`].
     ///
     /// Give it the shortest time-outs that the store can be used with (a second or two for an operation): several cases wait for them.
-    /// Where servers tell clients where they are, see [`Proxy`]; where all clients then go through the same proxy, that is fine as well,
-    /// because no other client asks anything while something goes wrong or is counted. What servers say to each other through it does not
-    /// matter.
+    /// With a new proxy for each client, some cases have things go wrong with several clients side by side. Where servers tell clients
+    /// where they are, see [`Proxy`]; where all clients then go through the same proxy, that is fine as well, because then no other client
+    /// asks anything while something goes wrong or is counted. What servers say to each other through it does not matter.
     async fn proxied(&self, _cluster: &ClusterName) -> Result<Proxied, Stop> {
         Err(Stop::NotStaged(Capability::Proxy))
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use membership_core::{CommitOutcome, Durability, HeartbeatWrite, NextStep, ReadRequest, TableError};
 
 use crate::Stop;
-use crate::case::{Case, Cx, Verdict, case, commit, conflict, must, read, send};
+use crate::case::{Case, Cx, Table, Verdict, case, commit, conflict, must, read, send};
 
 pub(super) const CASES: &[Case] = &[
     case!(an_unavailable_store_is_an_error_and_comes_back: T13),
@@ -29,16 +29,29 @@ async fn an_unavailable_store_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     let request = cx.update(&token, [entry.clone()]);
     let heartbeat = membership_core::Heartbeat { counter: 1, at: entry.start_time };
     let write = HeartbeatWrite::Silo { silo: entry.address, heartbeat };
+    let (initialize, all) = (cx.initialize_request(), ReadRequest::all());
     cx.backend().set_available(false).await?;
+    // All at once, as a silo may ask them, and once more by a client that knows already that nobody is there: each may wait for a while.
     let answers = async {
-        away("initialize", cx.in_time("initialize", table.initialize(&cx.initialize_request())).await?)?;
-        away("read", cx.in_time("read", table.read(&ReadRequest::all())).await?)?;
-        away("read_row", cx.in_time("read_row", table.read_row(&entry.address, None)).await?)?;
-        away("commit", cx.in_time("commit", table.commit(&request)).await?)?;
-        away("update_i_am_alive", cx.in_time("update_i_am_alive", table.update_i_am_alive(&write)).await?)?;
-        away("delete", cx.in_time("delete", table.delete()).await?)
+        for _ in 0..2 {
+            let (initialized, whole, row, committed, beat, deleted) = tokio::join!(
+                cx.in_time("initialize", table.initialize(&initialize)),
+                cx.in_time("read", table.read(&all)),
+                cx.in_time("read_row", table.read_row(&entry.address, None)),
+                cx.in_time("commit", table.commit(&request)),
+                cx.in_time("update_i_am_alive", table.update_i_am_alive(&write)),
+                cx.in_time("delete", table.delete()),
+            );
+            away("initialize", initialized?)?;
+            away("read", whole?)?;
+            away("read_row", row?)?;
+            away("commit", committed?)?;
+            away("update_i_am_alive", beat?)?;
+            away("delete", deleted?)?;
+        }
+        Ok(())
     };
-    let verdict = answers.await;
+    let verdict: Verdict = answers.await;
     cx.backend().set_available(true).await?;
     verdict?;
     // The same client finds its way back.
@@ -65,19 +78,20 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
     commit(&table, &mine).await?;
     read(&other).await?;
     cx.backend().set_available(false).await?;
-    let mut verdict = Ok(());
-    'all: for (what, request) in [("a commit that happened", &mine), ("a commit that never arrived", &lost)] {
-        for client in [&table, &other] {
-            verdict = match cx.in_time("a commit sent again", client.commit(&request.again())).await {
-                Ok(Err(e)) if e.next_step() == NextStep::FindOut => continue,
-                Ok(answer) => Err(Stop::failed(format!("{what}, sent again to a store that is away, is not told to find out: {answer:?}"))),
-                Err(stop) => Err(stop),
-            };
-            break 'all;
+    let told = async |client: &Table| {
+        for (what, request) in [("a commit that happened", &mine), ("a commit that never arrived", &lost)] {
+            match cx.in_time("a commit sent again", client.commit(&request.again())).await? {
+                Err(e) if e.next_step() == NextStep::FindOut => {}
+                answer => {
+                    return Err(Stop::failed(format!("{what}, sent again to a store that is away, is not told to find out: {answer:?}")));
+                }
+            }
         }
-    }
+        Ok(())
+    };
+    let (by_itself, by_another) = tokio::join!(told(&table), told(&other));
     cx.backend().set_available(true).await?;
-    verdict?;
+    by_itself.and(by_another)?;
     let deadline = Instant::now() + cx.effort().operation_timeout;
     while let Err(e) = table.read(&ReadRequest::all()).await {
         must!(Instant::now() < deadline, "the store is back, and still: {e}");

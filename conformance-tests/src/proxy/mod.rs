@@ -131,6 +131,12 @@ impl Proxy {
         Ok(address)
     }
 
+    /// Whether the two are the same one: clones of each other.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Where it listens: the first address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

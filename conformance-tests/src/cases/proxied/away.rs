@@ -6,6 +6,7 @@ use membership_core::HeartbeatWrite;
 
 use super::during;
 use super::judge::Decide;
+use super::lanes::{self, learn};
 use super::operation::{Answered, Operation, Prepared, ask};
 use super::route::Route;
 use crate::Stop;
@@ -25,26 +26,25 @@ fn failed(answer: &Answered) -> Verdict {
 }
 
 async fn an_unreachable_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
-    let route = Route::open(&cx).await?;
-    for away in [Away::Refused, Away::Cut] {
-        for operation in Operation::ALL {
-            unreachable(&route, operation, away).await.map_err(during(format_args!("{operation}, the server being away ({away:?})")))?;
-        }
-    }
-    Ok(())
+    let items: Vec<_> = [Away::Refused, Away::Cut].into_iter().flat_map(|away| Operation::ALL.map(|operation| (operation, away))).collect();
+    let routes = lanes::open(&cx, items.len()).await?;
+    lanes::each(routes, items, |route, (operation, away)| Box::pin(unreachable(route, operation, away))).await
 }
 
 async fn unreachable(route: &Route, operation: Operation, away: Away) -> Verdict {
-    route.warm().await?;
-    let prepared = route.prepare(operation).await?;
-    route.proxy.set_away(away);
-    let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await;
-    route.proxy.heal();
-    route.open_again().await?;
-    let answer = answer?;
-    failed(&answer)?;
-    route.judge_is_back().await?;
-    route.judge(&prepared, Some(answer), Decide::ByAnother).await
+    let asked = async {
+        route.warm().await?;
+        let prepared = route.prepare(operation).await?;
+        route.proxy.set_away(away);
+        let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await;
+        route.proxy.heal();
+        route.open_again().await?;
+        let answer = answer?;
+        failed(&answer)?;
+        route.judge_is_back().await?;
+        route.judge(&prepared, Some(answer), Decide::ByAnother).await
+    };
+    asked.await.map_err(during(format_args!("{operation}, the server being away ({away:?})")))
 }
 
 /// All at once, as a silo may ask them; what arrives late, when the server is thawed, is late.
@@ -113,18 +113,20 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
 }
 
 async fn a_lost_answer_is_an_unknown_outcome(cx: Cx) -> Verdict {
+    let routes = lanes::open(&cx, Operation::ALL.len()).await?;
+    learn(&routes).await;
+    lanes::each(routes, Operation::ALL.to_vec(), |route, operation| Box::pin(each_lost(route, operation))).await
+}
+
+async fn each_lost(route: &Route, operation: Operation) -> Verdict {
     // Each waits as long as the client does.
     const FLIGHTS: u64 = 3;
-    let route = Route::open(&cx).await?;
-    route.proxy.learn_monitoring(Duration::from_millis(300)).await;
-    for operation in Operation::ALL {
-        let requests = route.requests(operation).await?;
-        for flight in 0..FLIGHTS {
-            let hit = route.hit(flight < requests, || lost(&route, operation, flight)).await;
-            let hit = hit.map_err(during(format_args!("{operation}, the answer of its request {} lost", flight + 1)))?;
-            if !hit {
-                break;
-            }
+    let requests = route.requests(operation).await?;
+    for flight in 0..FLIGHTS {
+        let hit = route.hit(flight < requests, || lost(route, operation, flight)).await;
+        let hit = hit.map_err(during(format_args!("{operation}, the answer of its request {} lost", flight + 1)))?;
+        if !hit {
+            break;
         }
     }
     Ok(())

@@ -1,9 +1,8 @@
 //! Connections cut at each of five stages of each request that an operation makes. T2, T5, T13.
 
-use std::time::Duration;
-
 use super::during;
 use super::judge::Decide;
+use super::lanes::{self, learn};
 use super::operation::{Operation, ask};
 use super::route::Route;
 use crate::Stop;
@@ -52,22 +51,27 @@ async fn delete_cut_at_every_stage(cx: Cx) -> Verdict {
 }
 
 async fn at_every_stage(cx: &Cx, operations: &[Operation]) -> Verdict {
-    let route = Route::open(cx).await?;
-    route.proxy.learn_monitoring(Duration::from_millis(300)).await;
+    let routes = lanes::open(cx, operations.len() * Stage::ALL.len()).await?;
+    learn(&routes).await;
+    let mut items = Vec::new();
     for &operation in operations {
-        let requests = route.requests(operation).await?;
-        for stage in Stage::ALL {
-            for flight in 0..FLIGHTS {
-                let ways: &[Decide] = if operation.is_commit() { &[Decide::ByAnother, Decide::ByItself] } else { &[Decide::ByItself] };
-                let (due, mut hit) = (flight < requests, false);
-                for &decide in ways {
-                    let cut = route.hit(due, || cut(&route, operation, stage, flight, decide, due)).await;
-                    hit |= cut.map_err(during(format_args!("{operation}, cut {stage} {}", flight + 1)))?;
-                }
-                if !hit {
-                    break;
-                }
-            }
+        let requests = routes[0].requests(operation).await?;
+        items.extend(Stage::ALL.map(|stage| (operation, stage, requests)));
+    }
+    lanes::each(routes, items, |route, (operation, stage, requests)| Box::pin(at_stage(route, operation, stage, requests))).await
+}
+
+/// Cuts each request of an operation at this stage.
+async fn at_stage(route: &Route, operation: Operation, stage: Stage, requests: u64) -> Verdict {
+    for flight in 0..FLIGHTS {
+        let ways: &[Decide] = if operation.is_commit() { &[Decide::ByAnother, Decide::ByItself] } else { &[Decide::ByItself] };
+        let (due, mut hit) = (flight < requests, false);
+        for &decide in ways {
+            let cut = route.hit(due, || cut(route, operation, stage, flight, decide, due)).await;
+            hit |= cut.map_err(during(format_args!("{operation}, cut {stage} {}", flight + 1)))?;
+        }
+        if !hit {
+            break;
         }
     }
     Ok(())

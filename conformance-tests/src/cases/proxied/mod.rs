@@ -6,6 +6,7 @@ mod cut;
 mod dropped;
 mod founded;
 mod judge;
+mod lanes;
 mod operation;
 mod route;
 mod trips;
