@@ -44,13 +44,14 @@ pub const PROVIDERS: &[Provider] = &[
     store("mariadb", &["mysql"], "membership-sql", &["mysql"], Kind::MariaDb),
     store("dynamodb", &["dynamo"], "membership-dynamo", &[], Kind::DynamoDb),
     store("azure-table", &["azure", "azurite"], "membership-azure", &[], Kind::Azurite),
+    // Beside the next two, which mostly wait, because it needs most of a core.
+    store("cassandra", &["scylla"], "membership-cassandra", &[], Kind::Cassandra),
     store("mongodb", &["mongo"], "membership-mongo", &[], Kind::MongoDb),
     // Three members, whose primary is killed: another set-up of the same store, as Valkey is of Redis.
     store("mongodb-set", &["three_members", "replica_set"], "membership-mongo", &[], Kind::MongoDb),
     store("etcd", &[], "membership-etcd", &[], Kind::Etcd),
     // Three members, whose leader is killed.
     store("etcd-set", &["members", "etcd_members"], "membership-etcd", &[], Kind::Etcd),
-    store("cassandra", &["scylla"], "membership-cassandra", &[], Kind::Cassandra),
     store("zookeeper", &["zk"], "membership-zk", &[], Kind::ZooKeeper),
     // Three servers, whose leader is killed.
     store("zookeeper-set", &["three_servers", "ensemble"], "membership-zk", &[], Kind::ZooKeeper),

@@ -123,7 +123,7 @@ async fn each_lost(route: &Route, operation: Operation) -> Verdict {
     const FLIGHTS: u64 = 3;
     let requests = route.requests(operation).await?;
     for flight in 0..FLIGHTS {
-        let hit = route.hit(flight < requests, || lost(route, operation, flight)).await;
+        let hit = route.hit(operation, flight, requests, || lost(route, operation, flight)).await;
         let hit = hit.map_err(during(format_args!("{operation}, the answer of its request {} lost", flight + 1)))?;
         if !hit {
             break;

@@ -65,9 +65,9 @@ async fn at_every_stage(cx: &Cx, operations: &[Operation]) -> Verdict {
 async fn at_stage(route: &Route, operation: Operation, stage: Stage, requests: u64) -> Verdict {
     for flight in 0..FLIGHTS {
         let ways: &[Decide] = if operation.is_commit() { &[Decide::ByAnother, Decide::ByItself] } else { &[Decide::ByItself] };
-        let (due, mut hit) = (flight < requests, false);
+        let mut hit = false;
         for &decide in ways {
-            let cut = route.hit(due, || cut(route, operation, stage, flight, decide, due)).await;
+            let cut = route.hit(operation, flight, requests, || cut(route, operation, stage, flight, decide)).await;
             hit |= cut.map_err(during(format_args!("{operation}, cut {stage} {}", flight + 1)))?;
         }
         if !hit {
@@ -78,13 +78,15 @@ async fn at_stage(route: &Route, operation: Operation, stage: Stage, requests: u
 }
 
 /// True when there was a request to cut.
-async fn cut(route: &Route, operation: Operation, stage: Stage, flight: u64, decide: Decide, due: bool) -> Result<bool, Stop> {
+async fn cut(route: &Route, operation: Operation, stage: Stage, flight: u64, decide: Decide) -> Result<bool, Stop> {
     route.warm().await?;
     let prepared = route.prepare(operation).await?;
+    let counter = route.proxy.count();
     route.proxy.set_fault_after(flight, Fault::Cut(stage));
     let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await?;
     // A cut after the answer comes a while after it, and later on a busy machine.
-    let patience = if due { route.cx.effort().operation_timeout } else { QUIET * 5 };
+    let made = counter.so_far() > flight;
+    let patience = if made { route.cx.effort().operation_timeout } else { QUIET * 5 };
     let hit = route.proxy.has_fired() || (stage == Stage::AfterAnswer && route.proxy.fired(patience).await);
     route.proxy.heal();
     if let Some(e) = answer.error().filter(|_| !hit) {

@@ -52,7 +52,7 @@ async fn dropped(cx: &Cx, operations: impl IntoIterator<Item = Operation>, fault
             let mut hit = false;
             for next in [Next::Afterwards, Next::Meanwhile] {
                 let what = format!("{operation}, dropped with {fault} of its request {}", flight + 1);
-                let one = route.hit(flight < requests, || drop_one(&route, operation, fault, flight, next)).await;
+                let one = route.hit(operation, flight, requests, || drop_one(&route, operation, fault, flight, next)).await;
                 hit |= one.map_err(during(what))?;
             }
             if !hit {

@@ -18,6 +18,8 @@ use crate::{Capability, Proxied, Stop};
 const WATCHED: usize = 2;
 /// How often a fault is set for a request that is known to come, and that something else was hit in the place of.
 const ATTEMPTS: usize = 3;
+/// How often, after so many attempts, the requests are counted again.
+const COUNTED: usize = 3;
 
 /// A client whose connections go through a proxy, and the table's other client.
 ///
@@ -118,19 +120,29 @@ impl Route {
         Ok(fewest)
     }
 
-    /// Makes something go wrong with a request until it does, and fails where it never does although the request is due. True when it was
-    /// hit.
-    pub async fn hit<F>(&self, due: bool, mut fault: impl FnMut() -> F) -> Result<bool, Stop>
+    /// Makes something go wrong with this request of an operation until it does, and fails where it never does although the operation makes
+    /// that many requests when nothing goes wrong. True when it was hit.
+    ///
+    /// What a client sends without waiting is one request or several, as the moment has it: where nothing is hit, they are counted again.
+    pub async fn hit<F>(&self, operation: Operation, flight: u64, requests: u64, mut fault: impl FnMut() -> F) -> Result<bool, Stop>
     where
         F: Future<Output = Result<bool, Stop>>,
     {
-        for _ in 0..if due { ATTEMPTS } else { 1 } {
-            if fault().await? {
-                return Ok(true);
+        let due = flight < requests;
+        for _ in 0..COUNTED {
+            for _ in 0..if due { ATTEMPTS } else { 1 } {
+                if fault().await? {
+                    return Ok(true);
+                }
+            }
+            if !due || self.requests(operation).await? <= flight {
+                return Ok(false);
             }
         }
-        must!(!due, "it never happened: in {ATTEMPTS} attempts nothing was hit, although the request is made when nothing goes wrong");
-        Ok(false)
+        let attempts = COUNTED * ATTEMPTS;
+        Err(Stop::failed(format!(
+            "it never happened: in {attempts} attempts nothing was hit, although the request is made when nothing goes wrong"
+        )))
     }
 
     /// The first silo, with something new in its row.
