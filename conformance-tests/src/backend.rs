@@ -146,45 +146,74 @@ pub trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`client`](Self::client).
-    async fn documents(&self, _cluster: &ClusterName) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
+    async fn documents(
+        &self,
+        _cluster: &ClusterName,
+    ) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
         Ok(None)
     }
 
     /// Puts any text under any row key; the version stays. Needs [`Capability::RawAccess`], as do the next two.
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
-        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::RawAccess))?;
+        let documents = self
+            .documents(cluster)
+            .await?
+            .ok_or(Stop::NotStaged(Capability::RawAccess))?;
         documents::edit(&*documents, |document| document["rows"][key] = body.into()).await
     }
 
     /// Puts any text in the place of the version row.
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
-        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::RawAccess))?;
-        documents::edit(&*documents, |document| document["version_row"] = text.into()).await
+        let documents = self
+            .documents(cluster)
+            .await?
+            .ok_or(Stop::NotStaged(Capability::RawAccess))?;
+        documents::edit(&*documents, |document| {
+            document["version_row"] = text.into()
+        })
+        .await
     }
 
     /// Takes the version row away and leaves the rows.
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::RawAccess))?;
-        documents::edit(&*documents, |document| document["version_row"] = serde_json::Value::Null).await
+        let documents = self
+            .documents(cluster)
+            .await?
+            .ok_or(Stop::NotStaged(Capability::RawAccess))?;
+        documents::edit(&*documents, |document| {
+            document["version_row"] = serde_json::Value::Null
+        })
+        .await
     }
 
     /// Removes everything of a cluster, as somebody with the store's own shell would.
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::Wipe))?;
+        let documents = self
+            .documents(cluster)
+            .await?
+            .ok_or(Stop::NotStaged(Capability::Wipe))?;
         documents::replace(&*documents, None).await?;
         Ok(documents.remove_heartbeats(None).await?)
     }
 
     /// A backup of a cluster.
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
-        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::SaveAndRestore))?;
+        let documents = self
+            .documents(cluster)
+            .await?
+            .ok_or(Stop::NotStaged(Capability::SaveAndRestore))?;
         Ok(Box::new(documents::save(&*documents).await?))
     }
 
     /// Brings a backup of this cluster back, whatever happened since.
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let documents = self.documents(cluster).await?.ok_or(Stop::NotStaged(Capability::SaveAndRestore))?;
-        let saved = saved.downcast_ref::<documents::Saved>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let documents = self
+            .documents(cluster)
+            .await?
+            .ok_or(Stop::NotStaged(Capability::SaveAndRestore))?;
+        let saved = saved
+            .downcast_ref::<documents::Saved>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         documents::restore(&*documents, saved).await
     }
 
@@ -219,7 +248,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// A client whose connection carries the [`secret`](Self::secret) and is refused, now or at the first operation. Without one only
     /// the errors of good connections are searched.
-    async fn refused_client(&self, _cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+    async fn refused_client(
+        &self,
+        _cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         None
     }
 

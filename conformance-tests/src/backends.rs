@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use membership_core::{ClusterName, DocumentStore, DocumentTable, MembershipTable, MemoryDocuments, MemoryState, MemoryStore, TableError};
+use membership_core::{
+    ClusterName, DocumentStore, DocumentTable, MembershipTable, MemoryDocuments, MemoryState,
+    MemoryStore, TableError,
+};
 
 use crate::{Backend, Capability, Checkpoint, Reason, Stop};
 
@@ -72,8 +75,12 @@ impl Backend for Memory {
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let state = saved.downcast_ref::<MemoryState>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
-        self.store.table(cluster.clone()).restore_state(state.clone());
+        let state = saved
+            .downcast_ref::<MemoryState>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        self.store
+            .table(cluster.clone())
+            .restore_state(state.clone());
         Ok(())
     }
 }
@@ -91,14 +98,20 @@ impl Backend for Document {
     }
 
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-        Ok(Arc::new(DocumentTable::new(cluster.clone(), self.documents.document(cluster))))
+        Ok(Arc::new(DocumentTable::new(
+            cluster.clone(),
+            self.documents.document(cluster),
+        )))
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
         DOCUMENT
     }
 
-    async fn documents(&self, cluster: &ClusterName) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
+    async fn documents(
+        &self,
+        cluster: &ClusterName,
+    ) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
         Ok(Some(Box::new(self.documents.document(cluster))))
     }
 }

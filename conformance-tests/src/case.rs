@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures_core::future::BoxFuture;
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Conflict, Heartbeats, InitializeRequest, InstanceId, MembershipEntry,
-    MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
-    WallTime,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Conflict, Heartbeats, InitializeRequest,
+    InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings,
+    SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken, WallTime,
 };
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -71,7 +71,13 @@ struct Inner {
 }
 
 impl Cx {
-    pub fn new(backend: Arc<dyn Backend>, case: &'static str, seed: u64, effort: Effort, progress: Progress) -> Self {
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        case: &'static str,
+        seed: u64,
+        effort: Effort,
+        progress: Progress,
+    ) -> Self {
         Self(Arc::new(Inner {
             backend,
             case,
@@ -91,33 +97,61 @@ impl Cx {
 
     /// Ends the case where the backend says that this cannot apply to it.
     pub fn needs(&self, capability: Capability) -> Verdict {
-        let listed = self.backend().not_applicable().iter().any(|(c, _)| *c == capability);
-        if listed { Err(Stop::NotStaged(capability)) } else { Ok(()) }
+        let listed = self
+            .backend()
+            .not_applicable()
+            .iter()
+            .any(|(c, _)| *c == capability);
+        if listed {
+            Err(Stop::NotStaged(capability))
+        } else {
+            Ok(())
+        }
     }
 
     /// Puts round trips on the case's line.
     pub fn counted(&self, counted: RoundTrips) {
-        *self.0.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
+        *self
+            .0
+            .counted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(counted);
     }
 
     /// Other figures on the case's line.
     pub fn figures(&self) -> Option<String> {
-        self.0.measured.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Puts figures on the case's line.
     pub fn measured(&self, figures: impl ToString) {
-        *self.0.measured.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures.to_string());
+        *self
+            .0
+            .measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(figures.to_string());
     }
 
     /// A line for those who watch a long case.
     pub fn progress(&self, line: impl fmt::Display) {
-        (self.0.progress)(&format!("{}: {}: {line}", self.backend().name(), self.0.case));
+        (self.0.progress)(&format!(
+            "{}: {}: {line}",
+            self.backend().name(),
+            self.0.case
+        ));
     }
 
     /// The round trips on the case's line.
     pub fn count(&self) -> Option<RoundTrips> {
-        *self.0.counted.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .0
+            .counted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn effort(&self) -> Effort {
@@ -163,7 +197,11 @@ impl Cx {
 
     /// Has a cluster removed after the case.
     pub fn own(&self, name: &ClusterName) {
-        self.0.clusters.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
+        self.0
+            .clusters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(name.clone());
     }
 
     pub async fn client(&self, cluster: &ClusterName) -> Result<Table, Stop> {
@@ -171,7 +209,10 @@ impl Cx {
     }
 
     pub fn initialize_request(&self) -> InitializeRequest {
-        InitializeRequest { table_id: TableId::new(self.unique()), settings: SharedSettings::default() }
+        InitializeRequest {
+            table_id: TableId::new(self.unique()),
+            settings: SharedSettings::default(),
+        }
     }
 
     /// A client of a new, initialized cluster.
@@ -190,33 +231,60 @@ impl Cx {
     pub fn entry(&self) -> MembershipEntry {
         let n = self.number();
         let [.., a, b, c] = n.to_be_bytes();
-        let mut entry =
-            MembershipEntry::new(SiloAddress::new([10, a, b, c].into(), 7100, 1), InstanceId::new(self.unique()), WallTime::from_millis(n));
+        let mut entry = MembershipEntry::new(
+            SiloAddress::new([10, a, b, c].into(), 7100, 1),
+            InstanceId::new(self.unique()),
+            WallTime::from_millis(n),
+        );
         entry.silo_name = format!("silo-{n}");
         entry
     }
 
-    pub fn insert(&self, token: &VersionToken, entries: impl IntoIterator<Item = MembershipEntry>) -> CommitRequest {
+    pub fn insert(
+        &self,
+        token: &VersionToken,
+        entries: impl IntoIterator<Item = MembershipEntry>,
+    ) -> CommitRequest {
         CommitRequest::new(token.clone(), self.commit_id(), None, entries, [], [])
     }
 
-    pub fn update(&self, token: &VersionToken, entries: impl IntoIterator<Item = MembershipEntry>) -> CommitRequest {
+    pub fn update(
+        &self,
+        token: &VersionToken,
+        entries: impl IntoIterator<Item = MembershipEntry>,
+    ) -> CommitRequest {
         CommitRequest::new(token.clone(), self.commit_id(), None, [], entries, [])
     }
 
-    pub fn remove(&self, token: &VersionToken, keys: impl IntoIterator<Item = String>) -> CommitRequest {
+    pub fn remove(
+        &self,
+        token: &VersionToken,
+        keys: impl IntoIterator<Item = String>,
+    ) -> CommitRequest {
         CommitRequest::new(token.clone(), self.commit_id(), None, [], [], keys)
     }
 
     /// Ends with a failure where the operation takes longer than it may.
-    pub async fn in_time<T>(&self, what: &str, operation: impl Future<Output = T>) -> Result<T, Stop> {
+    pub async fn in_time<T>(
+        &self,
+        what: &str,
+        operation: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
         let limit = self.0.effort.operation_timeout;
-        tokio::time::timeout(limit, operation).await.map_err(|_| Stop::failed(format!("{what} did not end within {limit:?}")))
+        tokio::time::timeout(limit, operation)
+            .await
+            .map_err(|_| Stop::failed(format!("{what} did not end within {limit:?}")))
     }
 
     /// Removes every cluster of the case. One that cannot be deleted because the case broke it is wiped.
     pub async fn remove_clusters(&self) -> Verdict {
-        let clusters = std::mem::take(&mut *self.0.clusters.lock().unwrap_or_else(PoisonError::into_inner));
+        let clusters = std::mem::take(
+            &mut *self
+                .0
+                .clusters
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         for cluster in clusters {
             let delete = async { self.0.backend.client(&cluster).await?.delete().await };
             let deleted = tokio::time::timeout(self.0.effort.operation_timeout, delete).await;
@@ -224,7 +292,9 @@ impl Cx {
                 continue;
             }
             if let Err(wipe) = self.0.backend.wipe(&cluster).await {
-                return Err(Stop::failed(format!("{cluster} was left behind: delete {deleted:?}, wipe {wipe:?}")));
+                return Err(Stop::failed(format!(
+                    "{cluster} was left behind: delete {deleted:?}, wipe {wipe:?}"
+                )));
             }
         }
         Ok(())
@@ -256,21 +326,42 @@ impl Random {
 
 /// The whole table and its heartbeats, or what stands in the way.
 pub(crate) async fn read(table: &Table) -> Result<(Snapshot, Heartbeats), Stop> {
-    match table.read(&ReadRequest { known: None, heartbeats: true, barrier: true }).await? {
-        ReadAnswer::Snapshot { snapshot, heartbeats: Some(heartbeats) } => Ok((snapshot, heartbeats)),
-        ReadAnswer::Snapshot { heartbeats: None, .. } => Err(Stop::failed("heartbeats were asked for, and none came")),
-        ReadAnswer::Unchanged { .. } => Err(Stop::failed("a read that knows nothing was answered with unchanged")),
+    match table
+        .read(&ReadRequest {
+            known: None,
+            heartbeats: true,
+            barrier: true,
+        })
+        .await?
+    {
+        ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats: Some(heartbeats),
+        } => Ok((snapshot, heartbeats)),
+        ReadAnswer::Snapshot {
+            heartbeats: None, ..
+        } => Err(Stop::failed("heartbeats were asked for, and none came")),
+        ReadAnswer::Unchanged { .. } => Err(Stop::failed(
+            "a read that knows nothing was answered with unchanged",
+        )),
     }
 }
 
 /// Whether the store is busy; of a commit that is sent again the error that says so is only the reason of another one.
 fn is_busy(e: &TableError) -> bool {
-    let reason = std::error::Error::source(e).and_then(|reason| reason.downcast_ref::<TableError>());
-    [Some(e), reason].into_iter().flatten().any(|e| e.kind() == TableErrorKind::Busy)
+    let reason =
+        std::error::Error::source(e).and_then(|reason| reason.downcast_ref::<TableError>());
+    [Some(e), reason]
+        .into_iter()
+        .flatten()
+        .any(|e| e.kind() == TableErrorKind::Busy)
 }
 
 /// Sends a commit, again while the store is busy.
-pub(crate) async fn send(table: &Table, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+pub(crate) async fn send(
+    table: &Table,
+    request: &CommitRequest,
+) -> Result<CommitOutcome, TableError> {
     let mut wait = Duration::from_millis(1);
     for _ in 0..12 {
         match table.commit(request).await {
@@ -289,48 +380,93 @@ pub(crate) async fn commit(table: &Table, request: &CommitRequest) -> Result<Ver
     match send(table, request).await? {
         CommitOutcome::Committed(token) => {
             must!(
-                token.version() == request.makes() && token.commit() == request.id && token.table_id() == request.expected.table_id(),
+                token.version() == request.makes()
+                    && token.commit() == request.id
+                    && token.table_id() == request.expected.table_id(),
                 "commit {} of version {} gave the token {token:?}",
                 request.id,
                 request.makes()
             );
-            must!(token.to_bytes().len() <= 128, "the token {token:?} has {} bytes", token.to_bytes().len());
+            must!(
+                token.to_bytes().len() <= 128,
+                "the token {token:?} has {} bytes",
+                token.to_bytes().len()
+            );
             Ok(token)
         }
-        CommitOutcome::Conflict(c) => {
-            Err(Stop::failed(format!("a commit of version {} on {:?} conflicts with {:?}", request.makes(), request.expected, c.newest)))
-        }
+        CommitOutcome::Conflict(c) => Err(Stop::failed(format!(
+            "a commit of version {} on {:?} conflicts with {:?}",
+            request.makes(),
+            request.expected,
+            c.newest
+        ))),
     }
 }
 
 /// Sends a commit that must conflict.
-pub(crate) async fn conflict(table: &Table, request: &CommitRequest, why: &str) -> Result<Conflict, Stop> {
+pub(crate) async fn conflict(
+    table: &Table,
+    request: &CommitRequest,
+    why: &str,
+) -> Result<Conflict, Stop> {
     match send(table, request).await {
         Ok(CommitOutcome::Conflict(conflict)) => Ok(conflict),
-        Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!("{why}: committed as {token:?}, a conflict was due"))),
-        Err(e) => Err(Stop::failed(format!("{why}: a conflict was due, not an error: {e}"))),
+        Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!(
+            "{why}: committed as {token:?}, a conflict was due"
+        ))),
+        Err(e) => Err(Stop::failed(format!(
+            "{why}: a conflict was due, not an error: {e}"
+        ))),
     }
 }
 
 /// An error of one of these kinds must have come.
-pub(crate) fn refused<T: std::fmt::Debug>(what: &str, answer: Result<T, TableError>, kinds: &[TableErrorKind]) -> Result<TableError, Stop> {
+pub(crate) fn refused<T: std::fmt::Debug>(
+    what: &str,
+    answer: Result<T, TableError>,
+    kinds: &[TableErrorKind],
+) -> Result<TableError, Stop> {
     match answer {
         Err(e) if kinds.contains(&e.kind()) => Ok(e),
-        Err(e) => Err(Stop::failed(format!("{what}: an error of kind {kinds:?} was due, not {:?}: {e}", e.kind()))),
-        Ok(answer) => Err(Stop::failed(format!("{what}: an error of kind {kinds:?} was due, not {answer:?}"))),
+        Err(e) => Err(Stop::failed(format!(
+            "{what}: an error of kind {kinds:?} was due, not {:?}: {e}",
+            e.kind()
+        ))),
+        Ok(answer) => Err(Stop::failed(format!(
+            "{what}: an error of kind {kinds:?} was due, not {answer:?}"
+        ))),
     }
 }
 
 /// Nothing may differ between two readings: neither version row, token, rows nor heartbeats.
-pub(crate) fn same(what: &str, before: &(Snapshot, Heartbeats), after: &(Snapshot, Heartbeats)) -> Verdict {
+pub(crate) fn same(
+    what: &str,
+    before: &(Snapshot, Heartbeats),
+    after: &(Snapshot, Heartbeats),
+) -> Verdict {
     must!(
         before.0.version_row == after.0.version_row,
         "{what}: the version row changed from {:?} to {:?}",
         before.0.version_row,
         after.0.version_row
     );
-    must!(before.0.token.same_commit(&after.0.token), "{what}: the token changed from {:?} to {:?}", before.0.token, after.0.token);
-    must!(before.0.rows == after.0.rows, "{what}: the rows changed from {:?} to {:?}", before.0.rows, after.0.rows);
-    must!(before.1 == after.1, "{what}: the heartbeats changed from {:?} to {:?}", before.1, after.1);
+    must!(
+        before.0.token.same_commit(&after.0.token),
+        "{what}: the token changed from {:?} to {:?}",
+        before.0.token,
+        after.0.token
+    );
+    must!(
+        before.0.rows == after.0.rows,
+        "{what}: the rows changed from {:?} to {:?}",
+        before.0.rows,
+        after.0.rows
+    );
+    must!(
+        before.1 == after.1,
+        "{what}: the heartbeats changed from {:?} to {:?}",
+        before.1,
+        after.1
+    );
     Ok(())
 }

@@ -30,7 +30,10 @@
 use std::io::Write;
 use std::process::Command;
 
-use membership_core::{ClusterName, CommitId, CommitOutcome, CommitRequest, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest};
+use membership_core::{
+    ClusterName, CommitId, CommitOutcome, CommitRequest, MembershipEntry, MembershipTable,
+    ReadAnswer, ReadRequest,
+};
 
 use crate::Stop;
 
@@ -51,7 +54,9 @@ pub fn cluster() -> Option<ClusterName> {
 /// When the path of the running program cannot be found out.
 pub fn this_test(test: &str, cluster: &ClusterName) -> Result<Command, Stop> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CLUSTER, cluster.to_string());
+    command
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(CLUSTER, cluster.to_string());
     Ok(command)
 }
 
@@ -92,8 +97,14 @@ async fn commits(table: &dyn MembershipTable) -> Result<(), Stop> {
                 row.role = format!("mark {version}");
             }
             let id = CommitId::new(u128::from(std::process::id()) << 64 | u128::from(version));
-            let request =
-                CommitRequest::new(token.clone(), id, None, [inserted.clone()], rows.iter().cloned(), [removed.address.row_key()]);
+            let request = CommitRequest::new(
+                token.clone(),
+                id,
+                None,
+                [inserted.clone()],
+                rows.iter().cloned(),
+                [removed.address.row_key()],
+            );
             match table.commit(&request).await {
                 Ok(CommitOutcome::Committed(next)) => token = next,
                 // Somebody else, or busy: begin anew.

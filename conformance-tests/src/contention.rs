@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 
 use membership_core::protocol::conflict_backoff;
 use membership_core::{
-    Attempt, ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId, MembershipEntry, MembershipTable,
-    NextStep, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableId, WallTime,
+    Attempt, ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId,
+    MembershipEntry, MembershipTable, NextStep, ReadAnswer, ReadRequest, SharedSettings,
+    SiloAddress, Snapshot, TableError, TableId, WallTime,
 };
 
 use crate::case::Random;
@@ -88,11 +89,21 @@ impl fmt::Display for Contention {
 ///
 /// # Errors
 /// [`Stop::Failed`] with what did not hold and the figures, or with what a client said.
-pub async fn run(backend: &dyn Backend, cluster: &ClusterName, writers: usize, duration: Duration) -> Result<Contention, Stop> {
+pub async fn run(
+    backend: &dyn Backend,
+    cluster: &ClusterName,
+    writers: usize,
+    duration: Duration,
+) -> Result<Contention, Stop> {
     let table = backend.client(cluster).await?;
     let unique = Unique::new();
     let settings = SharedSettings::default();
-    table.initialize(&InitializeRequest { table_id: TableId::new(unique.id(0, 0)), settings }).await?;
+    table
+        .initialize(&InitializeRequest {
+            table_id: TableId::new(unique.id(0, 0)),
+            settings,
+        })
+        .await?;
     let verdict = compete(backend, cluster, &*table, &unique, writers, duration).await;
     let deleted = table.delete().await;
     let figures = verdict?;
@@ -105,8 +116,13 @@ struct Unique(u64);
 
 impl Unique {
     fn new() -> Self {
-        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-        Self(u64::try_from(nanos & u128::from(u64::MAX)).unwrap_or(0) ^ (u64::from(std::process::id()) << 40))
+        let nanos = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos());
+        Self(
+            u64::try_from(nanos & u128::from(u64::MAX)).unwrap_or(0)
+                ^ (u64::from(std::process::id()) << 40),
+        )
     }
 
     fn id(&self, writer: usize, n: u64) -> u128 {
@@ -124,15 +140,32 @@ async fn compete(
 ) -> Result<Contention, Stop> {
     let address = |n: usize| SiloAddress::new([10, 1, (n >> 8) as u8, n as u8].into(), 7100, 1);
     let start = snapshot(table, true).await?;
-    let row = |n: usize| MembershipEntry::new(address(n), InstanceId::new(unique.id(n, 0)), WallTime::from_millis(1));
+    let row = |n: usize| {
+        MembershipEntry::new(
+            address(n),
+            InstanceId::new(unique.id(n, 0)),
+            WallTime::from_millis(1),
+        )
+    };
     let at_once = table.limits().rows_per_commit.max(1);
     let mut now = start;
     for first in (0..writers).step_by(at_once) {
         let rows = (first..writers.min(first + at_once)).map(row);
-        let request = CommitRequest::new(now.token.clone(), CommitId::new(unique.id(first, 1)), None, rows, [], []);
+        let request = CommitRequest::new(
+            now.token.clone(),
+            CommitId::new(unique.id(first, 1)),
+            None,
+            rows,
+            [],
+            [],
+        );
         match table.commit(&request).await? {
             CommitOutcome::Committed(token) => now = request.apply_to(&now, token),
-            CommitOutcome::Conflict(_) => return Err(Stop::failed("somebody else uses the cluster of the experiment")),
+            CommitOutcome::Conflict(_) => {
+                return Err(Stop::failed(
+                    "somebody else uses the cluster of the experiment",
+                ));
+            }
         }
     }
     let began = Instant::now();
@@ -143,7 +176,15 @@ async fn compete(
         let ids = Unique(unique.0);
         tasks.spawn(async move {
             let random = Random::new(ids.0 ^ n as u64);
-            let mut writer = Writer { table, n, silo: address(n), ids, sent: 1, random, notes: Notes::default() };
+            let mut writer = Writer {
+                table,
+                n,
+                silo: address(n),
+                ids,
+                sent: 1,
+                random,
+                notes: Notes::default(),
+            };
             writer.write(end).await.map(|()| (n, writer.notes))
         });
     }
@@ -155,8 +196,15 @@ async fn compete(
     let took = began.elapsed();
     let longest = |note: &Notes| {
         let mut last = began;
-        let moments = note.committed.iter().map(|(at, _)| *at).chain([began + took]);
-        moments.map(|at| at.saturating_duration_since(std::mem::replace(&mut last, at))).max().unwrap_or(took)
+        let moments = note
+            .committed
+            .iter()
+            .map(|(at, _)| *at)
+            .chain([began + took]);
+        moments
+            .map(|at| at.saturating_duration_since(std::mem::replace(&mut last, at)))
+            .max()
+            .unwrap_or(took)
     };
     let figures = Contention {
         writers,
@@ -172,34 +220,55 @@ async fn compete(
             if figures.longest_wait <= LONGEST_WAIT {
                 return Ok(());
             }
-            Err(format!("a writer waited {:?}, longer than {LONGEST_WAIT:?}", figures.longest_wait))
+            Err(format!(
+                "a writer waited {:?}, longer than {LONGEST_WAIT:?}",
+                figures.longest_wait
+            ))
         })
         .map_err(|what| Stop::failed(format!("{what} ({figures})")))?;
     Ok(figures)
 }
 
 /// Nothing lost, and one commit for every version.
-fn holds(start: &Snapshot, last: &Snapshot, notes: &BTreeMap<usize, Notes>, address: impl Fn(usize) -> SiloAddress) -> Result<(), String> {
+fn holds(
+    start: &Snapshot,
+    last: &Snapshot,
+    notes: &BTreeMap<usize, Notes>,
+    address: impl Fn(usize) -> SiloAddress,
+) -> Result<(), String> {
     let mut makers: BTreeMap<u64, usize> = BTreeMap::new();
     for (n, note) in notes {
         for (_, version) in &note.committed {
             if let Some(other) = makers.insert(*version, *n) {
-                return Err(format!("writers {other} and {n} were both told that they made version {version}"));
+                return Err(format!(
+                    "writers {other} and {n} were both told that they made version {version}"
+                ));
             }
         }
     }
     let due = start.version() + 1..=last.version();
     if !makers.keys().copied().eq(due.clone()) {
-        return Err(format!("the versions {due:?} were made, {} commits were acknowledged", makers.len()));
+        return Err(format!(
+            "the versions {due:?} were made, {} commits were acknowledged",
+            makers.len()
+        ));
     }
     for (n, note) in notes {
-        if let Some(version) = note.lost_on.iter().find(|v| !makers.contains_key(&(*v + 1))) {
-            return Err(format!("writer {n} lost on version {version}, and nobody made the next one"));
+        if let Some(version) = note
+            .lost_on
+            .iter()
+            .find(|v| !makers.contains_key(&(*v + 1)))
+        {
+            return Err(format!(
+                "writer {n} lost on version {version}, and nobody made the next one"
+            ));
         }
         let seen = last.rows.get(&address(*n)).map(|e| e.role.as_str());
         let written = note.written.as_deref().unwrap_or_default();
         if seen != Some(written) {
-            return Err(format!("writer {n} wrote {written:?} last, its row holds {seen:?}"));
+            return Err(format!(
+                "writer {n} wrote {written:?} last, its row holds {seen:?}"
+            ));
         }
     }
     Ok(())
@@ -242,7 +311,12 @@ impl Writer {
                             since = Instant::now();
                         }
                         (conflicts, errors) = (conflicts + 1, 0);
-                        self.jitter(conflict_backoff(conflicts, since.elapsed(), now.rows.len(), false))
+                        self.jitter(conflict_backoff(
+                            conflicts,
+                            since.elapsed(),
+                            now.rows.len(),
+                            false,
+                        ))
                     }
                     Told::Failed => {
                         errors = (errors + 1).min(10);
@@ -272,7 +346,10 @@ impl Writer {
 
     fn failed(&mut self, error: TableError) -> Result<(), Stop> {
         if error.next_step() == NextStep::GiveUp {
-            return Err(Stop::failed(format!("writer {}: an error that nobody provoked: {error}", self.n)));
+            return Err(Stop::failed(format!(
+                "writer {}: an error that nobody provoked: {error}",
+                self.n
+            )));
         }
         self.notes.errors += 1;
         Ok(())
@@ -281,19 +358,24 @@ impl Writer {
     async fn commit(&mut self, now: &Snapshot) -> Result<Told, Stop> {
         self.sent += 1;
         let Some(mut entry) = now.rows.get(&self.silo).cloned() else {
-            return Err(Stop::failed(format!("the row of writer {} is gone", self.n)));
+            return Err(Stop::failed(format!(
+                "the row of writer {} is gone",
+                self.n
+            )));
         };
         entry.role = format!("{} {}", self.n, self.sent);
         let written = entry.role.clone();
         let id = CommitId::new(self.ids.id(self.n, self.sent));
-        let mut request = CommitRequest::new(now.token.clone(), id, Some(self.silo), [], [entry], []);
+        let mut request =
+            CommitRequest::new(now.token.clone(), id, Some(self.silo), [], [entry], []);
         // An unknown outcome is found out before anything else.
         for turn in 1..=20 {
             let open = match self.table.commit(&request).await {
                 Ok(CommitOutcome::Committed(_)) => return Ok(self.won(&request, written)),
                 Ok(CommitOutcome::Conflict(_)) => return Ok(self.lost(now)),
                 Err(e) => {
-                    let open = e.next_step() == NextStep::FindOut || request.attempt == Attempt::Again;
+                    let open =
+                        e.next_step() == NextStep::FindOut || request.attempt == Attempt::Again;
                     self.failed(e)?;
                     open
                 }
@@ -305,15 +387,23 @@ impl Writer {
             match snapshot(&*self.table, true).await {
                 Ok(then) if then.version() > now.version() => {
                     let row = then.rows.get(&self.silo);
-                    let landed = row.is_some_and(|e| e.written_at == request.makes() && e.role == written);
-                    return Ok(if landed { self.won(&request, written) } else { self.lost(now) });
+                    let landed =
+                        row.is_some_and(|e| e.written_at == request.makes() && e.role == written);
+                    return Ok(if landed {
+                        self.won(&request, written)
+                    } else {
+                        self.lost(now)
+                    });
                 }
                 Ok(_) => request = request.again(),
                 Err(e) => self.failed(e)?,
             }
             tokio::time::sleep(Duration::from_millis(20 * turn)).await;
         }
-        Err(Stop::failed(format!("writer {} cannot find out what became of its commit {id}", self.n)))
+        Err(Stop::failed(format!(
+            "writer {} cannot find out what became of its commit {id}",
+            self.n
+        )))
     }
 
     fn won(&mut self, request: &CommitRequest, written: String) -> Told {
@@ -335,7 +425,14 @@ enum Told {
 }
 
 async fn snapshot(table: &dyn MembershipTable, barrier: bool) -> Result<Snapshot, TableError> {
-    match table.read(&ReadRequest { known: None, heartbeats: false, barrier }).await? {
+    match table
+        .read(&ReadRequest {
+            known: None,
+            heartbeats: false,
+            barrier,
+        })
+        .await?
+    {
         ReadAnswer::Snapshot { snapshot, .. } => Ok(snapshot),
         ReadAnswer::Unchanged { .. } => Err(TableError::new(
             membership_core::TableErrorKind::Damaged,

@@ -26,29 +26,60 @@ impl Environment {
     fn parse(value: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let list = |name| {
             let text = value(name).unwrap_or_default();
-            text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+            text.split(',')
+                .map(str::trim)
+                .filter(|part| !part.is_empty())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
-        let clauses = list(CLAUSES).into_iter().map(|text| text.parse::<Clause>().map_err(|e| format!("{CLAUSES}: {e}")));
-        let seed = value(SEED).map(|text| text.trim().parse().map_err(|_| format!("{SEED}: `{text}` is not a number of 64 bits")));
+        let clauses = list(CLAUSES).into_iter().map(|text| {
+            text.parse::<Clause>()
+                .map_err(|e| format!("{CLAUSES}: {e}"))
+        });
+        let seed = value(SEED).map(|text| {
+            text.trim()
+                .parse()
+                .map_err(|_| format!("{SEED}: `{text}` is not a number of 64 bits"))
+        });
         let soak = match value(EFFORT).as_deref().map(str::trim) {
             None | Some("") => false,
             Some("soak") => true,
-            Some(other) => return Err(format!("{EFFORT}: `{other}` is not an effort: write `soak`, or leave it away")),
+            Some(other) => {
+                return Err(format!(
+                    "{EFFORT}: `{other}` is not an effort: write `soak`, or leave it away"
+                ));
+            }
         };
-        Ok(Self { seed: seed.transpose()?, cases: list(CASES), clauses: clauses.collect::<Result<_, _>>()?, soak })
+        Ok(Self {
+            seed: seed.transpose()?,
+            cases: list(CASES),
+            clauses: clauses.collect::<Result<_, _>>()?,
+            soak,
+        })
     }
 }
 
 /// The command that runs one case again: the running test of cargo's, as far as it can be told.
 pub(crate) fn replay(seed: u64, case: &str) -> String {
     // Set by cargo for the tests it runs.
-    let package = std::env::var("CARGO_PKG_NAME").map(|name| format!(" -p {name}")).unwrap_or_default();
+    let package = std::env::var("CARGO_PKG_NAME")
+        .map(|name| format!(" -p {name}"))
+        .unwrap_or_default();
     let program = std::env::current_exe().ok();
-    let target = program.as_ref().and_then(|p| p.file_stem()?.to_str()).and_then(target).unwrap_or("conformance");
+    let target = program
+        .as_ref()
+        .and_then(|p| p.file_stem()?.to_str())
+        .and_then(target)
+        .unwrap_or("conformance");
     // A test runs in a thread of its name.
     let thread = std::thread::current();
-    let test = thread.name().filter(|name| *name != "main" && !name.starts_with("tokio-")).unwrap_or_default();
-    let command = format!("{SEED}={seed} {CASES}={case} cargo test{package} --test {target} -- --nocapture {test}");
+    let test = thread
+        .name()
+        .filter(|name| *name != "main" && !name.starts_with("tokio-"))
+        .unwrap_or_default();
+    let command = format!(
+        "{SEED}={seed} {CASES}={case} cargo test{package} --test {target} -- --nocapture {test}"
+    );
     command.trim_end().to_owned()
 }
 
@@ -68,8 +99,16 @@ mod tests {
         assert_eq!(target("my-suite-00db91db0723c8f1"), Some("my-suite"));
         assert_eq!(target("membership"), None);
         let again = replay(7, "round_trips");
-        assert!(again.starts_with("MEMBERSHIP_CONFORMANCE_SEED=7 MEMBERSHIP_CONFORMANCE_CASES=round_trips cargo test"), "{again}");
-        assert!(again.ends_with("environment::tests::a_test_program_names_its_target"), "{again}");
+        assert!(
+            again.starts_with(
+                "MEMBERSHIP_CONFORMANCE_SEED=7 MEMBERSHIP_CONFORMANCE_CASES=round_trips cargo test"
+            ),
+            "{again}"
+        );
+        assert!(
+            again.ends_with("environment::tests::a_test_program_names_its_target"),
+            "{again}"
+        );
     }
 
     fn parse(name: &'static str, text: &'static str) -> Result<Environment, String> {
@@ -80,8 +119,14 @@ mod tests {
     fn what_is_asked_for_is_understood_or_refused() {
         assert_eq!(parse("", ""), Ok(Environment::default()));
         assert_eq!(parse(SEED, "4711").unwrap().seed, Some(4711));
-        assert_eq!(parse(CASES, "a_case, another").unwrap().cases, ["a_case", "another"]);
-        assert_eq!(parse(CLAUSES, "T5,t13").unwrap().clauses, [Clause::T5, Clause::T13]);
+        assert_eq!(
+            parse(CASES, "a_case, another").unwrap().cases,
+            ["a_case", "another"]
+        );
+        assert_eq!(
+            parse(CLAUSES, "T5,t13").unwrap().clauses,
+            [Clause::T5, Clause::T13]
+        );
         assert!(parse(EFFORT, "soak").unwrap().soak);
         for (name, text) in [(SEED, "abc"), (CLAUSES, "T99"), (EFFORT, "hard")] {
             let error = parse(name, text).unwrap_err();

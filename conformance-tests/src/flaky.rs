@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable, Operation,
-    ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowRead, SiloAddress,
+    TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
 };
 use tokio::task::JoinSet;
 
@@ -25,7 +26,9 @@ pub struct Flaky {
 
 impl std::fmt::Debug for Flaky {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Flaky").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("Flaky")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -40,7 +43,13 @@ impl Flaky {
     /// Loses the answers of so many percent of the commits and heartbeats; the seed decides which.
     #[must_use]
     pub fn new(inner: Arc<dyn MembershipTable>, percent: u64, seed: u64) -> Self {
-        Self { inner, percent, random: Mutex::new(Random::new(seed)), late: Mutex::default(), lost: AtomicU64::new(0) }
+        Self {
+            inner,
+            percent,
+            random: Mutex::new(Random::new(seed)),
+            late: Mutex::default(),
+            lost: AtomicU64::new(0),
+        }
     }
 
     /// How many answers were lost so far.
@@ -51,7 +60,8 @@ impl Flaky {
 
     /// Waits until everything that was still on its way has arrived.
     pub async fn settle(&self) {
-        let mut late = std::mem::take(&mut *self.late.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut late =
+            std::mem::take(&mut *self.late.lock().unwrap_or_else(PoisonError::into_inner));
         while late.join_next().await.is_some() {}
     }
 
@@ -69,7 +79,12 @@ impl Flaky {
     }
 
     fn unknown(&self, operation: Operation) -> TableError {
-        TableError::new(TableErrorKind::OutcomeUnknown, operation, self.inner.store(), "the answer was lost on purpose")
+        TableError::new(
+            TableErrorKind::OutcomeUnknown,
+            operation,
+            self.inner.store(),
+            "the answer was lost on purpose",
+        )
     }
 }
 
@@ -91,7 +106,11 @@ impl MembershipTable for Flaky {
         self.inner.read(request).await
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         self.inner.read_row(silo, known).await
     }
 
@@ -104,10 +123,13 @@ impl MembershipTable for Flaky {
             }
             Fate::Late(by) => {
                 let (inner, request) = (self.inner.clone(), request.clone());
-                self.late.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
-                    tokio::time::sleep(by).await;
-                    let _ = inner.commit(&request).await;
-                });
+                self.late
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .spawn(async move {
+                        tokio::time::sleep(by).await;
+                        let _ = inner.commit(&request).await;
+                    });
             }
         }
         Err(self.unknown(Operation::Commit))

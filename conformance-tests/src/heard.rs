@@ -33,7 +33,11 @@ pub(crate) async fn nothing_said_of<T: Send + 'static>(
     work: impl Future<Output = Result<T, Stop>> + Send + 'static,
 ) -> Result<(T, Heard), Stop> {
     let _ = tracing_log::LogTracer::init();
-    let ear = Arc::new(Ear { secret: secret.to_owned(), lines: AtomicU64::new(0), told: Mutex::default() });
+    let ear = Arc::new(Ear {
+        secret: secret.to_owned(),
+        lines: AtomicU64::new(0),
+        told: Mutex::default(),
+    });
     let listening = tracing::Dispatch::new(Listener(ear.clone()));
     // Of one listener alone only its own thread is asked whether anybody listens, and a call site that another thread gets to first is
     // then silent everywhere.
@@ -41,9 +45,16 @@ pub(crate) async fn nothing_said_of<T: Send + 'static>(
     let (mut tell, told) = oneshot::channel();
     let thread = move || {
         let done = tracing::dispatcher::with_default(&listening, || {
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            let runtime = match tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+            {
                 Ok(runtime) => runtime,
-                Err(error) => return Some(Err(Stop::failed(format!("no runtime to listen on: {error}")))),
+                Err(error) => {
+                    return Some(Err(Stop::failed(format!(
+                        "no runtime to listen on: {error}"
+                    ))));
+                }
             };
             let and_its_tasks = async {
                 let done = work.await;
@@ -69,11 +80,23 @@ pub(crate) async fn nothing_said_of<T: Send + 'static>(
         .name("listening".to_owned())
         .spawn(thread)
         .map_err(|error| Stop::failed(format!("no thread to listen on: {error}")))?;
-    let done = told.await.map_err(|_| Stop::failed("the thread that was listened to has panicked"))??;
-    if let Some(line) = ear.told.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    let done = told
+        .await
+        .map_err(|_| Stop::failed("the thread that was listened to has panicked"))??;
+    if let Some(line) = ear
+        .told
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+    {
         return Err(Stop::failed(format!("the secret shows in the log: {line}")));
     }
-    Ok((done, Heard { lines: ear.lines.load(Ordering::Relaxed) }))
+    Ok((
+        done,
+        Heard {
+            lines: ear.lines.load(Ordering::Relaxed),
+        },
+    ))
 }
 
 struct Ear {
@@ -87,8 +110,16 @@ impl Ear {
     fn hears(&self, from: &Metadata<'_>, said: &Said) {
         self.lines.fetch_add(1, Ordering::Relaxed);
         if said.0.contains(&self.secret) {
-            let line = format!("{} {}{}", from.level(), from.target(), said.0.replace(&self.secret, "<the secret>"));
-            self.told.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(line);
+            let line = format!(
+                "{} {}{}",
+                from.level(),
+                from.target(),
+                said.0.replace(&self.secret, "<the secret>")
+            );
+            self.told
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert(line);
         }
     }
 }
@@ -135,7 +166,11 @@ impl Subscriber for Listener {
         values.record(&mut said);
         if said.0.contains(&self.0.secret) {
             let line = format!("a span{}", said.0.replace(&self.0.secret, "<the secret>"));
-            self.0.told.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(line);
+            self.0
+                .told
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_or_insert(line);
         }
     }
 
@@ -182,15 +217,33 @@ mod tests {
     #[tokio::test]
     async fn what_is_logged_is_heard() {
         a_line_that_others_said_first_is_heard().await;
-        assert_eq!(said(async { tracing::trace!("connected") }).await.unwrap(), 1);
-        assert!(told(said(async { tracing::trace!(url = SECRET, "connected") }).await).contains("url=<the secret>"));
-        let task = async { drop(tokio::spawn(async { tracing::info!("connected with {SECRET}") })) };
+        assert_eq!(
+            said(async { tracing::trace!("connected") }).await.unwrap(),
+            1
+        );
+        assert!(
+            told(said(async { tracing::trace!(url = SECRET, "connected") }).await)
+                .contains("url=<the secret>")
+        );
+        let task = async {
+            drop(tokio::spawn(async {
+                tracing::info!("connected with {SECRET}")
+            }))
+        };
         assert!(told(said(task).await).contains("<the secret>"));
-        assert!(told(said(async { drop(tracing::debug_span!("connection", key = ?Some(SECRET))) }).await).contains("<the secret>"));
+        assert!(
+            told(
+                said(async { drop(tracing::debug_span!("connection", key = ?Some(SECRET))) }).await
+            )
+            .contains("<the secret>")
+        );
     }
 
     async fn a_line_that_others_said_first_is_heard() {
-        let (listening, logged) = (Arc::new(tokio::sync::Barrier::new(2)), Arc::new(tokio::sync::Barrier::new(2)));
+        let (listening, logged) = (
+            Arc::new(tokio::sync::Barrier::new(2)),
+            Arc::new(tokio::sync::Barrier::new(2)),
+        );
         let others = tokio::spawn({
             let (listening, logged) = (listening.clone(), logged.clone());
             async move {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use membership_core::{
-    CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, MAX_CLUSTER_CELL_BYTES, MembershipEntry, MemoryTable, ReadAnswer, ReadRequest,
-    SiloAddress, SiloStatus, Snapshot, TableError, TableErrorKind, VersionToken, WallTime,
+    CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, MAX_CLUSTER_CELL_BYTES,
+    MembershipEntry, MemoryTable, ReadAnswer, ReadRequest, SiloAddress, SiloStatus, Snapshot,
+    TableError, TableErrorKind, VersionToken, WallTime,
 };
 
 use crate::Stop;
@@ -30,7 +31,11 @@ struct Pair {
 /// Runs as many operations as the effort says.
 pub(crate) async fn run(cx: Cx) -> Verdict {
     let table = cx.client(&cx.cluster()?).await?;
-    let clients = vec![table.clone(), cx.another(&table).await?, cx.another(&table).await?];
+    let clients = vec![
+        table.clone(),
+        cx.another(&table).await?,
+        cx.another(&table).await?,
+    ];
     let model = MemoryTable::new(table.cluster().clone()).with_limits(table.limits());
     let mut pair = Pair {
         random: cx.random(7),
@@ -51,29 +56,65 @@ pub(crate) async fn run(cx: Cx) -> Verdict {
         verdict?;
         let done = n + 1;
         if done % 10_000 == 0 {
-            cx.progress(format!("{done} of {} operations agree with the model", cx.effort().model_operations));
+            cx.progress(format!(
+                "{done} of {} operations agree with the model",
+                cx.effort().model_operations
+            ));
         }
     }
     Ok(())
 }
 
 /// Both answered with the same error, or both with something.
-fn agree<A, B>(table: Result<A, TableError>, model: Result<B, TableError>) -> Result<Option<(A, B)>, Stop> {
+fn agree<A, B>(
+    table: Result<A, TableError>,
+    model: Result<B, TableError>,
+) -> Result<Option<(A, B)>, Stop> {
     match (table, model) {
         (Ok(a), Ok(b)) => Ok(Some((a, b))),
         (Err(a), Err(b)) if a.kind() == b.kind() => Ok(None),
         // A commit on an absent table may be refused either way.
-        (Err(a), Err(b)) if [a.kind(), b.kind()] == [TableErrorKind::NotInitialized, TableErrorKind::TableReplaced] => Ok(None),
-        (Err(a), Err(b)) => Err(Stop::failed(format!("it says {:?}, {:?} was due: {a}", a.kind(), b.kind()))),
+        (Err(a), Err(b))
+            if [a.kind(), b.kind()]
+                == [
+                    TableErrorKind::NotInitialized,
+                    TableErrorKind::TableReplaced,
+                ] =>
+        {
+            Ok(None)
+        }
+        (Err(a), Err(b)) => Err(Stop::failed(format!(
+            "it says {:?}, {:?} was due: {a}",
+            a.kind(),
+            b.kind()
+        ))),
         (Err(a), Ok(_)) => Err(Stop::failed(format!("an error that was not due: {a}"))),
-        (Ok(_), Err(b)) => Err(Stop::failed(format!("an error of kind {:?} was due", b.kind()))),
+        (Ok(_), Err(b)) => Err(Stop::failed(format!(
+            "an error of kind {:?} was due",
+            b.kind()
+        ))),
     }
 }
 
 fn same_snapshot(a: &Snapshot, b: &Snapshot) -> Verdict {
-    must!(a.version_row == b.version_row, "the version row is {:?}, {:?} was due", a.version_row, b.version_row);
-    must!(a.token.same_commit(&b.token), "the token is {:?}, {:?} was due", a.token, b.token);
-    must!(a.rows == b.rows, "the rows are {:?}, {:?} were due", a.rows, b.rows);
+    must!(
+        a.version_row == b.version_row,
+        "the version row is {:?}, {:?} was due",
+        a.version_row,
+        b.version_row
+    );
+    must!(
+        a.token.same_commit(&b.token),
+        "the token is {:?}, {:?} was due",
+        a.token,
+        b.token
+    );
+    must!(
+        a.rows == b.rows,
+        "the rows are {:?}, {:?} were due",
+        a.rows,
+        b.rows
+    );
     Ok(())
 }
 
@@ -96,13 +137,19 @@ impl Pair {
     fn any_token(&mut self) -> Option<VersionToken> {
         match self.random.below(10) {
             0..=5 => self.tokens.last().cloned(),
-            _ => self.tokens.get(self.random.below(self.tokens.len())).cloned(),
+            _ => self
+                .tokens
+                .get(self.random.below(self.tokens.len()))
+                .cloned(),
         }
     }
 
     /// A silo that has a row, had one, or never had.
     fn any_silo(&mut self) -> SiloAddress {
-        let present = self.present.get(self.random.below(self.present.len())).map(|e| e.address);
+        let present = self
+            .present
+            .get(self.random.below(self.present.len()))
+            .map(|e| e.address);
         let gone = self.gone.get(self.random.below(self.gone.len())).copied();
         match self.random.below(10) {
             0 => gone.unwrap_or_else(|| self.cx.entry().address),
@@ -113,35 +160,80 @@ impl Pair {
 
     async fn initialize(&mut self, client: &Table) -> Verdict {
         let request = self.cx.initialize_request();
-        agree(client.initialize(&request).await, self.model.initialize_sync(&request))?;
+        agree(
+            client.initialize(&request).await,
+            self.model.initialize_sync(&request),
+        )?;
         self.refresh()
     }
 
     async fn delete(&mut self, client: &Table) -> Verdict {
         agree(client.delete().await, self.model.delete_sync())?;
-        self.orphans.extend(self.present.drain(..).map(|e| e.address));
+        self.orphans
+            .extend(self.present.drain(..).map(|e| e.address));
         Ok(())
     }
 
     async fn read(&mut self, client: &Table) -> Verdict {
-        let known = if self.random.percent(70) { self.any_token() } else { None };
-        let request = ReadRequest { known, heartbeats: self.random.percent(60), barrier: self.random.percent(50) };
+        let known = if self.random.percent(70) {
+            self.any_token()
+        } else {
+            None
+        };
+        let request = ReadRequest {
+            known,
+            heartbeats: self.random.percent(60),
+            barrier: self.random.percent(50),
+        };
         // Only a read with a barrier is as recent as the model on every store.
-        let request =
-            ReadRequest { barrier: request.barrier || client.guarantees().reads != membership_core::Recency::Linearizable, ..request };
-        let Some((a, b)) = agree(client.read(&request).await, self.model.read_sync(&request))? else { return Ok(()) };
-        let (ReadAnswer::Snapshot { heartbeats: beats_a, .. } | ReadAnswer::Unchanged { heartbeats: beats_a }) = &a;
-        let (ReadAnswer::Snapshot { heartbeats: beats_b, .. } | ReadAnswer::Unchanged { heartbeats: beats_b }) = &b;
-        must!(beats_a == beats_b, "the heartbeats are {beats_a:?}, {beats_b:?} were due");
+        let request = ReadRequest {
+            barrier: request.barrier
+                || client.guarantees().reads != membership_core::Recency::Linearizable,
+            ..request
+        };
+        let Some((a, b)) = agree(client.read(&request).await, self.model.read_sync(&request))?
+        else {
+            return Ok(());
+        };
+        let (ReadAnswer::Snapshot {
+            heartbeats: beats_a,
+            ..
+        }
+        | ReadAnswer::Unchanged {
+            heartbeats: beats_a,
+        }) = &a;
+        let (ReadAnswer::Snapshot {
+            heartbeats: beats_b,
+            ..
+        }
+        | ReadAnswer::Unchanged {
+            heartbeats: beats_b,
+        }) = &b;
+        must!(
+            beats_a == beats_b,
+            "the heartbeats are {beats_a:?}, {beats_b:?} were due"
+        );
         match (&a, &b) {
-            (ReadAnswer::Snapshot { snapshot: a, .. }, ReadAnswer::Snapshot { snapshot: b, .. }) => same_snapshot(a, b),
+            (
+                ReadAnswer::Snapshot { snapshot: a, .. },
+                ReadAnswer::Snapshot { snapshot: b, .. },
+            ) => same_snapshot(a, b),
             // Where the store cannot tell cheaply it may read again.
             (ReadAnswer::Snapshot { snapshot, .. }, ReadAnswer::Unchanged { .. }) => {
-                must!(request.known.as_ref().is_some_and(|k| k.same_commit(&snapshot.token)), "unchanged was due, not {snapshot:?}");
+                must!(
+                    request
+                        .known
+                        .as_ref()
+                        .is_some_and(|k| k.same_commit(&snapshot.token)),
+                    "unchanged was due, not {snapshot:?}"
+                );
                 Ok(())
             }
             (ReadAnswer::Unchanged { .. }, ReadAnswer::Snapshot { snapshot, .. }) => {
-                Err(Stop::failed(format!("unchanged since {:?}, though the table is at {:?}", request.known, snapshot.token)))
+                Err(Stop::failed(format!(
+                    "unchanged since {:?}, though the table is at {:?}",
+                    request.known, snapshot.token
+                )))
             }
             (ReadAnswer::Unchanged { .. }, ReadAnswer::Unchanged { .. }) => Ok(()),
         }
@@ -149,20 +241,35 @@ impl Pair {
 
     async fn read_row(&mut self, client: &Table) -> Verdict {
         let silo = self.any_silo();
-        let known = if self.random.percent(50) { self.any_token() } else { None };
+        let known = if self.random.percent(50) {
+            self.any_token()
+        } else {
+            None
+        };
         // A read of one row has no barrier.
         if client.guarantees().reads != membership_core::Recency::Linearizable {
             return Ok(());
         }
-        let answers = (client.read_row(&silo, known.as_ref()).await, self.model.read_row_sync(&silo, known.as_ref()));
-        let Some((a, b)) = agree(answers.0, answers.1)? else { return Ok(()) };
-        must!(a.token.same_commit(&b.token) && a.row == b.row && a.heartbeat == b.heartbeat, "it reads as {a:?}, {b:?} was due");
+        let answers = (
+            client.read_row(&silo, known.as_ref()).await,
+            self.model.read_row_sync(&silo, known.as_ref()),
+        );
+        let Some((a, b)) = agree(answers.0, answers.1)? else {
+            return Ok(());
+        };
+        must!(
+            a.token.same_commit(&b.token) && a.row == b.row && a.heartbeat == b.heartbeat,
+            "it reads as {a:?}, {b:?} was due"
+        );
         Ok(())
     }
 
     async fn beat(&mut self, client: &Table) -> Verdict {
         let silo = self.any_silo();
-        let heartbeat = Heartbeat { counter: self.cx.number(), at: WallTime::from_millis(self.random.next() % 1_000_000_000_000) };
+        let heartbeat = Heartbeat {
+            counter: self.cx.number(),
+            at: WallTime::from_millis(self.random.next() % 1_000_000_000_000),
+        };
         let write = HeartbeatWrite::Silo { silo, heartbeat };
         if let Err(due) = self.model.update_i_am_alive_sync(&write) {
             self.orphans.insert(silo);
@@ -180,7 +287,10 @@ impl Pair {
         let write = HeartbeatWrite::Cluster { text };
         // On an absent table it may become an orphan that nobody can tell from a cell of the next table.
         if self.model.read_sync(&ReadRequest::default()).is_ok() {
-            agree(client.update_i_am_alive(&write).await, self.model.update_i_am_alive_sync(&write))?;
+            agree(
+                client.update_i_am_alive(&write).await,
+                self.model.update_i_am_alive_sync(&write),
+            )?;
         }
         Ok(())
     }
@@ -189,13 +299,22 @@ impl Pair {
         let token = self.any_token()?;
         let (mut inserts, mut updates, mut removes) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..self.random.below(5) {
-            let known = self.present.get(self.random.below(self.present.len())).cloned();
+            let known = self
+                .present
+                .get(self.random.below(self.present.len()))
+                .cloned();
             match (self.random.below(20), known) {
                 (0..=7, _) => inserts.push(self.cx.entry()),
                 (8..=14, Some(mut e)) => {
-                    let statuses = [SiloStatus::Joining, SiloStatus::Active, SiloStatus::ShuttingDown, SiloStatus::Stopping];
+                    let statuses = [
+                        SiloStatus::Joining,
+                        SiloStatus::Active,
+                        SiloStatus::ShuttingDown,
+                        SiloStatus::Stopping,
+                    ];
                     e.status = statuses[self.random.below(statuses.len())];
-                    e.metadata.insert("n".to_owned(), self.cx.number().to_string());
+                    e.metadata
+                        .insert("n".to_owned(), self.cx.number().to_string());
                     updates.push(e);
                 }
                 (15..=17, Some(e)) => removes.push(e.address.row_key()),
@@ -204,7 +323,14 @@ impl Pair {
             }
         }
         let committer = self.random.percent(50).then(|| self.any_silo());
-        let mut request = CommitRequest::new(token, self.cx.commit_id(), committer, inserts, updates, removes);
+        let mut request = CommitRequest::new(
+            token,
+            self.cx.commit_id(),
+            committer,
+            inserts,
+            updates,
+            removes,
+        );
         if self.random.percent(3) {
             request.core = Some("core".repeat(self.random.below(257)));
         }
@@ -227,7 +353,10 @@ impl Pair {
     }
 
     async fn send(&mut self, client: &Table, request: CommitRequest) -> Verdict {
-        let answers = (send(client, &request).await, self.model.commit_sync(&request));
+        let answers = (
+            send(client, &request).await,
+            self.model.commit_sync(&request),
+        );
         self.sent.push(request.clone());
         if self.sent.len() > MEMORY {
             self.sent.remove(0);
@@ -238,26 +367,45 @@ impl Pair {
                 must!(a.same_commit(&b), "it is committed as {a:?}, {b:?} was due");
             }
             Some((CommitOutcome::Conflict(a), CommitOutcome::Conflict(b))) => {
-                must!(a.newest.is_none() || a.newest == b.newest, "it conflicts with {:?}, {:?} was due", a.newest, b.newest);
+                must!(
+                    a.newest.is_none() || a.newest == b.newest,
+                    "it conflicts with {:?}, {:?} was due",
+                    a.newest,
+                    b.newest
+                );
                 if let (Some(a), Some(b)) = (a.snapshot, b.snapshot) {
                     same_snapshot(&a, &b)?;
                 }
             }
-            Some((a, b)) => return Err(Stop::failed(format!("{request:?} is answered with {a:?}, {b:?} was due"))),
+            Some((a, b)) => {
+                return Err(Stop::failed(format!(
+                    "{request:?} is answered with {a:?}, {b:?} was due"
+                )));
+            }
         }
         self.refresh()
     }
 
     /// What there is now, as the model tells it.
     fn refresh(&mut self) -> Verdict {
-        let ReadAnswer::Snapshot { snapshot, .. } = (match self.model.read_sync(&ReadRequest::default()) {
-            Ok(answer) => answer,
-            Err(_) => return Ok(()),
-        }) else {
+        let ReadAnswer::Snapshot { snapshot, .. } =
+            (match self.model.read_sync(&ReadRequest::default()) {
+                Ok(answer) => answer,
+                Err(_) => return Ok(()),
+            })
+        else {
             return Ok(());
         };
-        let before = std::mem::replace(&mut self.present, snapshot.rows.entries().cloned().collect());
-        self.gone.extend(before.iter().map(|e| e.address).filter(|silo| snapshot.rows.get(silo).is_none()));
+        let before = std::mem::replace(
+            &mut self.present,
+            snapshot.rows.entries().cloned().collect(),
+        );
+        self.gone.extend(
+            before
+                .iter()
+                .map(|e| e.address)
+                .filter(|silo| snapshot.rows.get(silo).is_none()),
+        );
         if self.tokens.last() != Some(&snapshot.token) {
             self.tokens.push(snapshot.token);
         }

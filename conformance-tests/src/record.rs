@@ -46,7 +46,11 @@ impl Report {
     /// What the file system says. The folder is made where it is missing.
     pub fn record(&self, folder: &Path) -> io::Result<PathBuf> {
         std::fs::create_dir_all(folder)?;
-        let path = folder.join(format!("{}.json", self.store.replace(|c: char| !c.is_ascii_alphanumeric(), "-")));
+        let path = folder.join(format!(
+            "{}.json",
+            self.store
+                .replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+        ));
         std::fs::write(&path, format!("{:#}\n", self.to_json()))?;
         Ok(path)
     }
@@ -54,12 +58,17 @@ impl Report {
 
 /// Keeps a whole run where the environment says so; a part of one says nothing about a store.
 pub(crate) fn keep(report: &Report) {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
     if report.results.len() < Suite::cases().count() {
         return;
     }
     if let Err(error) = report.record(Path::new(&folder)) {
-        say(&format!("{FOLDER}: the run of {} is not kept: {error}", report.store));
+        say(&format!(
+            "{FOLDER}: the run of {} is not kept: {error}",
+            report.store
+        ));
     }
 }
 
@@ -75,7 +84,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_is_written_as_it_ended() {
-        let suite = Suite::new(Memory::default()).named("versions_rise").named("secrets_do_not_show").on_result(|_| {});
+        let suite = Suite::new(Memory::default())
+            .named("versions_rise")
+            .named("secrets_do_not_show")
+            .on_result(|_| {});
         let mut report = suite.run().await;
         report.store = "my store".to_owned();
         let folder = tempfile::tempdir().unwrap();
@@ -83,7 +95,18 @@ mod tests {
         assert_eq!(path.file_name().unwrap(), "my-store.json");
         let read: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         assert_eq!(read, report.to_json());
-        let outcomes: Vec<_> = read["cases"].as_array().unwrap().iter().map(|case| case["outcome"].clone()).collect();
-        assert_eq!((outcomes, &read["complete"]), (vec![json!("passed"), json!("not_applicable")], &json!(false)));
+        let outcomes: Vec<_> = read["cases"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|case| case["outcome"].clone())
+            .collect();
+        assert_eq!(
+            (outcomes, &read["complete"]),
+            (
+                vec![json!("passed"), json!("not_applicable")],
+                &json!(false)
+            )
+        );
     }
 }

@@ -46,7 +46,13 @@ impl fmt::Display for CaseResult {
             Outcome::Failed(_) => "FAILED",
             Outcome::NotApplicable(_) => "n/a",
         };
-        write!(f, "{word:<7} {:<12} {:<46} {:>8.1} ms", clauses.join(" "), self.name, self.took.as_secs_f64() * 1e3)?;
+        write!(
+            f,
+            "{word:<7} {:<12} {:<46} {:>8.1} ms",
+            clauses.join(" "),
+            self.name,
+            self.took.as_secs_f64() * 1e3
+        )?;
         if let Some(round_trips) = &self.round_trips {
             write!(f, "  {round_trips}")?;
         }
@@ -91,12 +97,16 @@ impl Report {
 
     /// The cases that failed.
     pub fn failures(&self) -> impl Iterator<Item = &CaseResult> {
-        self.results.iter().filter(|r| matches!(r.outcome, Outcome::Failed(_)))
+        self.results
+            .iter()
+            .filter(|r| matches!(r.outcome, Outcome::Failed(_)))
     }
 
     /// The cases that make no sense for this store.
     pub fn not_applicable(&self) -> impl Iterator<Item = &CaseResult> {
-        self.results.iter().filter(|r| matches!(r.outcome, Outcome::NotApplicable(_)))
+        self.results
+            .iter()
+            .filter(|r| matches!(r.outcome, Outcome::NotApplicable(_)))
     }
 
     /// The round trips that were counted, if they were: for the tables of a provider's documentation.
@@ -110,7 +120,10 @@ impl Report {
     pub fn summary(&self) -> String {
         let (failed, skipped) = (self.failures().count(), self.not_applicable().count());
         let passed = self.results.len() - failed - skipped;
-        format!("{}: {passed} passed, {failed} failed, {skipped} not applicable (seed {})", self.store, self.seed)
+        format!(
+            "{}: {passed} passed, {failed} failed, {skipped} not applicable (seed {})",
+            self.store, self.seed
+        )
     }
 }
 

@@ -71,7 +71,10 @@ impl RoundTrips {
 
 impl fmt::Display for RoundTrips {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known: Vec<String> = self.each().filter_map(|(name, n)| Some(format!("{name} {}", n?))).collect();
+        let known: Vec<String> = self
+            .each()
+            .filter_map(|(name, n)| Some(format!("{name} {}", n?)))
+            .collect();
         f.write_str(&known.join(" · "))
     }
 }

@@ -119,7 +119,11 @@ impl Suite {
         Self {
             backend,
             seed: asked.seed.unwrap_or_else(fresh_seed),
-            effort: if asked.soak { Effort::soak() } else { Effort::default() },
+            effort: if asked.soak {
+                Effort::soak()
+            } else {
+                Effort::default()
+            },
             clauses: asked.clauses,
             names: asked.cases,
             listener: None,
@@ -173,7 +177,10 @@ impl Suite {
 
     /// Every case's name and clauses, in the order they run.
     pub fn cases() -> impl Iterator<Item = (&'static str, &'static [Clause])> {
-        cases::ALL.iter().flat_map(|group| group.iter()).map(|case| (case.name, case.clauses))
+        cases::ALL
+            .iter()
+            .flat_map(|group| group.iter())
+            .map(|case| (case.name, case.clauses))
     }
 
     /// Runs the cases that were asked for, one after the other, each on clusters of its own that are removed afterwards.
@@ -182,7 +189,10 @@ impl Suite {
     /// running case behind. Needs a tokio runtime with time enabled; one with several threads finds more.
     pub async fn run(self) -> Report {
         let mut results = Vec::new();
-        let chosen = cases::ALL.iter().flat_map(|group| group.iter()).any(|case| self.wants(case));
+        let chosen = cases::ALL
+            .iter()
+            .flat_map(|group| group.iter())
+            .any(|case| self.wants(case));
         let nothing = || "no case has such a name or such a clause".to_owned();
         if let Some(what) = self.wrong.clone().or_else(|| (!chosen).then(nothing)) {
             let result = CaseResult {
@@ -195,14 +205,26 @@ impl Suite {
                 replay: None,
             };
             self.tell(&result);
-            return Report { store: self.backend.name(), seed: self.seed, results: vec![result] };
+            return Report {
+                store: self.backend.name(),
+                seed: self.seed,
+                results: vec![result],
+            };
         }
-        for case in cases::ALL.iter().flat_map(|group| group.iter()).filter(|case| self.wants(case)) {
+        for case in cases::ALL
+            .iter()
+            .flat_map(|group| group.iter())
+            .filter(|case| self.wants(case))
+        {
             let result = self.run_case(case).await;
             self.tell(&result);
             results.push(result);
         }
-        let report = Report { store: self.backend.name(), seed: self.seed, results };
+        let report = Report {
+            store: self.backend.name(),
+            seed: self.seed,
+            results,
+        };
         crate::record::keep(&report);
         report
     }
@@ -224,12 +246,22 @@ impl Suite {
 
     fn wants(&self, case: &Case) -> bool {
         (self.clauses.is_empty() || case.clauses.iter().any(|c| self.clauses.contains(c)))
-            && (self.names.is_empty() || self.names.iter().any(|part| case.name.contains(part.as_str())))
+            && (self.names.is_empty()
+                || self
+                    .names
+                    .iter()
+                    .any(|part| case.name.contains(part.as_str())))
     }
 
     async fn run_case(&self, case: &'static Case) -> CaseResult {
         let began = Instant::now();
-        let cx = Cx::new(self.backend.clone(), case.name, self.seed, self.effort, self.progress());
+        let cx = Cx::new(
+            self.backend.clone(),
+            case.name,
+            self.seed,
+            self.effort,
+            self.progress(),
+        );
         // A task of its own: a panic in a provider is a failure of this case, and the next one still runs.
         let mut task = tokio::spawn((case.run)(cx.clone()));
         let ended = tokio::time::timeout(self.effort.case_timeout, &mut task).await;
@@ -237,31 +269,55 @@ impl Suite {
         let verdict = match ended {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(error)) => Err(Stop::failed(format!("the case did not end: {error}"))),
-            Err(_) => Err(Stop::failed(format!("still running after {:?}", self.effort.case_timeout))),
+            Err(_) => Err(Stop::failed(format!(
+                "still running after {:?}",
+                self.effort.case_timeout
+            ))),
         };
         let left = cx.remove_clusters().await;
         let outcome = match verdict.and(left) {
             Ok(()) => Outcome::Passed,
             Err(Stop::Failed(what)) => Outcome::Failed(what),
             Err(Stop::NotApplicable(reason)) => Outcome::NotApplicable(reason),
-            Err(Stop::NotStaged(capability)) => match self.backend.not_applicable().iter().find(|(c, _)| *c == capability) {
+            Err(Stop::NotStaged(capability)) => match self
+                .backend
+                .not_applicable()
+                .iter()
+                .find(|(c, _)| *c == capability)
+            {
                 Some((_, reason)) => Outcome::NotApplicable(*reason),
-                None => Outcome::Failed(format!("the backend neither stages {capability:?} nor lists it as not applicable")),
+                None => Outcome::Failed(format!(
+                    "the backend neither stages {capability:?} nor lists it as not applicable"
+                )),
             },
         };
-        let replay = matches!(outcome, Outcome::Failed(_)).then(|| self.backend.replay_command(self.seed, case.name));
+        let replay = matches!(outcome, Outcome::Failed(_))
+            .then(|| self.backend.replay_command(self.seed, case.name));
         let (took, round_trips, figures) = (began.elapsed(), cx.count(), cx.figures());
-        CaseResult { name: case.name, clauses: case.clauses, outcome, took, round_trips, figures, replay }
+        CaseResult {
+            name: case.name,
+            clauses: case.clauses,
+            outcome,
+            took,
+            round_trips,
+            figures,
+            replay,
+        }
     }
 }
 
-#[allow(clippy::print_stdout, reason = "printing the report is what the suite is run for")]
+#[allow(
+    clippy::print_stdout,
+    reason = "printing the report is what the suite is run for"
+)]
 fn print<T: fmt::Display + ?Sized>(line: &T) {
     println!("{line}");
 }
 
 fn fresh_seed() -> u64 {
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos());
     // The lower half changes fastest, and is all a seed needs.
     u64::try_from(nanos & u128::from(u32::MAX)).unwrap_or(0) ^ (u64::from(std::process::id()) << 32)
 }

@@ -4,8 +4,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use membership_core::{
-    CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, Heartbeats, InitializeRequest, InstanceId, MembershipEntry,
-    MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
+    CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, Heartbeats,
+    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest,
+    SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
     WallTime,
 };
 
@@ -13,22 +14,39 @@ use membership_core::{
 pub fn unique() -> u128 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
-    (u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << 64) | (u128::from(std::process::id()) << 32) | u128::from(nanos)
+    (u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << 64)
+        | (u128::from(std::process::id()) << 32)
+        | u128::from(nanos)
 }
 
 /// An address for a number.
 pub fn silo(n: u64) -> SiloAddress {
-    SiloAddress::new([10, 0, 0, 1].into(), u16::try_from(n % 50_000).unwrap(), n + 1)
+    SiloAddress::new(
+        [10, 0, 0, 1].into(),
+        u16::try_from(n % 50_000).unwrap(),
+        n + 1,
+    )
 }
 
 /// The row of that silo.
 pub fn entry(n: u64) -> MembershipEntry {
-    MembershipEntry::new(silo(n), InstanceId::new(u128::from(n)), WallTime::from_millis(1_763_000_000_000 + n))
+    MembershipEntry::new(
+        silo(n),
+        InstanceId::new(u128::from(n)),
+        WallTime::from_millis(1_763_000_000_000 + n),
+    )
 }
 
 /// A commit that inserts the rows of these numbers.
 pub fn insert(on: &VersionToken, numbers: impl IntoIterator<Item = u64>) -> CommitRequest {
-    CommitRequest::new(on.clone(), CommitId::new(unique()), None, numbers.into_iter().map(entry), [], [])
+    CommitRequest::new(
+        on.clone(),
+        CommitId::new(unique()),
+        None,
+        numbers.into_iter().map(entry),
+        [],
+        [],
+    )
 }
 
 /// A commit that gives this number's silo another name.
@@ -40,7 +58,14 @@ pub fn update(on: &VersionToken, n: u64, name: &str) -> CommitRequest {
 
 /// A commit that removes this number's row.
 pub fn remove(on: &VersionToken, n: u64) -> CommitRequest {
-    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [], [], [silo(n).row_key()])
+    CommitRequest::new(
+        on.clone(),
+        CommitId::new(unique()),
+        None,
+        [],
+        [],
+        [silo(n).row_key()],
+    )
 }
 
 /// With a table id that nobody else has.
@@ -48,13 +73,21 @@ pub fn remove(on: &VersionToken, n: u64) -> CommitRequest {
 /// # Errors
 /// The table's.
 pub async fn initialize(table: &dyn MembershipTable) -> Result<(), TableError> {
-    table.initialize(&InitializeRequest { table_id: TableId::new(unique()), settings: SharedSettings::default() }).await
+    table
+        .initialize(&InitializeRequest {
+            table_id: TableId::new(unique()),
+            settings: SharedSettings::default(),
+        })
+        .await
 }
 
 /// All of it.
 pub async fn read(table: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
     match table.read(&ReadRequest::all()).await.unwrap() {
-        ReadAnswer::Snapshot { snapshot, heartbeats } => (snapshot, heartbeats.unwrap()),
+        ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        } => (snapshot, heartbeats.unwrap()),
         other => panic!("{other:?}"),
     }
 }
@@ -63,8 +96,15 @@ pub async fn read(table: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
 ///
 /// # Errors
 /// That kind.
-pub async fn read_kind(table: &dyn MembershipTable, known: Option<&VersionToken>) -> Result<(), TableErrorKind> {
-    let request = ReadRequest { known: known.cloned(), heartbeats: true, barrier: false };
+pub async fn read_kind(
+    table: &dyn MembershipTable,
+    known: Option<&VersionToken>,
+) -> Result<(), TableErrorKind> {
+    let request = ReadRequest {
+        known: known.cloned(),
+        heartbeats: true,
+        barrier: false,
+    };
     table.read(&request).await.map(drop).map_err(|e| e.kind())
 }
 
@@ -78,19 +118,34 @@ pub async fn commit(table: &dyn MembershipTable, request: &CommitRequest) -> Ver
 
 /// The kind of error that a commit ends with.
 pub async fn commit_kind(table: &dyn MembershipTable, request: &CommitRequest) -> TableErrorKind {
-    table.commit(request).await.map(|outcome| panic!("{outcome:?}")).unwrap_err().kind()
+    table
+        .commit(request)
+        .await
+        .map(|outcome| panic!("{outcome:?}"))
+        .unwrap_err()
+        .kind()
 }
 
 /// A heartbeat of this number's silo.
 pub fn beat(n: u64, counter: u64) -> HeartbeatWrite {
-    HeartbeatWrite::Silo { silo: silo(n), heartbeat: Heartbeat { counter, at: WallTime::from_millis(counter) } }
+    HeartbeatWrite::Silo {
+        silo: silo(n),
+        heartbeat: Heartbeat {
+            counter,
+            at: WallTime::from_millis(counter),
+        },
+    }
 }
 
 /// Initializes a table and puts so many rows into it.
 pub async fn fill(table: &dyn MembershipTable, rows: u64) -> VersionToken {
     initialize(table).await.unwrap();
     let (start, _) = read(table).await;
-    if rows == 0 { start.token } else { commit(table, &insert(&start.token, 0..rows)).await }
+    if rows == 0 {
+        start.token
+    } else {
+        commit(table, &insert(&start.token, 0..rows)).await
+    }
 }
 
 /// A version of a table that is not there.

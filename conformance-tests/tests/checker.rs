@@ -4,20 +4,32 @@
 use conformance_tests::Clause;
 use conformance_tests::history::{Answer, Asked, Event, History, check};
 use membership_core::{
-    CommitId, CommitOutcome, CommitRequest, Conflict, InstanceId, MembershipEntry, Operation, ReadAnswer, ReadRequest, SharedSettings,
-    SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionRow,
+    CommitId, CommitOutcome, CommitRequest, Conflict, InstanceId, MembershipEntry, Operation,
+    ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind,
+    TableId, VersionRow,
 };
 
 fn start() -> Snapshot {
     let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-    Snapshot { token: row.token(&[]), version_row: row.into(), rows: Default::default() }
+    Snapshot {
+        token: row.token(&[]),
+        version_row: row.into(),
+        rows: Default::default(),
+    }
 }
 
 /// A commit of one new row.
 fn request(base: &Snapshot, id: u16) -> CommitRequest {
     let silo = SiloAddress::new([10, 0, 0, 1].into(), id, 1);
     let entry = MembershipEntry::new(silo, InstanceId::new(1), Default::default());
-    CommitRequest::new(base.token.clone(), CommitId::new(u128::from(id)), None, [entry], [], [])
+    CommitRequest::new(
+        base.token.clone(),
+        CommitId::new(u128::from(id)),
+        None,
+        [entry],
+        [],
+        [],
+    )
 }
 
 fn after(base: &Snapshot, request: &CommitRequest) -> Snapshot {
@@ -33,7 +45,12 @@ fn conflict() -> Result<CommitOutcome, TableError> {
 }
 
 fn error(kind: TableErrorKind) -> Result<CommitOutcome, TableError> {
-    Err(TableError::new(kind, Operation::Commit, "test", "no answer"))
+    Err(TableError::new(
+        kind,
+        Operation::Commit,
+        "test",
+        "no answer",
+    ))
 }
 
 /// Client, from when to when, what.
@@ -44,13 +61,29 @@ fn commit(request: &CommitRequest, answer: Result<CommitOutcome, TableError>) ->
 }
 
 fn read(shown: &Snapshot) -> (Asked, Answer) {
-    let answer = ReadAnswer::Snapshot { snapshot: shown.clone(), heartbeats: None };
-    (Asked::Read(ReadRequest::default()), Answer::Read(Ok(answer)))
+    let answer = ReadAnswer::Snapshot {
+        snapshot: shown.clone(),
+        heartbeats: None,
+    };
+    (
+        Asked::Read(ReadRequest::default()),
+        Answer::Read(Ok(answer)),
+    )
 }
 
 fn told(lines: impl IntoIterator<Item = Line>) -> Vec<Clause> {
-    let event = |(client, began, ended, (asked, answer)): Line| Event { client, began, ended, asked, answer };
-    let history = History { start: start(), events: lines.into_iter().map(event).collect(), linearizable: true };
+    let event = |(client, began, ended, (asked, answer)): Line| Event {
+        client,
+        began,
+        ended,
+        asked,
+        answer,
+    };
+    let history = History {
+        start: start(),
+        events: lines.into_iter().map(event).collect(),
+        linearizable: true,
+    };
     let mut clauses = match check(&history) {
         Ok(_) => Vec::new(),
         Err(violations) => violations.into_iter().map(|v| v.clause).collect(),
@@ -67,16 +100,58 @@ fn commits_one_after_the_other() {
     let one = after(&zero, &a);
     let b = request(&one, 2);
     let two = after(&one, &b);
-    let begin = [(0, 1, 2, read(&zero)), (0, 3, 4, commit(&a, committed(&a))), (1, 5, 6, commit(&b, committed(&b)))];
-    assert_eq!(told(begin.clone().into_iter().chain([(2, 7, 8, read(&two))])), FINE);
+    let begin = [
+        (0, 1, 2, read(&zero)),
+        (0, 3, 4, commit(&a, committed(&a))),
+        (1, 5, 6, commit(&b, committed(&b))),
+    ];
+    assert_eq!(
+        told(begin.clone().into_iter().chain([(2, 7, 8, read(&two))])),
+        FINE
+    );
     // Read while the second commit is under way: either is right. Afterwards only the new one is.
-    assert_eq!(told(begin.clone().into_iter().chain([(2, 5, 9, read(&one)), (2, 10, 11, read(&two))])), FINE);
-    assert_eq!(told(begin.clone().into_iter().chain([(2, 7, 8, read(&one)), (2, 9, 10, read(&two))])), [Clause::T6]);
+    assert_eq!(
+        told(
+            begin
+                .clone()
+                .into_iter()
+                .chain([(2, 5, 9, read(&one)), (2, 10, 11, read(&two))])
+        ),
+        FINE
+    );
+    assert_eq!(
+        told(
+            begin
+                .clone()
+                .into_iter()
+                .chain([(2, 7, 8, read(&one)), (2, 9, 10, read(&two))])
+        ),
+        [Clause::T6]
+    );
     // Told before anybody had asked for it.
-    assert_eq!(told(begin.clone().into_iter().chain([(2, 1, 4, read(&two)), (2, 9, 10, read(&two))])), [Clause::T6, Clause::T1]);
+    assert_eq!(
+        told(
+            begin
+                .clone()
+                .into_iter()
+                .chain([(2, 1, 4, read(&two)), (2, 9, 10, read(&two))])
+        ),
+        [Clause::T6, Clause::T1]
+    );
     // The rows of one version under the number of another.
-    let torn = Snapshot { rows: one.rows.clone(), ..two.clone() };
-    assert_eq!(told(begin.clone().into_iter().chain([(2, 7, 8, read(&torn)), (2, 9, 10, read(&two))])), [Clause::T6]);
+    let torn = Snapshot {
+        rows: one.rows.clone(),
+        ..two.clone()
+    };
+    assert_eq!(
+        told(
+            begin
+                .clone()
+                .into_iter()
+                .chain([(2, 7, 8, read(&torn)), (2, 9, 10, read(&two))])
+        ),
+        [Clause::T6]
+    );
     // An acknowledged commit is gone in the end.
     assert!(told(begin.into_iter().chain([(2, 7, 8, read(&one))])).contains(&Clause::T2));
 }
@@ -85,7 +160,13 @@ fn commits_one_after_the_other() {
 fn two_commits_of_one_version() {
     let (a, b) = (request(&start(), 1), request(&start(), 2));
     let one = after(&start(), &a);
-    let both = |answer| [(0, 1, 4, commit(&a, committed(&a))), (1, 2, 3, commit(&b, answer)), (2, 5, 6, read(&one))];
+    let both = |answer| {
+        [
+            (0, 1, 4, commit(&a, committed(&a))),
+            (1, 2, 3, commit(&b, answer)),
+            (2, 5, 6, read(&one)),
+        ]
+    };
     assert_eq!(told(both(conflict())), FINE);
     assert!(told(both(committed(&b))).contains(&Clause::T1));
     assert_eq!(told(both(error(TableErrorKind::Busy))), FINE);
@@ -96,17 +177,42 @@ fn two_commits_of_one_version() {
 fn a_conflict_needs_a_reason_in_time() {
     let (a, b) = (request(&start(), 1), request(&start(), 2));
     let one = after(&start(), &a);
-    let late = [(1, 1, 2, commit(&b, conflict())), (0, 3, 4, commit(&a, committed(&a))), (2, 5, 6, read(&one))];
+    let late = [
+        (1, 1, 2, commit(&b, conflict())),
+        (0, 3, 4, commit(&a, committed(&a))),
+        (2, 5, 6, read(&one)),
+    ];
     assert_eq!(told(late), [Clause::T4]);
     // A winner whose answer was lost explains it as well, once it shows.
-    let lost = [(0, 1, 2, commit(&a, error(TableErrorKind::OutcomeUnknown))), (1, 3, 4, commit(&b, conflict())), (2, 5, 6, read(&one))];
+    let lost = [
+        (0, 1, 2, commit(&a, error(TableErrorKind::OutcomeUnknown))),
+        (1, 3, 4, commit(&b, conflict())),
+        (2, 5, 6, read(&one)),
+    ];
     assert_eq!(told(lost), FINE);
     // A row that is there already is a reason of its own.
-    let c = CommitRequest { expected: one.token.clone(), ..request(&one, 1) };
-    let rows = [(0, 1, 2, commit(&a, committed(&a))), (1, 3, 4, commit(&c, conflict())), (2, 5, 6, read(&one))];
-    assert!(told(rows).contains(&Clause::T5), "the same id was used for both");
-    let c = CommitRequest { id: CommitId::new(77), ..c };
-    let rows = [(0, 1, 2, commit(&a, committed(&a))), (1, 3, 4, commit(&c, conflict())), (2, 5, 6, read(&one))];
+    let c = CommitRequest {
+        expected: one.token.clone(),
+        ..request(&one, 1)
+    };
+    let rows = [
+        (0, 1, 2, commit(&a, committed(&a))),
+        (1, 3, 4, commit(&c, conflict())),
+        (2, 5, 6, read(&one)),
+    ];
+    assert!(
+        told(rows).contains(&Clause::T5),
+        "the same id was used for both"
+    );
+    let c = CommitRequest {
+        id: CommitId::new(77),
+        ..c
+    };
+    let rows = [
+        (0, 1, 2, commit(&a, committed(&a))),
+        (1, 3, 4, commit(&c, conflict())),
+        (2, 5, 6, read(&one)),
+    ];
     assert_eq!(told(rows), FINE);
 }
 
@@ -120,7 +226,10 @@ fn what_certainly_did_not_happen_never_shows() {
         (conflict(), vec![Clause::T5, Clause::T4]),
         (error(TableErrorKind::OutcomeUnknown), vec![]),
     ] {
-        assert_eq!(told([(0, 1, 2, commit(&a, answer)), (1, 3, 4, read(&one))]), due);
+        assert_eq!(
+            told([(0, 1, 2, commit(&a, answer)), (1, 3, 4, read(&one))]),
+            due
+        );
     }
 }
 
@@ -130,13 +239,33 @@ fn an_unknown_outcome_stays_open_to_the_end() {
     let (zero, one) = (start(), after(&start(), &a));
     let lost = (0, 1, 2, commit(&a, error(TableErrorKind::OutcomeUnknown)));
     // It arrives long after everybody stopped waiting, or never.
-    assert_eq!(told([lost.clone(), (1, 3, 4, read(&zero)), (1, 5, 6, read(&one))]), FINE);
+    assert_eq!(
+        told([lost.clone(), (1, 3, 4, read(&zero)), (1, 5, 6, read(&one))]),
+        FINE
+    );
     assert_eq!(told([lost.clone(), (1, 3, 4, read(&zero))]), FINE);
-    assert_eq!(told([lost.clone(), (1, 3, 4, read(&one)), (1, 5, 6, read(&zero))]), [Clause::T6]);
+    assert_eq!(
+        told([lost.clone(), (1, 3, 4, read(&one)), (1, 5, 6, read(&zero))]),
+        [Clause::T6]
+    );
     // Sent again, it has one answer.
     let again = a.again();
-    assert_eq!(told([lost.clone(), (0, 3, 4, commit(&again, committed(&again))), (1, 5, 6, read(&one))]), FINE);
-    assert!(told([lost, (0, 3, 4, commit(&again, conflict())), (1, 5, 6, read(&one))]).contains(&Clause::T5));
+    assert_eq!(
+        told([
+            lost.clone(),
+            (0, 3, 4, commit(&again, committed(&again))),
+            (1, 5, 6, read(&one))
+        ]),
+        FINE
+    );
+    assert!(
+        told([
+            lost,
+            (0, 3, 4, commit(&again, conflict())),
+            (1, 5, 6, read(&one))
+        ])
+        .contains(&Clause::T5)
+    );
 }
 
 #[test]

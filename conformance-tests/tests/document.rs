@@ -5,9 +5,10 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, DocumentRead, DocumentStore, DocumentTable, Guarantees, Heartbeat,
-    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, MemoryDocumentStore, MemoryDocuments, Operation, Revision,
-    SharedSettings, SiloAddress, TableError, TableErrorKind, TableExt, TableId, TableLimits,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, DocumentRead, DocumentStore,
+    DocumentTable, Guarantees, Heartbeat, InitializeRequest, InstanceId, MembershipEntry,
+    MembershipTable, MemoryDocumentStore, MemoryDocuments, Operation, Revision, SharedSettings,
+    SiloAddress, TableError, TableErrorKind, TableExt, TableId, TableLimits,
 };
 
 /// What happens to the next store, once.
@@ -34,10 +35,19 @@ impl DocumentStore for Unlucky {
     async fn prepare(&self) -> Result<(), TableError> {
         self.inner.prepare().await
     }
-    async fn load(&self, known: Option<&Revision>, heartbeats: bool, barrier: bool) -> Result<DocumentRead, TableError> {
+    async fn load(
+        &self,
+        known: Option<&Revision>,
+        heartbeats: bool,
+        barrier: bool,
+    ) -> Result<DocumentRead, TableError> {
         self.inner.load(known, heartbeats, barrier).await
     }
-    async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError> {
+    async fn store_if_unchanged(
+        &self,
+        expected: Option<&Revision>,
+        text: &str,
+    ) -> Result<Option<Revision>, TableError> {
         let fate = self.next.lock().unwrap().take();
         if fate == Some(Fate::Rewritten) {
             self.inner.put_raw(self.inner.raw());
@@ -45,14 +55,23 @@ impl DocumentStore for Unlucky {
         let stored = self.inner.store_if_unchanged(expected, text).await;
         match fate {
             Some(Fate::SentTwice) => self.inner.store_if_unchanged(expected, text).await,
-            Some(Fate::AnswerLost) => Err(TableError::new(TableErrorKind::OutcomeUnknown, Operation::Read, "unlucky", "no answer")),
+            Some(Fate::AnswerLost) => Err(TableError::new(
+                TableErrorKind::OutcomeUnknown,
+                Operation::Read,
+                "unlucky",
+                "no answer",
+            )),
             _ => stored,
         }
     }
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
         self.inner.remove_if_unchanged(expected).await
     }
-    async fn put_heartbeat(&self, silo: &SiloAddress, heartbeat: &Heartbeat) -> Result<(), TableError> {
+    async fn put_heartbeat(
+        &self,
+        silo: &SiloAddress,
+        heartbeat: &Heartbeat,
+    ) -> Result<(), TableError> {
         self.inner.put_heartbeat(silo, heartbeat).await
     }
     async fn put_cluster_cell(&self, text: &str) -> Result<(), TableError> {
@@ -73,18 +92,37 @@ impl DocumentStore for Unlucky {
 }
 
 fn entry(port: u16) -> MembershipEntry {
-    MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), port, 1), InstanceId::new(1), Default::default())
+    MembershipEntry::new(
+        SiloAddress::new([10, 0, 0, 1].into(), port, 1),
+        InstanceId::new(1),
+        Default::default(),
+    )
 }
 
 async fn table() -> DocumentTable<Unlucky> {
     let cluster: ClusterName = "blue".parse().unwrap();
     let inner = MemoryDocuments::new().document(&cluster);
-    let table = DocumentTable::new(cluster, Unlucky { inner, next: Mutex::default() });
-    table.initialize(&InitializeRequest { table_id: TableId::new(1), settings: SharedSettings::default() }).await.unwrap();
+    let table = DocumentTable::new(
+        cluster,
+        Unlucky {
+            inner,
+            next: Mutex::default(),
+        },
+    );
+    table
+        .initialize(&InitializeRequest {
+            table_id: TableId::new(1),
+            settings: SharedSettings::default(),
+        })
+        .await
+        .unwrap();
     table
 }
 
-async fn commit_with(table: &DocumentTable<Unlucky>, fate: Fate) -> (CommitRequest, Result<CommitOutcome, TableError>) {
+async fn commit_with(
+    table: &DocumentTable<Unlucky>,
+    fate: Fate,
+) -> (CommitRequest, Result<CommitOutcome, TableError>) {
     let token = table.read_all().await.unwrap().0.token;
     let request = CommitRequest::new(token, CommitId::new(7), None, [entry(1)], [], []);
     *table.documents().next.lock().unwrap() = Some(fate);
@@ -96,7 +134,9 @@ async fn commit_with(table: &DocumentTable<Unlucky>, fate: Fate) -> (CommitReque
 async fn ones_own_success_is_recognised_when_the_client_library_sent_it_twice() {
     let table = table().await;
     let (request, answer) = commit_with(&table, Fate::SentTwice).await;
-    assert!(matches!(answer.unwrap(), CommitOutcome::Committed(token) if token.commit() == request.id));
+    assert!(
+        matches!(answer.unwrap(), CommitOutcome::Committed(token) if token.commit() == request.id)
+    );
     assert_eq!(table.read_all().await.unwrap().0.version(), 1);
 }
 
@@ -113,8 +153,14 @@ async fn a_lost_answer_is_an_unknown_outcome_and_found_again() {
     let table = table().await;
     let (request, answer) = commit_with(&table, Fate::AnswerLost).await;
     let error = answer.unwrap_err();
-    assert_eq!((error.kind(), error.operation()), (TableErrorKind::OutcomeUnknown, Operation::Commit));
-    assert!(matches!(table.commit(&request.again()).await.unwrap(), CommitOutcome::Committed(_)));
+    assert_eq!(
+        (error.kind(), error.operation()),
+        (TableErrorKind::OutcomeUnknown, Operation::Commit)
+    );
+    assert!(matches!(
+        table.commit(&request.again()).await.unwrap(),
+        CommitOutcome::Committed(_)
+    ));
     assert_eq!(table.read_all().await.unwrap().0.version(), 1);
 }
 
@@ -124,7 +170,16 @@ async fn a_document_that_would_be_too_large_is_not_sent() {
     let token = table.read_all().await.unwrap().0.token;
     let mut large = entry(1);
     large.silo_name = "x".repeat(3_000);
-    let error = table.insert_row(large, &token, CommitId::new(1)).await.unwrap_err();
+    let error = table
+        .insert_row(large, &token, CommitId::new(1))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::LimitExceeded);
-    assert!(matches!(table.insert_row(entry(1), &token, CommitId::new(2)).await.unwrap(), CommitOutcome::Committed(_)));
+    assert!(matches!(
+        table
+            .insert_row(entry(1), &token, CommitId::new(2))
+            .await
+            .unwrap(),
+        CommitOutcome::Committed(_)
+    ));
 }

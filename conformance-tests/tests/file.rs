@@ -10,8 +10,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use conformance_tests::{Backend, Capability, Reason, Stop, Suite, child};
 use membership_core::{
-    ClusterName, DocumentRead, DocumentStore, DocumentTable, Durability, Guarantees, Heartbeat, Heartbeats, MembershipTable, Operation,
-    Recency, Revision, SiloAddress, Stored, TableError, TableErrorKind, TableLimits,
+    ClusterName, DocumentRead, DocumentStore, DocumentTable, Durability, Guarantees, Heartbeat,
+    Heartbeats, MembershipTable, Operation, Recency, Revision, SiloAddress, Stored, TableError,
+    TableErrorKind, TableLimits,
 };
 
 /// Where the killed process finds the directory, and whether it writes in halves.
@@ -26,7 +27,13 @@ struct Document {
 }
 
 fn failed(e: std::io::Error) -> TableError {
-    TableError::new(TableErrorKind::Unavailable, Operation::Read, "file", "the file cannot be used").with_source(e)
+    TableError::new(
+        TableErrorKind::Unavailable,
+        Operation::Read,
+        "file",
+        "the file cannot be used",
+    )
+    .with_source(e)
 }
 
 impl Document {
@@ -56,23 +63,42 @@ impl Document {
             return file.write_all(second).map_err(failed);
         }
         let new = self.path(&format!("{end}-new"));
-        fs::write(&new, text).and_then(|()| fs::rename(&new, self.path(end))).map_err(failed)
+        fs::write(&new, text)
+            .and_then(|()| fs::rename(&new, self.path(end)))
+            .map_err(failed)
     }
 
     /// Heartbeats: a line for each, the cluster's own cell last.
     fn beats(&self) -> Heartbeats {
         let text = fs::read_to_string(self.path("beats")).unwrap_or_default();
         let (lines, cell) = text.split_once("\n\n").unwrap_or((&text, ""));
-        let silos = lines.lines().filter_map(|l| l.split_once(' ')).filter_map(|(s, b)| Some((s.parse().ok()?, b.parse().ok()?)));
-        Heartbeats { silos: silos.collect(), cluster: (!cell.is_empty()).then(|| cell.to_owned()) }
+        let silos = lines
+            .lines()
+            .filter_map(|l| l.split_once(' '))
+            .filter_map(|(s, b)| Some((s.parse().ok()?, b.parse().ok()?)));
+        Heartbeats {
+            silos: silos.collect(),
+            cluster: (!cell.is_empty()).then(|| cell.to_owned()),
+        }
     }
 
     fn change_beats(&self, change: impl FnOnce(&mut Heartbeats)) -> Result<(), TableError> {
         let _lock = self.lock()?;
         let mut beats = self.beats();
         change(&mut beats);
-        let lines: Vec<String> = beats.silos.iter().map(|(silo, beat)| format!("{silo} {beat}")).collect();
-        self.replace("beats", &format!("{}\n\n{}", lines.join("\n"), beats.cluster.unwrap_or_default()))
+        let lines: Vec<String> = beats
+            .silos
+            .iter()
+            .map(|(silo, beat)| format!("{silo} {beat}"))
+            .collect();
+        self.replace(
+            "beats",
+            &format!(
+                "{}\n\n{}",
+                lines.join("\n"),
+                beats.cluster.unwrap_or_default()
+            ),
+        )
     }
 }
 
@@ -82,23 +108,39 @@ impl DocumentStore for Document {
         "file"
     }
 
-    async fn load(&self, known: Option<&Revision>, heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
+    async fn load(
+        &self,
+        known: Option<&Revision>,
+        heartbeats: bool,
+        _barrier: bool,
+    ) -> Result<DocumentRead, TableError> {
         let _lock = self.lock()?;
         let document = match self.now() {
             None => Stored::None,
             Some((revision, _)) if known == Some(&revision) => Stored::Unchanged,
             Some((revision, text)) => Stored::Document { revision, text },
         };
-        Ok(DocumentRead { document, heartbeats: heartbeats.then(|| self.beats()) })
+        Ok(DocumentRead {
+            document,
+            heartbeats: heartbeats.then(|| self.beats()),
+        })
     }
 
-    async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError> {
+    async fn store_if_unchanged(
+        &self,
+        expected: Option<&Revision>,
+        text: &str,
+    ) -> Result<Option<Revision>, TableError> {
         let _lock = self.lock()?;
         if self.now().map(|(revision, _)| revision).as_ref() != expected {
             return Ok(None);
         }
         // A counter that outlives the document: no revision comes back.
-        let count = fs::read_to_string(self.path("count")).ok().and_then(|t| t.parse::<u64>().ok()).unwrap_or(0) + 1;
+        let count = fs::read_to_string(self.path("count"))
+            .ok()
+            .and_then(|t| t.parse::<u64>().ok())
+            .unwrap_or(0)
+            + 1;
         fs::write(self.path("count-new"), count.to_string()).map_err(failed)?;
         fs::rename(self.path("count-new"), self.path("count")).map_err(failed)?;
         self.replace("document", &format!("{count}\n{text}"))?;
@@ -109,12 +151,18 @@ impl DocumentStore for Document {
         let _lock = self.lock()?;
         match self.now() {
             Some((revision, _)) if revision != *expected => Ok(false),
-            Some(_) => fs::remove_file(self.path("document")).map(|()| true).map_err(failed),
+            Some(_) => fs::remove_file(self.path("document"))
+                .map(|()| true)
+                .map_err(failed),
             None => Ok(true),
         }
     }
 
-    async fn put_heartbeat(&self, silo: &SiloAddress, heartbeat: &Heartbeat) -> Result<(), TableError> {
+    async fn put_heartbeat(
+        &self,
+        silo: &SiloAddress,
+        heartbeat: &Heartbeat,
+    ) -> Result<(), TableError> {
         self.change_beats(|beats| {
             beats.silos.insert(*silo, *heartbeat);
         })
@@ -136,17 +184,32 @@ impl DocumentStore for Document {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits { rows_per_commit: 500, bytes_per_row: 1 << 16, bytes_per_commit: 1 << 22, rows: 20_000 }
+        TableLimits {
+            rows_per_commit: 500,
+            bytes_per_row: 1 << 16,
+            bytes_per_commit: 1 << 22,
+            rows: 20_000,
+        }
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: Durability::Kept,
+        }
     }
 }
 
 fn table(dir: &Path, cluster: &ClusterName, torn: bool) -> Arc<dyn MembershipTable> {
     let hash = format!("{:016x}", cluster.fingerprint());
-    Arc::new(DocumentTable::new(cluster.clone(), Document { dir: dir.to_owned(), name: hash, torn }))
+    Arc::new(DocumentTable::new(
+        cluster.clone(),
+        Document {
+            dir: dir.to_owned(),
+            name: hash,
+            torn,
+        },
+    ))
 }
 
 struct Files {
@@ -170,7 +233,9 @@ impl Backend for Files {
 
     fn child(&self, cluster: &ClusterName) -> Result<std::process::Command, Stop> {
         let mut command = child::this_test("crash_child", cluster)?;
-        command.env(PLACE, &self.dir).env(TORN, self.torn.to_string());
+        command
+            .env(PLACE, &self.dir)
+            .env(TORN, self.torn.to_string());
         Ok(command)
     }
 }
@@ -186,7 +251,12 @@ async fn crash_child() {
 
 async fn kill(torn: bool) -> conformance_tests::Report {
     let dir = tempfile::tempdir().unwrap();
-    let suite = Suite::new(Files { dir: dir.path().to_owned(), torn }).named("a_killed_client").on_result(|_| {});
+    let suite = Suite::new(Files {
+        dir: dir.path().to_owned(),
+        torn,
+    })
+    .named("a_killed_client")
+    .on_result(|_| {});
     suite.effort(|effort| effort.kills = 40).run().await
 }
 

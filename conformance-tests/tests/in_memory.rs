@@ -1,5 +1,9 @@
 //! The suite on the two stores that live in memory.
-#![allow(clippy::print_stdout, clippy::panic, reason = "a test says what it looks at, and what is wrong")]
+#![allow(
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a test says what it looks at, and what is wrong"
+)]
 
 use conformance_tests::backends::{Document, Memory};
 use conformance_tests::{Backend, Reason, Report, Suite};
@@ -16,7 +20,10 @@ fn not_applicable(report: &Report) -> Vec<(&'static str, Reason)> {
         conformance_tests::Outcome::NotApplicable(reason) => *reason,
         other => panic!("{other:?}"),
     };
-    report.not_applicable().map(|r| (r.name, reason(&r.outcome))).collect()
+    report
+        .not_applicable()
+        .map(|r| (r.name, reason(&r.outcome)))
+        .collect()
 }
 
 const IN_MEMORY: [(&str, Reason); 26] = [
@@ -33,18 +40,33 @@ const IN_MEMORY: [(&str, Reason); 26] = [
     ("heartbeat_cut_at_every_stage", Reason::InMemory),
     ("delete_cut_at_every_stage", Reason::InMemory),
     ("secrets_do_not_show", Reason::NoSecret),
-    ("a_foreign_commit_is_hinted_within_a_second", Reason::NoHints),
+    (
+        "a_foreign_commit_is_hinted_within_a_second",
+        Reason::NoHints,
+    ),
     ("hints_end_with_their_table", Reason::NoHints),
     ("hints_survive_a_restart", Reason::NoHints),
     ("losing_hints_costs_only_time", Reason::NoHints),
     ("round_trips", Reason::InMemory),
     ("killed_servers_lose_nothing", Reason::InMemory),
     ("a_killed_client_leaves_a_whole_table", Reason::InMemory),
-    ("an_unreachable_server_is_an_error_and_comes_back", Reason::InMemory),
-    ("a_frozen_server_is_an_error_and_comes_back", Reason::InMemory),
+    (
+        "an_unreachable_server_is_an_error_and_comes_back",
+        Reason::InMemory,
+    ),
+    (
+        "a_frozen_server_is_an_error_and_comes_back",
+        Reason::InMemory,
+    ),
     ("a_lost_answer_is_an_unknown_outcome", Reason::InMemory),
-    ("an_unavailable_store_is_an_error_and_comes_back", Reason::InMemory),
-    ("a_commit_sent_again_to_a_store_that_is_away_stays_unknown", Reason::InMemory),
+    (
+        "an_unavailable_store_is_an_error_and_comes_back",
+        Reason::InMemory,
+    ),
+    (
+        "a_commit_sent_again_to_a_store_that_is_away_stays_unknown",
+        Reason::InMemory,
+    ),
     ("a_restart_loses_nothing", Reason::InMemory),
 ];
 
@@ -56,6 +78,12 @@ async fn memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn document() {
     let mut due = IN_MEMORY.to_vec();
-    due.insert(0, ("a_heartbeat_without_a_row_is_refused", Reason::SecondRoundTrip));
+    due.insert(
+        0,
+        (
+            "a_heartbeat_without_a_row_is_refused",
+            Reason::SecondRoundTrip,
+        ),
+    );
     assert_eq!(not_applicable(&run(Document::default()).await), due);
 }

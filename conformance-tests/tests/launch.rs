@@ -1,5 +1,10 @@
 //! Each real server: started, killed, started again with its data, paused, emptied, and gone without a trace.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::{ConsulServers, EtcdCluster, How, Kind, LaunchError, Options, ReplicaSet, Server};
+use conformance_tests::launch::{
+    ConsulServers, EtcdCluster, How, Kind, LaunchError, Options, ReplicaSet, Server,
+};
 
 /// Long enough for a busy machine; only a failing test waits for it.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -69,12 +76,26 @@ async fn a_replica_set_has_another_primary_when_the_first_is_killed() {
         other => other.expect("starts"),
     };
     let killed = set.kill_primary().await.expect("there is a primary");
-    assert_eq!(set.members()[killed].process_id().expect("local"), None, "it still runs");
-    let next = set.primary_but(Some(killed)).await.expect("somebody takes over");
+    assert_eq!(
+        set.members()[killed].process_id().expect("local"),
+        None,
+        "it still runs"
+    );
+    let next = set
+        .primary_but(Some(killed))
+        .await
+        .expect("somebody takes over");
     assert_ne!(next, killed);
     set.start_again(killed).await.expect("it takes part again");
-    let hosts: Vec<String> = set.members().iter().map(|member| member.address().to_string()).collect();
-    assert_eq!(set.url(), format!("mongodb://{}/membership?replicaSet=rs0", hosts.join(",")));
+    let hosts: Vec<String> = set
+        .members()
+        .iter()
+        .map(|member| member.address().to_string())
+        .collect();
+    assert_eq!(
+        set.url(),
+        format!("mongodb://{}/membership?replicaSet=rs0", hosts.join(","))
+    );
 }
 
 #[tokio::test]
@@ -84,11 +105,25 @@ async fn members_of_etcd_have_another_leader_when_the_first_is_killed() {
         other => other.expect("starts"),
     };
     let killed = cluster.kill_leader().await.expect("somebody leads");
-    assert_eq!(cluster.members()[killed].process_id().expect("local"), None, "it still runs");
-    let next = cluster.leader_but(Some(killed)).await.expect("somebody takes over");
+    assert_eq!(
+        cluster.members()[killed].process_id().expect("local"),
+        None,
+        "it still runs"
+    );
+    let next = cluster
+        .leader_but(Some(killed))
+        .await
+        .expect("somebody takes over");
     assert_ne!(next, killed);
-    cluster.start_again(killed).await.expect("it takes part again");
-    let hosts: Vec<String> = cluster.members().iter().map(|member| member.address().to_string()).collect();
+    cluster
+        .start_again(killed)
+        .await
+        .expect("it takes part again");
+    let hosts: Vec<String> = cluster
+        .members()
+        .iter()
+        .map(|member| member.address().to_string())
+        .collect();
     assert_eq!(cluster.url(), format!("etcd://{}", hosts.join(",")));
 }
 
@@ -104,22 +139,51 @@ async fn servers_of_consul_have_another_leader_when_the_first_is_killed() {
         other => other.expect("starts"),
     };
     let killed = all.kill_leader().await.expect("there is a leader");
-    assert_eq!(all.servers()[killed].process_id().expect("local"), None, "it still runs");
-    let next = all.leader_but(Some(killed)).await.expect("somebody takes over");
+    assert_eq!(
+        all.servers()[killed].process_id().expect("local"),
+        None,
+        "it still runs"
+    );
+    let next = all
+        .leader_but(Some(killed))
+        .await
+        .expect("somebody takes over");
     assert_ne!(next, killed);
     all.start_again(killed).await.expect("it takes part again");
-    let hosts: Vec<String> = all.servers().iter().map(|server| server.address().to_string()).collect();
-    assert_eq!(all.url(), format!("consul://:0c0ffee0-5ec2-4e75-8a11-5add1e5ba77e@{}", hosts.join(",")));
+    let hosts: Vec<String> = all
+        .servers()
+        .iter()
+        .map(|server| server.address().to_string())
+        .collect();
+    assert_eq!(
+        all.url(),
+        format!(
+            "consul://:0c0ffee0-5ec2-4e75-8a11-5add1e5ba77e@{}",
+            hosts.join(",")
+        )
+    );
 }
 
 async fn life(kind: Kind) {
-    let server = match Server::start(kind, Options { durable: true, ..Options::default() }).await {
+    let server = match Server::start(
+        kind,
+        Options {
+            durable: true,
+            ..Options::default()
+        },
+    )
+    .await
+    {
         Ok(server) if server.how() == How::Yours => return is_left_alone(&server).await,
         other => other.expect("starts"),
     };
     let is_local = server.how() == How::Local;
     let folder = server.folder().ok();
-    assert_eq!(folder.is_some(), is_local, "only a process of this machine has a folder here");
+    assert_eq!(
+        folder.is_some(),
+        is_local,
+        "only a process of this machine has a folder here"
+    );
     let address = server.address();
 
     // Without a client the server's life is watched, and its data is left to the conformance suites.
@@ -129,10 +193,19 @@ async fn life(kind: Kind) {
             write(&server, value);
         }
     };
-    let holds = |value: &str| assert!(!with_data || read(&server) == value, "it holds {:?}", read(&server));
+    let holds = |value: &str| {
+        assert!(
+            !with_data || read(&server) == value,
+            "it holds {:?}",
+            read(&server)
+        )
+    };
     write("first");
     server.kill().await.expect("killed");
-    assert!(TcpStream::connect(address).is_err(), "nobody listens after a kill");
+    assert!(
+        TcpStream::connect(address).is_err(),
+        "nobody listens after a kill"
+    );
     assert!(!is_local || server.process_id().expect("ours").is_none());
     server.start_again().await.expect("starts again");
     holds("first");
@@ -146,10 +219,15 @@ async fn life(kind: Kind) {
 
     server.pause().await.expect("pauses");
     let mut stream = TcpStream::connect(address).expect("the system still takes connections");
-    stream.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
+    stream
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .expect("set");
     stream.write_all(b"PING\r\n").expect("sent");
     let answer = stream.read(&mut [0; 64]);
-    assert!(answer.is_err(), "a paused server answers nothing: {answer:?}");
+    assert!(
+        answer.is_err(),
+        "a paused server answers nothing: {answer:?}"
+    );
     server.resume().await.expect("resumes");
     drop(stream);
     holds("second");
@@ -164,7 +242,10 @@ async fn life(kind: Kind) {
     assert_eq!(server.address(), address);
 
     drop(server);
-    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+    assert!(
+        TcpStream::connect(address).is_err(),
+        "nobody listens any more"
+    );
     if let Some(folder) = folder {
         gone(&folder);
     }
@@ -172,14 +253,29 @@ async fn life(kind: Kind) {
 
 /// What the environment names is nobody's here to stop.
 async fn is_left_alone(server: &Server) {
-    assert!(matches!(server.kill().await, Err(LaunchError::Yours { .. })));
-    assert!(matches!(server.wipe().await, Err(LaunchError::Yours { .. })));
+    assert!(matches!(
+        server.kill().await,
+        Err(LaunchError::Yours { .. })
+    ));
+    assert!(matches!(
+        server.wipe().await,
+        Err(LaunchError::Yours { .. })
+    ));
 }
 
 #[tokio::test]
 async fn a_password_is_asked_for() {
-    for kind in [Kind::Redis, Kind::Postgres, Kind::MariaDb, Kind::Consul, Kind::Etcd] {
-        let options = Options { password: Some("pass'w ö/@".to_owned()), ..Options::default() };
+    for kind in [
+        Kind::Redis,
+        Kind::Postgres,
+        Kind::MariaDb,
+        Kind::Consul,
+        Kind::Etcd,
+    ] {
+        let options = Options {
+            password: Some("pass'w ö/@".to_owned()),
+            ..Options::default()
+        };
         let server = match Server::start(kind, options).await {
             Err(LaunchError::Yours { .. }) => continue,
             other => other.expect("starts"),
@@ -187,7 +283,11 @@ async fn a_password_is_asked_for() {
         if !has_client(&server) {
             continue;
         }
-        assert!(server.url().contains(":pass%27w%20%C3%B6%2F%40@127.0.0.1:"), "{}", server.url());
+        assert!(
+            server.url().contains(":pass%27w%20%C3%B6%2F%40@127.0.0.1:"),
+            "{}",
+            server.url()
+        );
         write(&server, "known");
         assert_eq!(read(&server), "known");
         let refused = client(&server, Some("wrong"), "SELECT 1", &["GET", "it"]);
@@ -197,10 +297,15 @@ async fn a_password_is_asked_for() {
 
 #[tokio::test]
 async fn a_server_that_cannot_start_says_why() {
-    let options = Options { args: vec!["--no-such-option".to_owned(), "1".to_owned()], ..Options::default() };
+    let options = Options {
+        args: vec!["--no-such-option".to_owned(), "1".to_owned()],
+        ..Options::default()
+    };
     match Server::start(Kind::Redis, options).await {
         Err(LaunchError::Yours { .. }) => {}
-        Err(error @ LaunchError::Start { .. }) => assert!(error.to_string().contains("no-such-option"), "{error}"),
+        Err(error @ LaunchError::Start { .. }) => {
+            assert!(error.to_string().contains("no-such-option"), "{error}")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -211,8 +316,18 @@ async fn a_program_that_is_killed_leaves_no_server_behind() {
         return;
     }
     let program = std::env::current_exe().expect("known");
-    let arguments = ["the_program_that_is_killed", "--exact", "--nocapture", "--test-threads=1"];
-    let mut child = Command::new(program).args(arguments).env(DIES, "1").stdout(Stdio::piped()).spawn().expect("starts");
+    let arguments = [
+        "the_program_that_is_killed",
+        "--exact",
+        "--nocapture",
+        "--test-threads=1",
+    ];
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env(DIES, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
     let mut said = String::new();
     let mut out = child.stdout.take().expect("piped");
     // Until the whole line is there, or the program gave up.
@@ -229,12 +344,20 @@ async fn a_program_that_is_killed_leaves_no_server_behind() {
     if said.contains("skipped is all") {
         return;
     }
-    let line = said.lines().find(|line| line.ends_with(" is all")).expect("it said where its server is");
+    let line = said
+        .lines()
+        .find(|line| line.ends_with(" is all"))
+        .expect("it said where its server is");
     let mut words = line.rsplit(' ').skip(2);
-    let (folder, pids) = (PathBuf::from(words.next().expect("a folder")), words.next().expect("processes"));
+    let (folder, pids) = (
+        PathBuf::from(words.next().expect("a folder")),
+        words.next().expect("processes"),
+    );
     gone(&folder);
     for pid in pids.split(',') {
-        until("the server's processes are gone", || !Path::new("/proc").join(pid).join("exe").exists());
+        until("the server's processes are gone", || {
+            !Path::new("/proc").join(pid).join("exe").exists()
+        });
     }
 }
 
@@ -244,18 +367,25 @@ async fn the_program_that_is_killed() {
     if std::env::var_os(DIES).is_none() {
         return;
     }
-    let server = Server::start(Kind::Postgres, Options::default()).await.expect("starts");
+    let server = Server::start(Kind::Postgres, Options::default())
+        .await
+        .expect("starts");
     if server.how() != How::Local {
         println!("skipped is all");
         return;
     }
     let pid = server.process_id().expect("ours").expect("runs");
     let mut pids = vec![pid.to_string()];
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     pids.extend(children.split_whitespace().map(str::to_owned));
     // Stopped processes do not notice that their parent died.
     server.pause().await.expect("pauses");
-    println!("\nprocesses {} {} is all", pids.join(","), server.folder().expect("ours").display());
+    println!(
+        "\nprocesses {} {} is all",
+        pids.join(","),
+        server.folder().expect("ours").display()
+    );
     std::thread::sleep(DEADLINE);
 }
 
@@ -265,10 +395,22 @@ const DIES: &str = "MEMBERSHIP_TEST_LAUNCH_DIES";
 #[cfg(feature = "launch-tls")]
 async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
     for kind in Kind::ALL.iter().copied() {
-        let server = match Server::start(kind, Options { tls: true, ..Options::default() }).await {
+        let server = match Server::start(
+            kind,
+            Options {
+                tls: true,
+                ..Options::default()
+            },
+        )
+        .await
+        {
             Err(LaunchError::Yours { .. }) => continue,
             // The one's package was built without, the others are emulators that are given plain connections.
-            Err(LaunchError::Unsupported { .. }) if matches!(kind, Kind::Valkey | Kind::Azurite | Kind::DynamoDb) => continue,
+            Err(LaunchError::Unsupported { .. })
+                if matches!(kind, Kind::Valkey | Kind::Azurite | Kind::DynamoDb) =>
+            {
+                continue;
+            }
             other => other.expect("starts"),
         };
         let ca = server.tls().expect("certificates").ca.clone();
@@ -277,7 +419,11 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
         let mut command = match kind {
             Kind::Etcd => {
                 let mut command = server.command("etcdctl").expect("installed");
-                command.env("ETCDCTL_API", "3").args([&format!("--endpoints=https://{address}"), "--cacert", &ca_text]);
+                command.env("ETCDCTL_API", "3").args([
+                    &format!("--endpoints=https://{address}"),
+                    "--cacert",
+                    &ca_text,
+                ]);
                 command.args(["endpoint", "health"]);
                 command
             }
@@ -288,14 +434,32 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
             }
             Kind::Postgres => {
                 let mut command = server.command("psql").expect("installed");
-                let text = format!("host={} port={port} user=postgres sslmode=verify-full sslrootcert={ca_text}", address.ip());
-                command.args(["-Atc", "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", &text]);
+                let text = format!(
+                    "host={} port={port} user=postgres sslmode=verify-full sslrootcert={ca_text}",
+                    address.ip()
+                );
+                command.args([
+                    "-Atc",
+                    "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
+                    &text,
+                ]);
                 command
             }
             Kind::MariaDb => {
                 let mut command = server.command("mariadb").expect("installed");
-                command.args(["--no-defaults", "-h", "127.0.0.1", "-P", &port, "-u", "root", "--ssl-verify-server-cert"]);
-                command.arg(format!("--ssl-ca={ca_text}")).args(["-Ne", "SHOW STATUS LIKE 'Ssl_cipher'"]);
+                command.args([
+                    "--no-defaults",
+                    "-h",
+                    "127.0.0.1",
+                    "-P",
+                    &port,
+                    "-u",
+                    "root",
+                    "--ssl-verify-server-cert",
+                ]);
+                command
+                    .arg(format!("--ssl-ca={ca_text}"))
+                    .args(["-Ne", "SHOW STATUS LIKE 'Ssl_cipher'"]);
                 command
             }
             // It brings no client program; that it answered over its socket and listens is what the launcher looked at.
@@ -303,8 +467,13 @@ async fn a_server_with_tls_serves_with_a_certificate_of_its_authority() {
         };
         let output = command.output().expect("runs");
         // etcdctl says on the other stream how it is.
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{kind}: {}", String::from_utf8_lossy(&output.stderr));
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{kind}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let proof = if kind == Kind::Redis {
             "PONG"
         } else if kind == Kind::Etcd {
@@ -337,14 +506,20 @@ fn write(server: &Server, value: &str) {
             r#"{"TableName":"it1","BillingMode":"PAY_PER_REQUEST","KeySchema":[{"AttributeName":"k","KeyType":"HASH"}],
                 "AttributeDefinitions":[{"AttributeName":"k","AttributeType":"S"}]}"#,
         );
-        let item = format!(r#"{{"TableName":"it1","Item":{{"k":{{"S":"it"}},"value":{{"S":"{value}"}}}}}}"#);
+        let item = format!(
+            r#"{{"TableName":"it1","Item":{{"k":{{"S":"it"}},"value":{{"S":"{value}"}}}}}}"#
+        );
         let said = dynamodb_call(server, "PutItem", &item);
         assert!(said.starts_with("HTTP/1.1 200"), "not written: {said}");
         return;
     }
     let sql = format!(
         "{}CREATE TABLE IF NOT EXISTS it (value TEXT); DELETE FROM it; INSERT INTO it VALUES ('{value}')",
-        if server.kind() == Kind::MariaDb { "USE membership; " } else { "" }
+        if server.kind() == Kind::MariaDb {
+            "USE membership; "
+        } else {
+            ""
+        }
     );
     let (done, said) = client(server, None, &sql, &["SET", "it", value]);
     assert!(done, "not written: {said}");
@@ -353,8 +528,15 @@ fn write(server: &Server, value: &str) {
 /// What was written; empty if nothing was.
 fn read(server: &Server) -> String {
     if server.kind() == Kind::DynamoDb {
-        let said = dynamodb_call(server, "GetItem", r#"{"TableName":"it1","ConsistentRead":true,"Key":{"k":{"S":"it"}}}"#);
-        let value = said.split(r#""value":{"S":""#).nth(1).and_then(|rest| rest.split('"').next());
+        let said = dynamodb_call(
+            server,
+            "GetItem",
+            r#"{"TableName":"it1","ConsistentRead":true,"Key":{"k":{"S":"it"}}}"#,
+        );
+        let value = said
+            .split(r#""value":{"S":""#)
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
         return value.unwrap_or_default().to_owned();
     }
     let sql = match server.kind() {
@@ -362,7 +544,11 @@ fn read(server: &Server) -> String {
         _ => "SELECT value FROM it",
     };
     let (done, said) = client(server, None, sql, &["GET", "it"]);
-    if done { said.trim().to_owned() } else { String::new() }
+    if done {
+        said.trim().to_owned()
+    } else {
+        String::new()
+    }
 }
 
 /// Asks the server by its own client program; for Redis and Valkey by a few bytes. Whether it did it, and what it said.
@@ -373,13 +559,33 @@ fn client(server: &Server, password: Option<&str>, sql: &str, redis: &[&str]) ->
     let mut command = match server.kind() {
         Kind::Postgres => {
             let mut command = server.command("psql").expect("installed");
-            command.args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-w", "-Atqc", sql]);
+            command.args([
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &port,
+                "-U",
+                "postgres",
+                "-w",
+                "-Atqc",
+                sql,
+            ]);
             command.env("PGPASSWORD", password.unwrap_or_default());
             command
         }
         Kind::MariaDb => {
             let mut command = server.command("mariadb").expect("installed");
-            command.args(["--no-defaults", "-h", "127.0.0.1", "-P", &port, "-u", "root", "-Ne", sql]);
+            command.args([
+                "--no-defaults",
+                "-h",
+                "127.0.0.1",
+                "-P",
+                &port,
+                "-u",
+                "root",
+                "-Ne",
+                sql,
+            ]);
             command.env("MYSQL_PWD", password.unwrap_or_default());
             command
         }
@@ -390,7 +596,10 @@ fn client(server: &Server, password: Option<&str>, sql: &str, redis: &[&str]) ->
                 ["GET", key] => vec!["get", "--print-value-only", key],
                 _ => [&["put"], &redis[1..]].concat(),
             };
-            command.env("ETCDCTL_API", "3").arg(format!("--endpoints=http://{}", server.address())).args(words);
+            command
+                .env("ETCDCTL_API", "3")
+                .arg(format!("--endpoints=http://{}", server.address()))
+                .args(words);
             if let Some(password) = password {
                 command.arg(format!("--user=root:{password}"));
             }
@@ -399,16 +608,27 @@ fn client(server: &Server, password: Option<&str>, sql: &str, redis: &[&str]) ->
         _ => return redis_call(server, password, redis),
     };
     let output = command.output().expect("runs");
-    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr),
+    )
 }
 
 fn dynamodb_call(server: &Server, operation: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(server.address()).expect("connects");
     stream.set_read_timeout(Some(DEADLINE)).expect("set");
     let who = "AWS4-HMAC-SHA256 Credential=local/20200101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
-    let head = format!("Host: localhost\r\nConnection: close\r\nAuthorization: {who}\r\nContent-Type: application/x-amz-json-1.0");
-    let target = format!("X-Amz-Target: DynamoDB_20120810.{operation}\r\nContent-Length: {}", body.len());
-    stream.write_all(format!("POST / HTTP/1.1\r\n{head}\r\n{target}\r\n\r\n{body}").as_bytes()).expect("sent");
+    let head = format!(
+        "Host: localhost\r\nConnection: close\r\nAuthorization: {who}\r\nContent-Type: application/x-amz-json-1.0"
+    );
+    let target = format!(
+        "X-Amz-Target: DynamoDB_20120810.{operation}\r\nContent-Length: {}",
+        body.len()
+    );
+    stream
+        .write_all(format!("POST / HTTP/1.1\r\n{head}\r\n{target}\r\n\r\n{body}").as_bytes())
+        .expect("sent");
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("answers");
     said
@@ -420,9 +640,24 @@ fn consul_call(server: &Server, token: Option<&str>, words: &[&str]) -> (bool, S
     stream.set_read_timeout(Some(DEADLINE)).expect("set");
     let token = token.map_or_else(String::new, |token| format!("X-Consul-Token: {token}\r\n"));
     let value = words.get(2).copied().unwrap_or_default();
-    let (method, query) = if words[0] == "SET" { ("PUT", "") } else { ("GET", "?raw&consistent") };
-    let head = format!("Host: localhost\r\nConnection: close\r\n{token}Content-Length: {}", value.len());
-    stream.write_all(format!("{method} /v1/kv/{}{query} HTTP/1.1\r\n{head}\r\n\r\n{value}", words[1]).as_bytes()).expect("sent");
+    let (method, query) = if words[0] == "SET" {
+        ("PUT", "")
+    } else {
+        ("GET", "?raw&consistent")
+    };
+    let head = format!(
+        "Host: localhost\r\nConnection: close\r\n{token}Content-Length: {}",
+        value.len()
+    );
+    stream
+        .write_all(
+            format!(
+                "{method} /v1/kv/{}{query} HTTP/1.1\r\n{head}\r\n\r\n{value}",
+                words[1]
+            )
+            .as_bytes(),
+        )
+        .expect("sent");
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("answers");
     let body = said.split_once("\r\n\r\n").map_or("", |(_, body)| body);
@@ -447,8 +682,14 @@ fn redis_call(server: &Server, password: Option<&str>, words: &[&str]) -> (bool,
     stream.write_all(request.as_bytes()).expect("sent");
     let mut said = String::new();
     stream.read_to_string(&mut said).expect("answers");
-    let lines: Vec<&str> = said.lines().filter(|line| *line != "+OK" && !line.starts_with('$')).collect();
-    (!said.contains("-ERR") && !said.contains("-WRONGPASS") && !said.contains("-NOAUTH"), lines.join("\n"))
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| *line != "+OK" && !line.starts_with('$'))
+        .collect();
+    (
+        !said.contains("-ERR") && !said.contains("-WRONGPASS") && !said.contains("-NOAUTH"),
+        lines.join("\n"),
+    )
 }
 
 fn gone(folder: &Path) {

@@ -65,7 +65,10 @@ struct Client {
 impl Client {
     async fn connect(address: SocketAddr) -> std::io::Result<Self> {
         let (read, write) = TcpStream::connect(address).await?.into_split();
-        Ok(Self { read: BufReader::new(read), write })
+        Ok(Self {
+            read: BufReader::new(read),
+            write,
+        })
     }
 
     async fn say(&mut self, line: &str) -> std::io::Result<()> {
@@ -76,7 +79,9 @@ impl Client {
         let mut line = String::new();
         tokio::time::timeout(SOON, self.read.read_line(&mut line)).await??;
         // Half a line is no line.
-        line.strip_suffix('\n').map(str::to_owned).ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
+        line.strip_suffix('\n')
+            .map(str::to_owned)
+            .ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
     }
 
     async fn ask(&mut self, line: &str) -> std::io::Result<String> {
@@ -87,7 +92,8 @@ impl Client {
     /// Nothing comes for a while.
     async fn hears_nothing(&mut self) {
         let mut line = String::new();
-        let heard = tokio::time::timeout(Duration::from_millis(60), self.read.read_line(&mut line)).await;
+        let heard =
+            tokio::time::timeout(Duration::from_millis(60), self.read.read_line(&mut line)).await;
         assert!(heard.is_err(), "heard {heard:?}");
     }
 }
@@ -121,7 +127,10 @@ async fn counts_what_is_asked_one_after_the_other() {
     other.say("e").await.unwrap();
     _echo.has_heard(6 + 3 + 2).await;
     proxy.thaw();
-    assert_eq!((client.hear().await.unwrap(), other.hear().await.unwrap()), ("d".to_owned(), "e".to_owned()));
+    assert_eq!(
+        (client.hear().await.unwrap(), other.hear().await.unwrap()),
+        ("d".to_owned(), "e".to_owned())
+    );
     assert!(proxy.settled(SOON).await);
     assert_eq!(count.so_far(), 7);
 }
@@ -131,7 +140,10 @@ async fn leaves_monitoring_out() {
     let (_echo, proxy, mut client) = start().await;
     let mut monitor = Client::connect(proxy.address()).await.unwrap();
     client.ask("one").await.unwrap();
-    let (found, _) = tokio::join!(proxy.learn_monitoring(Duration::from_millis(100)), monitor.ask("ping"));
+    let (found, _) = tokio::join!(
+        proxy.learn_monitoring(Duration::from_millis(100)),
+        monitor.ask("ping")
+    );
     assert_eq!(found, 1);
     let count = proxy.count();
     proxy.set_fault(Fault::Cut(Stage::BeforeRequest));
@@ -151,9 +163,14 @@ async fn cuts_at_each_stage() {
         assert!(!proxy.has_fired());
         let answer = client.ask("three").await;
         assert!(proxy.fired(SOON).await, "{stage}");
-        assert_eq!(answer.is_ok(), stage == Stage::AfterAnswer, "{stage}: {answer:?}");
+        assert_eq!(
+            answer.is_ok(),
+            stage == Stage::AfterAnswer,
+            "{stage}: {answer:?}"
+        );
         // What was sent before the cut did arrive, and nothing else.
-        echo.has_heard(if stage >= Stage::AfterRequest { 3 } else { 2 }).await;
+        echo.has_heard(if stage >= Stage::AfterRequest { 3 } else { 2 })
+            .await;
         assert!(client.ask("four").await.is_err(), "{stage}");
         let mut next = Client::connect(proxy.address()).await.unwrap();
         assert_eq!(next.ask("five").await.unwrap(), "five");
@@ -171,7 +188,15 @@ async fn loses_one_answer_and_mutes_its_connection() {
     client.say("two").await.unwrap();
     echo.has_heard(2).await;
     client.hears_nothing().await;
-    assert_eq!(Client::connect(proxy.address()).await.unwrap().ask("three").await.unwrap(), "three");
+    assert_eq!(
+        Client::connect(proxy.address())
+            .await
+            .unwrap()
+            .ask("three")
+            .await
+            .unwrap(),
+        "three"
+    );
 }
 
 #[tokio::test]
@@ -185,7 +210,10 @@ async fn freezes_and_thaws() {
     client.hears_nothing().await;
     echo.has_heard(1).await;
     proxy.thaw();
-    assert_eq!((client.hear().await.unwrap(), other.hear().await.unwrap()), ("two".to_owned(), "three".to_owned()));
+    assert_eq!(
+        (client.hear().await.unwrap(), other.hear().await.unwrap()),
+        ("two".to_owned(), "three".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -240,7 +268,15 @@ async fn cuts_every_connection_there_is() {
     assert_eq!(proxy.connections(), 1);
     proxy.cut_connections();
     assert!(client.ask("two").await.is_err());
-    assert_eq!(Client::connect(proxy.address()).await.unwrap().ask("three").await.unwrap(), "three");
+    assert_eq!(
+        Client::connect(proxy.address())
+            .await
+            .unwrap()
+            .ask("three")
+            .await
+            .unwrap(),
+        "three"
+    );
 }
 
 #[tokio::test]
@@ -257,10 +293,19 @@ async fn delays_each_way() {
 async fn several_servers_behind_one_proxy_fail_as_one() {
     let (one, two) = (Echo::start().await, Echo::start().await);
     let proxy = Proxy::on("127.0.0.1:0".parse().unwrap(), None).unwrap();
-    let second = proxy.also("127.0.0.1:0".parse().unwrap(), two.address).unwrap();
+    let second = proxy
+        .also("127.0.0.1:0".parse().unwrap(), two.address)
+        .unwrap();
     assert_eq!(proxy.addresses(), [proxy.address(), second]);
     // Without a server behind it a connection is cut.
-    assert!(Client::connect(proxy.address()).await.unwrap().ask("nobody").await.is_err());
+    assert!(
+        Client::connect(proxy.address())
+            .await
+            .unwrap()
+            .ask("nobody")
+            .await
+            .is_err()
+    );
     proxy.set_target(one.address);
     assert!(!proxy.set_target_of("127.0.0.1:1".parse().unwrap(), one.address));
     let mut first = Client::connect(proxy.address()).await.unwrap();
@@ -290,12 +335,18 @@ async fn is_gone_with_its_last_clone() {
 async fn says_what_it_holds() {
     let (_echo, proxy, mut client) = start().await;
     let mut monitor = Client::connect(proxy.address()).await.unwrap();
-    let (found, _) = tokio::join!(proxy.learn_monitoring(Duration::from_millis(100)), monitor.ask("ping"));
+    let (found, _) = tokio::join!(
+        proxy.learn_monitoring(Duration::from_millis(100)),
+        monitor.ask("ping")
+    );
     assert_eq!(found, 1);
     proxy.freeze_way(Way::Answers);
     monitor.say("ping").await.unwrap();
     monitor.hears_nothing().await;
-    assert!(!proxy.holds(Duration::from_millis(1)).await, "monitoring does not count");
+    assert!(
+        !proxy.holds(Duration::from_millis(1)).await,
+        "monitoring does not count"
+    );
     client.say("one").await.unwrap();
     assert!(proxy.holds(SOON).await);
     proxy.thaw();
@@ -318,13 +369,22 @@ async fn settles_when_the_server_has_done_its_work() {
     proxy.thaw();
     read.read_line(&mut line).await.unwrap();
     assert_eq!(line, "late\n");
-    assert!(!proxy.settled(Duration::from_millis(60)).await, "the server has not answered");
+    assert!(
+        !proxy.settled(Duration::from_millis(60)).await,
+        "the server has not answered"
+    );
     assert_eq!(proxy.connections(), 0);
     write.write_all(b"done\n").await.unwrap();
     assert!(proxy.settled(SOON).await);
     assert_eq!(proxy.round_trips(), 0, "nobody heard the answer");
     // And then it hears that nobody is there.
-    assert_eq!(tokio::time::timeout(SOON, read.read_line(&mut line)).await.unwrap().unwrap_or(0), 0);
+    assert_eq!(
+        tokio::time::timeout(SOON, read.read_line(&mut line))
+            .await
+            .unwrap()
+            .unwrap_or(0),
+        0
+    );
 }
 
 /// What tells the process that plays a server where the proxy is.
@@ -343,21 +403,45 @@ struct Foreign {
 impl Foreign {
     async fn start(address: SocketAddr) -> Self {
         let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["another_process", "--exact", "--nocapture", "--test-threads=1"]).env(FOREIGN, address.to_string());
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).kill_on_drop(true);
+        command
+            .args([
+                "another_process",
+                "--exact",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .env(FOREIGN, address.to_string());
+        command
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true);
         let mut process = command.spawn().unwrap();
-        let (say, hear) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
-        Self { _process: process, say, hear: BufReader::new(hear).lines() }
+        let (say, hear) = (
+            process.stdin.take().unwrap(),
+            process.stdout.take().unwrap(),
+        );
+        Self {
+            _process: process,
+            say,
+            hear: BufReader::new(hear).lines(),
+        }
     }
 
     async fn say(&mut self, line: &str) {
-        self.say.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        self.say
+            .write_all(format!("{line}\n").as_bytes())
+            .await
+            .unwrap();
     }
 
     /// What it heard; none when its link is broken.
     async fn heard(&mut self) -> Option<String> {
         loop {
-            let line = tokio::time::timeout(SOON, self.hear.next_line()).await.unwrap().unwrap().unwrap();
+            let line = tokio::time::timeout(SOON, self.hear.next_line())
+                .await
+                .unwrap()
+                .unwrap()
+                .unwrap();
             if let Some((_, heard)) = line.split_once("heard: ") {
                 return Some(heard.to_owned());
             }
@@ -379,12 +463,16 @@ impl Foreign {
 #[allow(clippy::print_stdout, reason = "that is how it answers")]
 fn another_process() {
     use std::io::{BufRead, Write};
-    let Ok(address) = std::env::var(FOREIGN) else { return };
+    let Ok(address) = std::env::var(FOREIGN) else {
+        return;
+    };
     let stream = std::net::TcpStream::connect(address).unwrap();
     let (mut write, mut read) = (stream.try_clone().unwrap(), std::io::BufReader::new(stream));
     for line in std::io::stdin().lock().lines() {
         let mut answer = String::new();
-        let asked = write.write_all(format!("{}\n", line.unwrap()).as_bytes()).and_then(|()| read.read_line(&mut answer));
+        let asked = write
+            .write_all(format!("{}\n", line.unwrap()).as_bytes())
+            .and_then(|()| read.read_line(&mut answer));
         match asked {
             Ok(n) if n > 0 => println!("heard: {}", answer.trim_end()),
             _ => println!("broken"),
@@ -396,7 +484,10 @@ fn another_process() {
 #[tokio::test]
 async fn a_link_between_servers_stays_whole() {
     let cuts = Stage::ALL.map(Fault::Cut);
-    for fault in cuts.into_iter().chain([Fault::LoseAnswer, Fault::HoldRequest, Fault::HoldAnswer]) {
+    for fault in cuts
+        .into_iter()
+        .chain([Fault::LoseAnswer, Fault::HoldRequest, Fault::HoldAnswer])
+    {
         let (_echo, proxy, mut client) = start().await;
         let mut server = Foreign::start(proxy.address()).await;
         server.is_whole("linked").await;
@@ -407,7 +498,11 @@ async fn a_link_between_servers_stays_whole() {
         for line in ["a", "b", "c"] {
             server.is_whole(line).await;
         }
-        assert_eq!((count.so_far(), proxy.has_fired(), proxy.under_way()), (0, false, false), "{fault}");
+        assert_eq!(
+            (count.so_far(), proxy.has_fired(), proxy.under_way()),
+            (0, false, false),
+            "{fault}"
+        );
         client.say("two").await.unwrap();
         if fault == Fault::Cut(Stage::AfterAnswer) {
             client.hear().await.unwrap();
@@ -429,7 +524,10 @@ async fn what_goes_wrong_on_the_way_to_clients_is_nothing_to_servers() {
     server.is_whole("linked").await;
     client.ask("one").await.unwrap();
     // A connection that speaks while nothing is asked of the client is monitoring, and a link is not even that.
-    let (found, ()) = tokio::join!(proxy.learn_monitoring(Duration::from_millis(100)), server.is_whole("ping"));
+    let (found, ()) = tokio::join!(
+        proxy.learn_monitoring(Duration::from_millis(100)),
+        server.is_whole("ping")
+    );
     assert_eq!(found, 0);
     for way in [Way::Requests, Way::Answers] {
         proxy.freeze_way(way);

@@ -30,7 +30,10 @@ async fn first(inner: &Inner, by: Deadline) -> Result<First, TableError> {
     let (mut first, mut next) = (First::default(), None);
     loop {
         // The cell, the version row, and one more: a row, if there is one.
-        let page = inner.link.query(by, &filter, None, Some(3), next.as_ref()).await?;
+        let page = inner
+            .link
+            .query(by, &filter, None, Some(3), next.as_ref())
+            .await?;
         first.no_table = page.no_table;
         for entity in page.entities {
             if entity.row_key == VERSION {
@@ -51,7 +54,10 @@ async fn pause(attempt: u32) {
     tokio::time::sleep(Duration::from_millis(1 << attempt.min(8))).await;
 }
 
-pub(crate) async fn initialize(inner: &Inner, request: &InitializeRequest) -> Result<(), TableError> {
+pub(crate) async fn initialize(
+    inner: &Inner,
+    request: &InitializeRequest,
+) -> Result<(), TableError> {
     let by = inner.link.deadline();
     let row = VersionRow::initial(request.table_id, request.settings.clone());
     for attempt in 0..COLLISIONS {
@@ -68,8 +74,14 @@ pub(crate) async fn initialize(inner: &Inner, request: &InitializeRequest) -> Re
         }
         let steps = [
             // A beat needs no more than that it is there.
-            Step { row_key: CELL.to_owned(), action: Action::InsertOrMerge(Properties::new()) },
-            Step { row_key: VERSION.to_owned(), action: Action::Insert(entity::initial(&row)?) },
+            Step {
+                row_key: CELL.to_owned(),
+                action: Action::InsertOrMerge(Properties::new()),
+            },
+            Step {
+                row_key: VERSION.to_owned(),
+                action: Action::Insert(entity::initial(&row)?),
+            },
         ];
         match inner.link.transaction(by, &inner.partition, &steps).await {
             Ok(Outcome::Done(_)) => {
@@ -84,7 +96,10 @@ pub(crate) async fn initialize(inner: &Inner, request: &InitializeRequest) -> Re
         }
         pause(attempt).await;
     }
-    Err(error(TableErrorKind::Busy, "others kept making and removing the same table"))
+    Err(error(
+        TableErrorKind::Busy,
+        "others kept making and removing the same table",
+    ))
 }
 
 /// Marks the version row, so that an interrupted delete shows; then everything else, some at a time; the version row last.
@@ -103,13 +118,20 @@ pub(crate) async fn delete(inner: &Inner) -> Result<(), TableError> {
             continue;
         };
         let Some(mut etag) = version.etag.clone() else {
-            return Err(error(TableErrorKind::Configuration, "the service gives no ETag for the version row: is it a table service?"));
+            return Err(error(
+                TableErrorKind::Configuration,
+                "the service gives no ETag for the version row: is it a table service?",
+            ));
         };
         match Version::of(&version, None) {
             // Made anew since this delete has marked it: another delete was faster, and this cluster is not ours to delete.
             Ok(_) if marked => return Ok(()),
             Ok(_) => {
-                match inner.link.merge(by(), &inner.partition, VERSION, &mark(), Some(&etag)).await? {
+                match inner
+                    .link
+                    .merge(by(), &inner.partition, VERSION, &mark(), Some(&etag))
+                    .await?
+                {
                     Single::Done(Some(next)) => etag = next,
                     _ => {
                         pause(attempt).await;
@@ -118,12 +140,23 @@ pub(crate) async fn delete(inner: &Inner) -> Result<(), TableError> {
                 }
                 marked = true;
             }
-            Err(e) if matches!(e.kind(), TableErrorKind::ForeignTable | TableErrorKind::NewerLayout) => return Err(e),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    TableErrorKind::ForeignTable | TableErrorKind::NewerLayout
+                ) =>
+            {
+                return Err(e);
+            }
             // Marked, or damaged.
             Err(_) => marked = true,
         }
         if let Some(last) = sweep(inner, Some(etag)).await? {
-            match inner.link.remove(by(), &inner.partition, VERSION, &last).await? {
+            match inner
+                .link
+                .remove(by(), &inner.partition, VERSION, &last)
+                .await?
+            {
                 Single::Done(_) | Single::NoTable => {
                     tracing::info!(cluster = %inner.cluster, "membership table deleted");
                     return Ok(());
@@ -134,7 +167,10 @@ pub(crate) async fn delete(inner: &Inner) -> Result<(), TableError> {
         }
         pause(attempt).await;
     }
-    Err(error(TableErrorKind::Busy, "the version row changed under every attempt"))
+    Err(error(
+        TableErrorKind::Busy,
+        "the version row changed under every attempt",
+    ))
 }
 
 fn mark() -> Properties {
@@ -144,17 +180,39 @@ fn mark() -> Properties {
 /// Removes everything but the version row, under its ETag where there is one. The ETag it has then (empty without one); none when somebody else
 /// was at work.
 async fn sweep(inner: &Inner, mut etag: Option<String>) -> Result<Option<String>, TableError> {
-    let filter = format!("PartitionKey eq '{}' and RowKey ne '{VERSION}'", quoted(&inner.partition));
+    let filter = format!(
+        "PartitionKey eq '{}' and RowKey ne '{VERSION}'",
+        quoted(&inner.partition)
+    );
     let mut next = None;
     loop {
-        let page = inner.link.query(inner.link.deadline(), &filter, Some("RowKey"), None, next.as_ref()).await?;
+        let page = inner
+            .link
+            .query(
+                inner.link.deadline(),
+                &filter,
+                Some("RowKey"),
+                None,
+                next.as_ref(),
+            )
+            .await?;
         for entities in page.entities.chunks(CHUNK) {
-            let delete = |entity: &Entity| Step { row_key: entity.row_key.clone(), action: Action::Delete("*".to_owned()) };
+            let delete = |entity: &Entity| Step {
+                row_key: entity.row_key.clone(),
+                action: Action::Delete("*".to_owned()),
+            };
             let mut steps: Vec<Step> = entities.iter().map(delete).collect();
             if let Some(etag) = &etag {
-                steps.push(Step { row_key: VERSION.to_owned(), action: Action::Merge(mark(), etag.clone()) });
+                steps.push(Step {
+                    row_key: VERSION.to_owned(),
+                    action: Action::Merge(mark(), etag.clone()),
+                });
             }
-            match inner.link.transaction(inner.link.deadline(), &inner.partition, &steps).await? {
+            match inner
+                .link
+                .transaction(inner.link.deadline(), &inner.partition, &steps)
+                .await?
+            {
                 Outcome::Done(etags) => match (&mut etag, etags.last().cloned().flatten()) {
                     (Some(etag), Some(now)) => *etag = now,
                     (None, _) => {}
@@ -168,6 +226,10 @@ async fn sweep(inner: &Inner, mut etag: Option<String>) -> Result<Option<String>
             return Ok(Some(etag.unwrap_or_default()));
         }
         // What was removed is not found again: then the next page is the first one.
-        next = if page.entities.is_empty() { page.next } else { None };
+        next = if page.entities.is_empty() {
+            page.next
+        } else {
+            None
+        };
     }
 }

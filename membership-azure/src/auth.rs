@@ -11,8 +11,9 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{ClientOptions, Context, Request};
 use azure_core::time::{OffsetDateTime, to_rfc7231};
 use azure_identity::{
-    ClientSecretCredential, ClientSecretCredentialOptions, DeveloperToolsCredential, ManagedIdentityCredential,
-    ManagedIdentityCredentialOptions, UserAssignedId, WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
+    ClientSecretCredential, ClientSecretCredentialOptions, DeveloperToolsCredential,
+    ManagedIdentityCredential, ManagedIdentityCredentialOptions, UserAssignedId,
+    WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
 };
 use membership_core::TableError;
 
@@ -66,12 +67,14 @@ impl Credential {
     /// Refuses what cannot work before anything is sent.
     pub(crate) fn validate(&self) -> Result<(), TableError> {
         match self {
-            Self::Key(key) if hmac_sha256("", key).is_err() || key.secret().is_empty() => Err(wrong(
-                "the account key is not base64: copy it as the portal shows it; in a URL write `%2B` for `+` if something turns that into a blank",
-            )),
-            Self::Sas(sas) if !sas.secret().contains("sig=") => {
-                Err(wrong("the shared access signature has no `sig`: copy it whole, and in a URL write `%26` for `&` and `%25` for `%`"))
+            Self::Key(key) if hmac_sha256("", key).is_err() || key.secret().is_empty() => {
+                Err(wrong(
+                    "the account key is not base64: copy it as the portal shows it; in a URL write `%2B` for `+` if something turns that into a blank",
+                ))
             }
+            Self::Sas(sas) if !sas.secret().contains("sig=") => Err(wrong(
+                "the shared access signature has no `sig`: copy it whole, and in a URL write `%26` for `&` and `%25` for `%`",
+            )),
             _ => Ok(()),
         }
     }
@@ -85,11 +88,19 @@ impl Credential {
     ) -> Result<Vec<Arc<dyn Policy>>, TableError> {
         let token: Arc<dyn TokenCredential> = match self {
             Self::Sas(_) => return Ok(Vec::new()),
-            Self::Key(key) => return Ok(vec![Arc::new(SharedKeyLite { account: account.to_owned(), key: key.clone() })]),
+            Self::Key(key) => {
+                return Ok(vec![Arc::new(SharedKeyLite {
+                    account: account.to_owned(),
+                    key: key.clone(),
+                })]);
+            }
             Self::Token(token) => Arc::clone(token),
             Self::Identity(identity) => find(*identity, client_id, options)?,
         };
-        Ok(vec![Arc::new(BearerTokenAuthorizationPolicy::new(token, [SCOPE]))])
+        Ok(vec![Arc::new(BearerTokenAuthorizationPolicy::new(
+            token,
+            [SCOPE],
+        ))])
     }
 }
 
@@ -101,7 +112,9 @@ struct SharedKeyLite {
 
 impl fmt::Debug for SharedKeyLite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedKeyLite").field("account", &self.account).finish_non_exhaustive()
+        f.debug_struct("SharedKeyLite")
+            .field("account", &self.account)
+            .finish_non_exhaustive()
     }
 }
 
@@ -113,45 +126,85 @@ impl SharedKeyLite {
 }
 
 #[async_trait]
-#[allow(elided_lifetimes_in_paths, reason = "the trait's macro takes the lifetime only as it is written there")]
+#[allow(
+    elided_lifetimes_in_paths,
+    reason = "the trait's macro takes the lifetime only as it is written there"
+)]
 impl Policy for SharedKeyLite {
-    async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
+    async fn send(
+        &self,
+        ctx: &Context,
+        request: &mut Request,
+        next: &[Arc<dyn Policy>],
+    ) -> PolicyResult {
         let date = to_rfc7231(&OffsetDateTime::now_utc());
         let authorization = self.authorization(&date, request.url().path())?;
         request.insert_header("x-ms-date", date);
         request.insert_header("authorization", authorization);
         match next.split_first() {
             Some((first, rest)) => first.send(ctx, request, rest).await,
-            None => Err(azure_core::Error::with_message(azure_core::error::ErrorKind::Other, "nothing sends")),
+            None => Err(azure_core::Error::with_message(
+                azure_core::error::ErrorKind::Other,
+                "nothing sends",
+            )),
         }
     }
 }
 
-fn find(identity: Identity, client_id: Option<&str>, options: &ClientOptions) -> Result<Arc<dyn TokenCredential>, TableError> {
-    let no = |what: &'static str| move |why: azure_core::Error| wrong(format!("{what} cannot be used: {why}"));
+fn find(
+    identity: Identity,
+    client_id: Option<&str>,
+    options: &ClientOptions,
+) -> Result<Arc<dyn TokenCredential>, TableError> {
+    let no = |what: &'static str| {
+        move |why: azure_core::Error| wrong(format!("{what} cannot be used: {why}"))
+    };
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let principal = || match (environment("AZURE_TENANT_ID"), environment("AZURE_CLIENT_ID"), environment("AZURE_CLIENT_SECRET")) {
+    let principal = || match (
+        environment("AZURE_TENANT_ID"),
+        environment("AZURE_CLIENT_ID"),
+        environment("AZURE_CLIENT_SECRET"),
+    ) {
         (Some(tenant), Some(client), Some(secret)) => {
-            let options = ClientSecretCredentialOptions { client_options: options.clone() };
-            let found = ClientSecretCredential::new(&tenant, client, Secret::new(secret), Some(options));
-            found.map(|credential| credential as Arc<dyn TokenCredential>).map_err(no("the service principal of the environment"))
+            let options = ClientSecretCredentialOptions {
+                client_options: options.clone(),
+            };
+            let found =
+                ClientSecretCredential::new(&tenant, client, Secret::new(secret), Some(options));
+            found
+                .map(|credential| credential as Arc<dyn TokenCredential>)
+                .map_err(no("the service principal of the environment"))
         }
-        _ => Err(wrong("there is no service principal: set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET")),
+        _ => Err(wrong(
+            "there is no service principal: set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
+        )),
     };
     let workload = || {
-        let options = WorkloadIdentityCredentialOptions { client_id: client_id.map(str::to_owned), ..Default::default() };
+        let options = WorkloadIdentityCredentialOptions {
+            client_id: client_id.map(str::to_owned),
+            ..Default::default()
+        };
         let found = WorkloadIdentityCredential::new(Some(options));
-        found.map(|credential| credential as Arc<dyn TokenCredential>).map_err(no("the workload identity"))
+        found
+            .map(|credential| credential as Arc<dyn TokenCredential>)
+            .map_err(no("the workload identity"))
     };
     let managed = || {
-        let mut own = ManagedIdentityCredentialOptions { client_options: options.clone(), ..Default::default() };
+        let mut own = ManagedIdentityCredentialOptions {
+            client_options: options.clone(),
+            ..Default::default()
+        };
         own.user_assigned_id = client_id.map(|id| UserAssignedId::ClientId(id.to_owned()));
         let found = ManagedIdentityCredential::new(Some(own));
-        found.map(|credential| credential as Arc<dyn TokenCredential>).map_err(no("the managed identity"))
+        found
+            .map(|credential| credential as Arc<dyn TokenCredential>)
+            .map_err(no("the managed identity"))
     };
     let developer = || {
         let found = DeveloperToolsCredential::new(None);
-        found.map(|credential| credential as Arc<dyn TokenCredential>).map_err(no("the developer tools' login"))
+        found
+            .map(|credential| credential as Arc<dyn TokenCredential>)
+            .map_err(no("the developer tools' login"))
     };
     match identity {
         Identity::Environment => principal(),
@@ -159,7 +212,12 @@ fn find(identity: Identity, client_id: Option<&str>, options: &ClientOptions) ->
         Identity::Managed => managed(),
         Identity::Developer => developer(),
         // Which of them is there shows only when it is asked.
-        Identity::Default => Ok(Arc::new(Chain([principal(), workload(), managed(), developer()].into_iter().flatten().collect()))),
+        Identity::Default => Ok(Arc::new(Chain(
+            [principal(), workload(), managed(), developer()]
+                .into_iter()
+                .flatten()
+                .collect(),
+        ))),
     }
 }
 
@@ -169,7 +227,11 @@ struct Chain(Vec<Arc<dyn TokenCredential>>);
 
 #[async_trait]
 impl TokenCredential for Chain {
-    async fn get_token(&self, scopes: &[&str], options: Option<TokenRequestOptions<'_>>) -> azure_core::Result<AccessToken> {
+    async fn get_token(
+        &self,
+        scopes: &[&str],
+        options: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
         let mut why = Vec::new();
         for credential in &self.0 {
             match credential.get_token(scopes, options.clone()).await {
@@ -177,7 +239,10 @@ impl TokenCredential for Chain {
                 Err(no) => why.push(no.to_string().lines().next().unwrap_or_default().to_owned()),
             }
         }
-        Err(azure_core::Error::with_message(azure_core::error::ErrorKind::Credential, format!("none was found: {}", why.join("; "))))
+        Err(azure_core::Error::with_message(
+            azure_core::error::ErrorKind::Credential,
+            format!("none was found: {}", why.join("; ")),
+        ))
     }
 }
 
@@ -189,9 +254,17 @@ mod tests {
     #[test]
     fn requests_are_signed_as_the_service_does_it() {
         let key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-        let policy = SharedKeyLite { account: "devstoreaccount1".to_owned(), key: Secret::new(key) };
-        let signed = policy.authorization("Sat, 21 Nov 2026 09:09:05 GMT", "/devstoreaccount1/rec()").unwrap();
-        assert_eq!(signed, "SharedKeyLite devstoreaccount1:bF2DgBwByRV4flZRHLu9H02+aoTS2WaK7YH3kAoAMyc=");
+        let policy = SharedKeyLite {
+            account: "devstoreaccount1".to_owned(),
+            key: Secret::new(key),
+        };
+        let signed = policy
+            .authorization("Sat, 21 Nov 2026 09:09:05 GMT", "/devstoreaccount1/rec()")
+            .unwrap();
+        assert_eq!(
+            signed,
+            "SharedKeyLite devstoreaccount1:bF2DgBwByRV4flZRHLu9H02+aoTS2WaK7YH3kAoAMyc="
+        );
         assert!(!format!("{policy:?} {:?}", Credential::Key(policy.key.clone())).contains("Eby8"));
     }
 
@@ -204,6 +277,10 @@ mod tests {
         ] {
             assert!(credential.validate().unwrap_err().to_string().contains(why));
         }
-        assert!(Credential::Sas(Secret::new("sv=2019&sig=abc")).validate().is_ok());
+        assert!(
+            Credential::Sas(Secret::new("sv=2019&sig=abc"))
+                .validate()
+                .is_ok()
+        );
     }
 }

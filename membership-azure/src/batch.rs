@@ -47,12 +47,17 @@ pub(crate) struct Place<'a> {
 
 /// A request body, and the type it must be sent with.
 pub(crate) fn write(place: Place<'_>, steps: &[Step], nonce: u64) -> (String, String) {
-    let (batch, changes) = (format!("batch_{nonce:016x}"), format!("changeset_{nonce:016x}"));
+    let (batch, changes) = (
+        format!("batch_{nonce:016x}"),
+        format!("changeset_{nonce:016x}"),
+    );
     let mut out = format!("--{batch}\r\nContent-Type: multipart/mixed; boundary={changes}\r\n\r\n");
     for step in steps {
         out.push_str("--");
         out.push_str(&changes);
-        out.push_str("\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n");
+        out.push_str(
+            "\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n",
+        );
         let (method, properties, if_match) = match &step.action {
             Action::Insert(properties) => ("POST", Some(properties), None),
             Action::Replace(properties) => ("PUT", Some(properties), Some("*")),
@@ -61,9 +66,15 @@ pub(crate) fn write(place: Place<'_>, steps: &[Step], nonce: u64) -> (String, St
             Action::Delete(etag) => ("DELETE", None, Some(etag.as_str())),
         };
         let inserts = method == "POST";
-        let of_entity = if inserts { String::new() } else { keys(place.partition, &step.row_key) };
+        let of_entity = if inserts {
+            String::new()
+        } else {
+            keys(place.partition, &step.row_key)
+        };
         out.push_str(&format!("{method} {}{of_entity} HTTP/1.1\r\n", place.table));
-        out.push_str("Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\n");
+        out.push_str(
+            "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\n",
+        );
         if inserts {
             out.push_str("Prefer: return-no-content\r\n");
         }
@@ -85,7 +96,11 @@ pub(crate) fn write(place: Place<'_>, steps: &[Step], nonce: u64) -> (String, St
 
 /// `(PartitionKey='…',RowKey='…')`, as it stands in addresses.
 pub(crate) fn keys(partition: &str, row_key: &str) -> String {
-    format!("(PartitionKey='{}',RowKey='{}')", in_address(&quoted(partition)), in_address(&quoted(row_key)))
+    format!(
+        "(PartitionKey='{}',RowKey='{}')",
+        in_address(&quoted(partition)),
+        in_address(&quoted(row_key))
+    )
 }
 
 /// Quotes within a quoted text are doubled, in addresses and in filters alike.
@@ -111,7 +126,11 @@ pub(crate) fn entity(partition: &str, row_key: &str, properties: &Properties) ->
     let mut all = Properties::new();
     all.insert("PartitionKey".to_owned(), partition.into());
     all.insert("RowKey".to_owned(), row_key.into());
-    all.extend(properties.iter().map(|(name, value)| (name.clone(), value.clone())));
+    all.extend(
+        properties
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
     let text = Value::Object(all).to_string();
     if text.is_ascii() {
         return text;
@@ -166,7 +185,11 @@ pub(crate) fn read(content_type: &str, body: &[u8], steps: usize) -> Outcome {
                 None => Outcome::Unclear("an operation failed, and the answer does not say how"),
             },
             all if all.len() == steps && all.iter().all(|one| (200..300).contains(&one.status)) => {
-                Outcome::Done(all.iter().map(|one| one.header("etag").map(str::to_owned)).collect())
+                Outcome::Done(
+                    all.iter()
+                        .map(|one| one.header("etag").map(str::to_owned))
+                        .collect(),
+                )
             }
             _ => Outcome::Unclear("the answer is not one for each operation"),
         },
@@ -194,15 +217,28 @@ impl<'a> Inner<'a> {
 /// The service's explanation of an error: `{"odata.error":{"code":…,"message":{"value":"N:…"}}}`, or the same in XML.
 pub(crate) fn explained(status: u16, body: &[u8]) -> Refusal {
     let text = String::from_utf8_lossy(body);
-    let mut refusal = Refusal { status, ..Refusal::default() };
+    let mut refusal = Refusal {
+        status,
+        ..Refusal::default()
+    };
     let message = if let Ok(json) = serde_json::from_str::<Value>(&text) {
         let error = json.get("odata.error").or_else(|| json.get("error"));
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text =
+            |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         let message = error.and_then(|error| error.get("message"));
         refusal.code = text(error.and_then(|error| error.get("code")));
         text(message.map(|message| message.get("value").unwrap_or(message)))
     } else {
-        let tag = |name: &str| Some(text.split_once(&format!("<{name}>"))?.1.split_once(&format!("</{name}>"))?.0.trim().to_owned());
+        let tag = |name: &str| {
+            Some(
+                text.split_once(&format!("<{name}>"))?
+                    .1
+                    .split_once(&format!("</{name}>"))?
+                    .0
+                    .trim()
+                    .to_owned(),
+            )
+        };
         refusal.code = tag("Code").unwrap_or_default();
         tag("Message").unwrap_or_default()
     };
@@ -211,14 +247,21 @@ pub(crate) fn explained(status: u16, body: &[u8]) -> Refusal {
         refusal.code.clear();
     }
     let message = message.lines().next().unwrap_or_default();
-    let message = match message.split_once(':').map(|(number, rest)| (number.parse(), rest)) {
+    let message = match message
+        .split_once(':')
+        .map(|(number, rest)| (number.parse(), rest))
+    {
         Some((Ok(step), rest)) => {
             refusal.step = Some(step);
             rest
         }
         _ => message,
     };
-    refusal.message = message.chars().filter(|c| !c.is_control()).take(200).collect();
+    refusal.message = message
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(200)
+        .collect();
     refusal
 }
 
@@ -229,7 +272,9 @@ fn answers<'a>(content_type: &str, body: &'a [u8]) -> Result<Vec<Inner<'a>>, &'s
         _ => return Err("it does not hold exactly one transaction"),
     };
     let (headers, body) = head(whole).ok_or("its part has no end of headers")?;
-    let inner = header(&headers, "content-type").and_then(boundary).ok_or("its part is no transaction")?;
+    let inner = header(&headers, "content-type")
+        .and_then(boundary)
+        .ok_or("its part is no transaction")?;
     parts(body, inner)?.into_iter().map(answer).collect()
 }
 
@@ -238,11 +283,21 @@ fn answer(part: &[u8]) -> Result<Inner<'_>, &'static str> {
     let (line, rest) = line(http).ok_or("an operation's answer has no end of line")?;
     let status = std::str::from_utf8(line)
         .ok()
-        .and_then(|line| line.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse::<u16>().ok())
+        .and_then(|line| {
+            line.strip_prefix("HTTP/1.")?
+                .split(' ')
+                .nth(1)?
+                .parse::<u16>()
+                .ok()
+        })
         .filter(|status| (100..600).contains(status))
         .ok_or("an operation's answer has no status")?;
     let (headers, body) = head(rest).ok_or("an operation's answer has no end of headers")?;
-    Ok(Inner { status, headers, body })
+    Ok(Inner {
+        status,
+        headers,
+        body,
+    })
 }
 
 /// The boundary of a multipart type.
@@ -253,7 +308,9 @@ fn boundary(content_type: &str) -> Option<&str> {
     }
     let value = rest.split(';').map(str::trim).find_map(|parameter| {
         let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("boundary").then(|| value.trim().trim_matches('"'))
+        name.trim()
+            .eq_ignore_ascii_case("boundary")
+            .then(|| value.trim().trim_matches('"'))
     })?;
     (!value.is_empty() && value.len() <= 200).then_some(value)
 }
@@ -263,7 +320,10 @@ fn parts<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, &'static s
     let (mut found, mut begun, mut rest, mut at) = (Vec::new(), None, body, 0);
     while !rest.is_empty() {
         let (text, next) = line(rest).unwrap_or((rest, &[]));
-        let mark = text.strip_prefix(b"--").and_then(|text| text.strip_prefix(boundary.as_bytes())).map(<[u8]>::trim_ascii_end);
+        let mark = text
+            .strip_prefix(b"--")
+            .and_then(|text| text.strip_prefix(boundary.as_bytes()))
+            .map(<[u8]>::trim_ascii_end);
         if let Some(after) = mark.filter(|after| after.is_empty() || *after == b"--") {
             if let Some(from) = begun.replace(body.len() - next.len()) {
                 found.push(body.get(from..at).unwrap_or_default());
@@ -302,7 +362,10 @@ fn head(mut text: &[u8]) -> Option<Head<'_>> {
 }
 
 fn header<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Option<&'a str> {
-    headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    headers
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, value)| *value)
 }
 
 #[cfg(test)]

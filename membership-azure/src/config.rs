@@ -48,14 +48,19 @@ pub struct AzureTableConfig {
 impl fmt::Debug for AzureTableConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("AzureTableConfig");
-        shown.field("account", &self.account).field("table", &self.table);
+        shown
+            .field("account", &self.account)
+            .field("table", &self.table);
         if let Ok(endpoint) = self.endpoint_url() {
             shown.field("endpoint", &endpoint.as_str());
         }
         if let Some(credential) = &self.credential {
             shown.field("credential", credential);
         }
-        shown.field("operation_timeout", &self.operation_timeout).field("connect_timeout", &self.connect_timeout).finish_non_exhaustive()
+        shown
+            .field("operation_timeout", &self.operation_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish_non_exhaustive()
     }
 }
 
@@ -84,7 +89,11 @@ impl AzureTableConfig {
     /// # Errors
     /// `Configuration`, with what to write instead.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        url::parse(url, |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
+        url::parse(url, |name| {
+            std::env::var(name)
+                .ok()
+                .filter(|value| !value.trim().is_empty())
+        })
     }
 
     /// From a connection string as the portal shows it: `DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…`, or with
@@ -92,7 +101,10 @@ impl AzureTableConfig {
     ///
     /// # Errors
     /// `Configuration`, with what to write instead.
-    pub fn from_connection_string(text: &str, table: impl Into<String>) -> Result<Self, TableError> {
+    pub fn from_connection_string(
+        text: &str,
+        table: impl Into<String>,
+    ) -> Result<Self, TableError> {
         settings::parse(text, table.into())
     }
 
@@ -108,7 +120,9 @@ impl AzureTableConfig {
     #[must_use]
     pub fn shared_access_signature(mut self, signature: impl Into<String>) -> Self {
         let signature = signature.into();
-        self.credential = Some(Credential::Sas(Secret::new(signature.trim_start_matches('?').to_owned())));
+        self.credential = Some(Credential::Sas(Secret::new(
+            signature.trim_start_matches('?').to_owned(),
+        )));
         self
     }
 
@@ -207,28 +221,54 @@ impl AzureTableConfig {
             Some(endpoint) => endpoint.clone(),
             None => format!("https://{}.table.{}", self.account, self.endpoint_suffix),
         };
-        let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some());
-        let url = url.ok_or_else(|| wrong("the endpoint is no address: write https://account.table.core.windows.net"))?;
-        if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
-            return Err(wrong("the endpoint is an address alone: a signature is given as `sas`, a key as `account_key`"));
+        let url = Url::parse(&text)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some());
+        let url = url.ok_or_else(|| {
+            wrong("the endpoint is no address: write https://account.table.core.windows.net")
+        })?;
+        if url.query().is_some()
+            || url.fragment().is_some()
+            || !url.username().is_empty()
+            || url.password().is_some()
+        {
+            return Err(wrong(
+                "the endpoint is an address alone: a signature is given as `sas`, a key as `account_key`",
+            ));
         }
         Ok(url)
     }
 
     /// Refuses what cannot work.
     pub(crate) fn validate(&self) -> Result<(), TableError> {
-        let name =
-            |text: &str, from: usize, to: usize| (from..=to).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric());
+        let name = |text: &str, from: usize, to: usize| {
+            (from..=to).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
+        };
         // Emulators and Cosmos DB take other names, too.
-        if self.account.is_empty() || self.account.len() > 50 || !self.account.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
-            return Err(wrong("an account's name is 3 to 24 letters and digits: write azure-table://account/table"));
+        if self.account.is_empty()
+            || self.account.len() > 50
+            || !self
+                .account
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        {
+            return Err(wrong(
+                "an account's name is 3 to 24 letters and digits: write azure-table://account/table",
+            ));
         }
-        if !name(&self.table, 3, 63) || self.table.starts_with(|c: char| c.is_ascii_digit()) || self.table.eq_ignore_ascii_case("tables") {
-            return Err(wrong("a table's name is 3 to 63 letters and digits, the first a letter, and not `tables`"));
+        if !name(&self.table, 3, 63)
+            || self.table.starts_with(|c: char| c.is_ascii_digit())
+            || self.table.eq_ignore_ascii_case("tables")
+        {
+            return Err(wrong(
+                "a table's name is 3 to 63 letters and digits, the first a letter, and not `tables`",
+            ));
         }
         let range = Duration::from_millis(10)..=Duration::from_secs(600);
         if !range.contains(&self.operation_timeout) || !range.contains(&self.connect_timeout) {
-            return Err(wrong("operation_timeout and connect_timeout are from 10 ms to 10 min"));
+            return Err(wrong(
+                "operation_timeout and connect_timeout are from 10 ms to 10 min",
+            ));
         }
         if let Some(credential) = &self.credential {
             credential.validate()?;

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use membership_core::encoding::{VersionRowError, decode_version_row};
 use membership_core::{
-    ClusterName, CommitRequest, Heartbeat, Heartbeats, RECENT_COMMITS, Row, SharedSettings, TableError, TableErrorKind, VersionRow,
-    VersionToken, WallTime,
+    ClusterName, CommitRequest, Heartbeat, Heartbeats, RECENT_COMMITS, Row, SharedSettings,
+    TableError, TableErrorKind, VersionRow, VersionToken, WallTime,
 };
 use serde_json::{Map, Value};
 
@@ -48,16 +48,28 @@ pub(crate) struct Entity {
 impl Entity {
     /// From an entry of a query's answer; none when it has no row key.
     pub(crate) fn from_answer(value: Value) -> Option<Self> {
-        let Value::Object(mut properties) = value else { return None };
-        let Some(Value::String(row_key)) = properties.remove("RowKey") else { return None };
+        let Value::Object(mut properties) = value else {
+            return None;
+        };
+        let Some(Value::String(row_key)) = properties.remove("RowKey") else {
+            return None;
+        };
         let etag = match (properties.remove("odata.etag"), properties.get("Timestamp")) {
             (Some(Value::String(etag)), _) => Some(etag),
             // Where it is not sent it follows from the time of the last change.
-            (_, Some(Value::String(time))) => Some(format!("W/\"datetime'{}'\"", time.replace(':', "%3A"))),
+            (_, Some(Value::String(time))) => {
+                Some(format!("W/\"datetime'{}'\"", time.replace(':', "%3A")))
+            }
             _ => None,
         };
-        properties.retain(|name, _| !matches!(name.as_str(), "PartitionKey" | "Timestamp") && !name.contains("odata."));
-        Some(Self { row_key, etag, properties })
+        properties.retain(|name, _| {
+            !matches!(name.as_str(), "PartitionKey" | "Timestamp") && !name.contains("odata.")
+        });
+        Some(Self {
+            row_key,
+            etag,
+            properties,
+        })
     }
 
     fn text(&self, name: &str) -> Option<&str> {
@@ -147,9 +159,18 @@ pub(crate) fn partition(cluster: &ClusterName) -> String {
         return key;
     }
     // Keyed with nothing: only the hash is wanted. 256 bits do not collide.
-    let hash = azure_core::hmac::hmac_sha256(&key, &azure_core::credentials::Secret::new("AA==")).unwrap_or_default();
-    let hash: String =
-        hash.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_string() } else { format!("-{:x}", u32::from(c)) }).collect();
+    let hash = azure_core::hmac::hmac_sha256(&key, &azure_core::credentials::Secret::new("AA=="))
+        .unwrap_or_default();
+    let hash: String = hash
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_string()
+            } else {
+                format!("-{:x}", u32::from(c))
+            }
+        })
+        .collect();
     // No other partition has this: a `~` is followed by a hyphen or a hexadecimal digit.
     format!("{}~~{hash}", key.get(..300).unwrap_or_default())
 }
@@ -173,14 +194,20 @@ pub(crate) fn row_name(stored: &str) -> String {
 /// What the row key says, if it is one that this crate writes.
 fn own_name(stored: &str) -> Option<String> {
     let name = unescape(stored).filter(|name| plain(name) == stored)?;
-    let taken = name.strip_prefix(RAW).is_some_and(|raw| own_name(raw).is_none());
+    let taken = name
+        .strip_prefix(RAW)
+        .is_some_and(|raw| own_name(raw).is_none());
     (!taken).then_some(name)
 }
 
 /// Escaped, and what begins like the mark of a raw key is not taken for one.
 fn plain(key: &str) -> String {
     let escaped = escape(key);
-    if key.starts_with(RAW) { escaped.replacen('r', "~72", 1) } else { escaped }
+    if key.starts_with(RAW) {
+        escaped.replacen('r', "~72", 1)
+    } else {
+        escaped
+    }
 }
 
 /// Letters, digits and what stands in addresses remain; every other byte becomes `~hh`. Row keys must not hold `/`, `\`, `#`, `?` or
@@ -202,7 +229,12 @@ fn unescape(stored: &str) -> Option<String> {
     let mut bytes = stored.bytes();
     while let Some(byte) = bytes.next() {
         if byte == b'~' {
-            let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+            let mut digit = || {
+                bytes
+                    .next()
+                    .and_then(|b| char::from(b).to_digit(16))
+                    .and_then(|d| u8::try_from(d).ok())
+            };
             out.push(digit()? << 4 | digit()?);
         } else {
             out.push(byte);
@@ -222,7 +254,14 @@ pub(crate) fn row_properties(row: &Row) -> Properties {
     let mut rest = row.body();
     for part in 0_u32.. {
         let (first, more) = cut(rest);
-        properties.insert(if part == 0 { BODY.to_owned() } else { format!("{BODY}{part}") }, first.into());
+        properties.insert(
+            if part == 0 {
+                BODY.to_owned()
+            } else {
+                format!("{BODY}{part}")
+            },
+            first.into(),
+        );
         rest = more;
         if rest.is_empty() {
             break;
@@ -260,14 +299,28 @@ pub(crate) fn cell_properties(text: &str) -> Properties {
 fn heartbeat(text: &str) -> Heartbeat {
     text.parse().unwrap_or_else(|_| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        Heartbeat { counter: digits.parse().unwrap_or(0), at: WallTime::from_millis(0) }
+        Heartbeat {
+            counter: digits.parse().unwrap_or(0),
+            at: WallTime::from_millis(0),
+        }
     })
 }
 
 /// Heartbeats as the contract shows them: those of rows that are there, where the rows are known (clause T8).
-pub(crate) fn heartbeats(beats: &BTreeMap<String, Heartbeat>, cell: Option<String>, rows: Option<&membership_core::Rows>) -> Heartbeats {
-    let shown = beats.iter().filter(|(name, _)| rows.is_none_or(|rows| rows.by_key(name).is_some()));
-    Heartbeats { silos: shown.filter_map(|(name, beat)| Some((name.parse().ok()?, *beat))).collect(), cluster: cell }
+pub(crate) fn heartbeats(
+    beats: &BTreeMap<String, Heartbeat>,
+    cell: Option<String>,
+    rows: Option<&membership_core::Rows>,
+) -> Heartbeats {
+    let shown = beats
+        .iter()
+        .filter(|(name, _)| rows.is_none_or(|rows| rows.by_key(name).is_some()));
+    Heartbeats {
+        silos: shown
+            .filter_map(|(name, beat)| Some((name.parse().ok()?, *beat)))
+            .collect(),
+        cluster: cell,
+    }
 }
 
 /// The properties of a new table's version row.
@@ -291,9 +344,13 @@ pub(crate) fn initial(row: &VersionRow) -> Result<Properties, TableError> {
 ///
 /// # Errors
 /// Plain data; cannot fail.
-pub(crate) fn commit_properties(request: &CommitRequest, base: &Base) -> Result<Properties, TableError> {
+pub(crate) fn commit_properties(
+    request: &CommitRequest,
+    base: &Base,
+) -> Result<Properties, TableError> {
     let mut before = VersionRow::initial(request.expected.table_id(), SharedSettings::default());
-    (before.version, before.row_count, before.layout) = (request.expected.version(), base.row_count, base.layout);
+    (before.version, before.row_count, before.layout) =
+        (request.expected.version(), base.row_count, base.layout);
     let next = request.next_version_row(&before);
     let property = |name: &str, value: String| (name.to_owned(), Value::String(value));
     let mut properties = Properties::from_iter([
@@ -301,7 +358,10 @@ pub(crate) fn commit_properties(request: &CommitRequest, base: &Base) -> Result<
         property("Commit", request.id.to_string()),
         property("RowCount", next.row_count.to_string()),
         property("Layout", next.layout.to_string()),
-        property(&format!("Recent{}", next.version % RECENT_COMMITS as u64), json(&next.recent.last())?),
+        property(
+            &format!("Recent{}", next.version % RECENT_COMMITS as u64),
+            json(&next.recent.last())?,
+        ),
     ]);
     if let Some(settings) = &request.settings {
         properties.extend([property("Settings", json(settings)?)]);
@@ -313,7 +373,12 @@ pub(crate) fn commit_properties(request: &CommitRequest, base: &Base) -> Result<
 }
 
 fn json<T: serde::Serialize>(part: &T) -> Result<String, TableError> {
-    serde_json::to_string(part).map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))
+    serde_json::to_string(part).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    })
 }
 
 /// What a commit must know of the version row besides its version: it is in the token, so that nothing is read before a commit.
@@ -327,9 +392,21 @@ pub(crate) struct Base {
 impl Base {
     /// What the store adds to a token; nothing if it does not fit, which costs whoever commits on it one read.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let (Ok(rows), Ok(layout)) = (u32::try_from(self.row_count), u16::try_from(self.layout)) else { return Vec::new() };
-        let bytes = [&rows.to_be_bytes()[..], &layout.to_be_bytes()[..], self.etag.as_bytes()].concat();
-        if bytes.len() > membership_core::MAX_STORE_TOKEN_BYTES { Vec::new() } else { bytes }
+        let (Ok(rows), Ok(layout)) = (u32::try_from(self.row_count), u16::try_from(self.layout))
+        else {
+            return Vec::new();
+        };
+        let bytes = [
+            &rows.to_be_bytes()[..],
+            &layout.to_be_bytes()[..],
+            self.etag.as_bytes(),
+        ]
+        .concat();
+        if bytes.len() > membership_core::MAX_STORE_TOKEN_BYTES {
+            Vec::new()
+        } else {
+            bytes
+        }
     }
 
     /// From a token, wherever that has been; none when it is not there.
@@ -337,7 +414,11 @@ impl Base {
         let (rows, rest) = token.store().split_first_chunk::<4>()?;
         let (layout, etag) = rest.split_first_chunk::<2>()?;
         let etag = std::str::from_utf8(etag).ok().filter(|etag| usable(etag))?;
-        Some(Self { etag: etag.to_owned(), row_count: u32::from_be_bytes(*rows).into(), layout: u16::from_be_bytes(*layout).into() })
+        Some(Self {
+            etag: etag.to_owned(),
+            row_count: u32::from_be_bytes(*rows).into(),
+            layout: u16::from_be_bytes(*layout).into(),
+        })
     }
 }
 

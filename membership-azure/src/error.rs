@@ -21,7 +21,9 @@ pub(crate) fn wrong(message: impl Into<String>) -> TableError {
 /// A status above 499 says by itself nothing about what happened: only throttling is said to happen before anything is done.
 pub(crate) fn kind(refusal: &Refusal) -> TableErrorKind {
     match (refusal.code.as_str(), refusal.status) {
-        ("ServerBusy" | "TableBeingDeleted" | "TooManyRequests", _) | (_, 429) => TableErrorKind::Busy,
+        ("ServerBusy" | "TableBeingDeleted" | "TooManyRequests", _) | (_, 429) => {
+            TableErrorKind::Busy
+        }
         ("OperationTimedOut" | "InternalError", _) => TableErrorKind::OutcomeUnknown,
         ("TableNotFound", _) => TableErrorKind::NotInitialized,
         (
@@ -34,7 +36,9 @@ pub(crate) fn kind(refusal: &Refusal) -> TableErrorKind {
             _,
         )
         | (_, 413) => TableErrorKind::LimitExceeded,
-        (_, 401 | 403) | ("AuthenticationFailed" | "InvalidAuthenticationInfo", _) => TableErrorKind::PermissionDenied,
+        (_, 401 | 403) | ("AuthenticationFailed" | "InvalidAuthenticationInfo", _) => {
+            TableErrorKind::PermissionDenied
+        }
         (_, 500..) | (_, 408) | (_, ..=299) => TableErrorKind::OutcomeUnknown,
         _ => TableErrorKind::Configuration,
     }
@@ -43,7 +47,11 @@ pub(crate) fn kind(refusal: &Refusal) -> TableErrorKind {
 /// One line for an answer that is an error.
 pub(crate) fn refused(refusal: &Refusal, place: &str) -> TableError {
     let kind = kind(refusal);
-    let code = if refusal.code.is_empty() { "no code" } else { &refusal.code };
+    let code = if refusal.code.is_empty() {
+        "no code"
+    } else {
+        &refusal.code
+    };
     let said = format!("{place} answers {} ({code})", refusal.status);
     let advice = match (refusal.code.as_str(), kind) {
         ("TableBeingDeleted", _) => {
@@ -71,15 +79,25 @@ pub(crate) fn unanswered(failure: &azure_core::Error, place: &str) -> TableError
     let why = innermost(failure);
     match failure.kind() {
         // A credential says why itself, and nothing was sent to the table.
-        ErrorKind::Credential => error(TableErrorKind::PermissionDenied, format!("no token of Entra ID for {place}: {failure}")),
-        ErrorKind::Connection if why.contains("certificate") => {
-            error(TableErrorKind::Configuration, format!("{place} is not trusted ({why}): name its authority with `tls_ca`"))
-        }
-        ErrorKind::Connection => error(TableErrorKind::Unavailable, format!("{place} cannot be reached ({why})")),
-        ErrorKind::Other if why.contains("non-TLS") => {
-            wrong(format!("tokens of Entra ID are not sent to {place}, which has no TLS: use https, or give the `account_key`"))
-        }
-        _ => error(TableErrorKind::OutcomeUnknown, format!("{place} has not answered ({why})")),
+        ErrorKind::Credential => error(
+            TableErrorKind::PermissionDenied,
+            format!("no token of Entra ID for {place}: {failure}"),
+        ),
+        ErrorKind::Connection if why.contains("certificate") => error(
+            TableErrorKind::Configuration,
+            format!("{place} is not trusted ({why}): name its authority with `tls_ca`"),
+        ),
+        ErrorKind::Connection => error(
+            TableErrorKind::Unavailable,
+            format!("{place} cannot be reached ({why})"),
+        ),
+        ErrorKind::Other if why.contains("non-TLS") => wrong(format!(
+            "tokens of Entra ID are not sent to {place}, which has no TLS: use https, or give the `account_key`"
+        )),
+        _ => error(
+            TableErrorKind::OutcomeUnknown,
+            format!("{place} has not answered ({why})"),
+        ),
     }
 }
 
@@ -100,7 +118,11 @@ mod tests {
     use super::*;
 
     fn of(code: &str, status: u16) -> TableErrorKind {
-        kind(&Refusal { status, code: code.to_owned(), ..Refusal::default() })
+        kind(&Refusal {
+            status,
+            code: code.to_owned(),
+            ..Refusal::default()
+        })
     }
 
     #[test]

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use azure_core::http::{ClientOptions, Context, Method, Pipeline, PipelineSendOptions, Request, RetryOptions, Transport, Url};
+use azure_core::http::{
+    ClientOptions, Context, Method, Pipeline, PipelineSendOptions, Request, RetryOptions,
+    Transport, Url,
+};
 use membership_core::{TableError, TableErrorKind};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -45,7 +48,10 @@ pub(crate) struct Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("service", &self.service).field("table", &self.table).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("service", &self.service)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,12 +103,33 @@ impl Link {
             Some(transport) => transport.clone(),
             None => Transport::new(Arc::new(client(config, &endpoint)?)),
         };
-        let options = ClientOptions { transport: Some(transport), retry: RetryOptions::none(), ..ClientOptions::default() };
-        let credential = config.credential.clone().unwrap_or(Credential::Identity(crate::Identity::Default));
+        let options = ClientOptions {
+            transport: Some(transport),
+            retry: RetryOptions::none(),
+            ..ClientOptions::default()
+        };
+        let credential = config
+            .credential
+            .clone()
+            .unwrap_or(Credential::Identity(crate::Identity::Default));
         // Credentials may try again: asking twice for a token changes nothing.
-        let of_credentials = ClientOptions { retry: RetryOptions::default(), ..options.clone() };
-        let policies = credential.policies(&config.account, config.client_id.as_deref(), &of_credentials)?;
-        let pipeline = Pipeline::new(option_env!("CARGO_PKG_NAME"), option_env!("CARGO_PKG_VERSION"), options, Vec::new(), policies, None);
+        let of_credentials = ClientOptions {
+            retry: RetryOptions::default(),
+            ..options.clone()
+        };
+        let policies = credential.policies(
+            &config.account,
+            config.client_id.as_deref(),
+            &of_credentials,
+        )?;
+        let pipeline = Pipeline::new(
+            option_env!("CARGO_PKG_NAME"),
+            option_env!("CARGO_PKG_VERSION"),
+            options,
+            Vec::new(),
+            policies,
+            None,
+        );
         let mut service = endpoint.as_str().trim_end_matches('/').to_owned();
         let host = endpoint.host_str().unwrap_or_default();
         let port = endpoint.port_or_known_default().unwrap_or(443);
@@ -128,7 +155,10 @@ impl Link {
     }
 
     pub(crate) fn deadline(&self) -> Deadline {
-        Deadline { at: Instant::now() + self.timeout, allowed: self.timeout }
+        Deadline {
+            at: Instant::now() + self.timeout,
+            allowed: self.timeout,
+        }
     }
 
     pub(crate) fn shown(&self) -> &str {
@@ -141,20 +171,34 @@ impl Link {
         request.insert_header("dataserviceversion", "3.0");
         request.insert_header("maxdataserviceversion", "3.0;NetFx");
         request.insert_header("accept", "application/json;odata=minimalmetadata");
-        let options = PipelineSendOptions { skip_checks: true, ..PipelineSendOptions::default() };
+        let options = PipelineSendOptions {
+            skip_checks: true,
+            ..PipelineSendOptions::default()
+        };
         let context = Context::new();
-        let sent = tokio::time::timeout_at(by.at, self.pipeline.send(&context, &mut request, Some(options))).await;
+        let sent = tokio::time::timeout_at(
+            by.at,
+            self.pipeline.send(&context, &mut request, Some(options)),
+        )
+        .await;
         let raw = match sent {
             Ok(Ok(raw)) => raw,
             Ok(Err(failure)) => return Err(unanswered(&failure, &self.shown)),
             Err(_) => {
-                return Err(error(TableErrorKind::OutcomeUnknown, format!("{} has not answered within {:?}", self.shown, by.allowed)));
+                return Err(error(
+                    TableErrorKind::OutcomeUnknown,
+                    format!("{} has not answered within {:?}", self.shown, by.allowed),
+                ));
             }
         };
         let (status, headers, body) = raw.deconstruct();
-        let header = |name: &'static str| headers.get_optional_string(&azure_core::http::headers::HeaderName::from_static(name));
-        let next = header("x-ms-continuation-nextpartitionkey")
-            .map(|partition| Next { partition, row: header("x-ms-continuation-nextrowkey").filter(|row| !row.is_empty()) });
+        let header = |name: &'static str| {
+            headers.get_optional_string(&azure_core::http::headers::HeaderName::from_static(name))
+        };
+        let next = header("x-ms-continuation-nextpartitionkey").map(|partition| Next {
+            partition,
+            row: header("x-ms-continuation-nextrowkey").filter(|row| !row.is_empty()),
+        });
         Ok(Answer {
             status: status.into(),
             code: header("x-ms-error-code"),
@@ -165,11 +209,24 @@ impl Link {
         })
     }
 
-    fn request(&self, method: Method, address: &str, query: &[(&str, &str)]) -> Result<Request, TableError> {
-        let mut all: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", batch::in_address(value))).collect();
+    fn request(
+        &self,
+        method: Method,
+        address: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Request, TableError> {
+        let mut all: Vec<String> = query
+            .iter()
+            .map(|(name, value)| format!("{name}={}", batch::in_address(value)))
+            .collect();
         all.extend(self.query.clone());
-        let text = if all.is_empty() { address.to_owned() } else { format!("{address}?{}", all.join("&")) };
-        let url = Url::parse(&text).map_err(|_| wrong("the endpoint and the table make no address"))?;
+        let text = if all.is_empty() {
+            address.to_owned()
+        } else {
+            format!("{address}?{}", all.join("&"))
+        };
+        let url =
+            Url::parse(&text).map_err(|_| wrong("the endpoint and the table make no address"))?;
         Ok(Request::new(url, method))
     }
 
@@ -204,30 +261,63 @@ impl Link {
             query.extend(next.row.as_deref().map(|row| ("NextRowKey", row)));
         }
         let request = self.request(Method::Get, &format!("{}()", self.table_address), &query)?;
-        let answer = self.send(by, request).await.map_err(TableError::of_a_read)?;
+        let answer = self
+            .send(by, request)
+            .await
+            .map_err(TableError::of_a_read)?;
         if answer.status != 200 {
             return match Self::refusal(&answer) {
-                refusal if refusal.code == "TableNotFound" => Ok(Page { no_table: true, ..Page::default() }),
+                refusal if refusal.code == "TableNotFound" => Ok(Page {
+                    no_table: true,
+                    ..Page::default()
+                }),
                 refusal => Err(refused(&refusal, &self.shown).of_a_read()),
             };
         }
         let entities = entities(&answer.body).ok_or_else(|| {
             error(
                 TableErrorKind::Configuration,
-                format!("{} answers a query with what is no list of entities: is it a table service?", self.shown),
+                format!(
+                    "{} answers a query with what is no list of entities: is it a table service?",
+                    self.shown
+                ),
             )
         })?;
-        Ok(Page { entities, next: answer.next, no_table: false })
+        Ok(Page {
+            entities,
+            next: answer.next,
+            no_table: false,
+        })
     }
 
     /// Changes several entities of one partition, all or none.
-    pub(crate) async fn transaction(&self, by: Deadline, partition: &str, steps: &[Step]) -> Result<Outcome, TableError> {
-        let nanos = u64::from(std::time::UNIX_EPOCH.elapsed().unwrap_or_default().subsec_nanos());
+    pub(crate) async fn transaction(
+        &self,
+        by: Deadline,
+        partition: &str,
+        steps: &[Step],
+    ) -> Result<Outcome, TableError> {
+        let nanos = u64::from(
+            std::time::UNIX_EPOCH
+                .elapsed()
+                .unwrap_or_default()
+                .subsec_nanos(),
+        );
         let nonce = self.nonce.fetch_add(1, Ordering::Relaxed) ^ (nanos << 24);
-        let (content_type, body) = batch::write(Place { table: &self.table_address, partition }, steps, nonce);
+        let (content_type, body) = batch::write(
+            Place {
+                table: &self.table_address,
+                partition,
+            },
+            steps,
+            nonce,
+        );
         if steps.len() > MAX_STEPS || body.len() > MAX_BYTES {
-            let message =
-                format!("the transaction has {} operations and {} bytes; the service takes 100 and 4 MiB", steps.len(), body.len());
+            let message = format!(
+                "the transaction has {} operations and {} bytes; the service takes 100 and 4 MiB",
+                steps.len(),
+                body.len()
+            );
             return Err(error(TableErrorKind::LimitExceeded, message));
         }
         let mut request = self.request(Method::Post, &format!("{}/$batch", self.service), &[])?;
@@ -238,10 +328,13 @@ impl Link {
             return Err(self.failed(&answer));
         }
         match batch::read(&answer.content_type, &answer.body, steps.len()) {
-            Outcome::Unclear(why) => {
-                Err(error(TableErrorKind::OutcomeUnknown, format!("{} answers a transaction unclearly: {why}", self.shown)))
+            Outcome::Unclear(why) => Err(error(
+                TableErrorKind::OutcomeUnknown,
+                format!("{} answers a transaction unclearly: {why}", self.shown),
+            )),
+            Outcome::Refused(refusal) if !is_condition(&refusal) => {
+                Err(refused(&refusal, &self.shown))
             }
-            Outcome::Refused(refusal) if !is_condition(&refusal) => Err(refused(&refusal, &self.shown)),
             told => Ok(told),
         }
     }
@@ -255,19 +348,38 @@ impl Link {
         properties: &Properties,
         etag: Option<&str>,
     ) -> Result<Single, TableError> {
-        let mut request = self.request(Method::Patch, &format!("{}{}", self.table_address, batch::keys(partition, row_key)), &[])?;
+        let mut request = self.request(
+            Method::Patch,
+            &format!("{}{}", self.table_address, batch::keys(partition, row_key)),
+            &[],
+        )?;
         request.insert_header("content-type", "application/json");
         request.set_body(batch::entity(partition, row_key, properties));
         self.single(by, request, etag).await
     }
 
     /// Removes one entity.
-    pub(crate) async fn remove(&self, by: Deadline, partition: &str, row_key: &str, etag: &str) -> Result<Single, TableError> {
-        let request = self.request(Method::Delete, &format!("{}{}", self.table_address, batch::keys(partition, row_key)), &[])?;
+    pub(crate) async fn remove(
+        &self,
+        by: Deadline,
+        partition: &str,
+        row_key: &str,
+        etag: &str,
+    ) -> Result<Single, TableError> {
+        let request = self.request(
+            Method::Delete,
+            &format!("{}{}", self.table_address, batch::keys(partition, row_key)),
+            &[],
+        )?;
         self.single(by, request, Some(etag)).await
     }
 
-    async fn single(&self, by: Deadline, mut request: Request, etag: Option<&str>) -> Result<Single, TableError> {
+    async fn single(
+        &self,
+        by: Deadline,
+        mut request: Request,
+        etag: Option<&str>,
+    ) -> Result<Single, TableError> {
         if let Some(etag) = etag {
             request.insert_header("if-match", etag.to_owned());
         }
@@ -285,9 +397,21 @@ impl Link {
     }
 
     /// One entity by its keys, for the yardstick: whether it is there.
-    pub(crate) async fn get(&self, by: Deadline, partition: &str, row_key: &str) -> Result<bool, TableError> {
-        let request = self.request(Method::Get, &format!("{}{}", self.table_address, batch::keys(partition, row_key)), &[])?;
-        let answer = self.send(by, request).await.map_err(TableError::of_a_read)?;
+    pub(crate) async fn get(
+        &self,
+        by: Deadline,
+        partition: &str,
+        row_key: &str,
+    ) -> Result<bool, TableError> {
+        let request = self.request(
+            Method::Get,
+            &format!("{}{}", self.table_address, batch::keys(partition, row_key)),
+            &[],
+        )?;
+        let answer = self
+            .send(by, request)
+            .await
+            .map_err(TableError::of_a_read)?;
         match (answer.status, Self::refusal(&answer).code.as_str()) {
             (200, _) => Ok(true),
             (404, "ResourceNotFound" | "EntityNotFound" | "TableNotFound") => Ok(false),
@@ -328,8 +452,12 @@ pub(crate) fn is_condition(refusal: &Refusal) -> bool {
 
 /// The entities of a query's answer; none when it is no such answer.
 pub(crate) fn entities(body: &[u8]) -> Option<Vec<Entity>> {
-    let Value::Object(mut answer) = serde_json::from_slice(body).ok()? else { return None };
-    let Value::Array(list) = answer.remove("value")? else { return None };
+    let Value::Object(mut answer) = serde_json::from_slice(body).ok()? else {
+        return None;
+    };
+    let Value::Array(list) = answer.remove("value")? else {
+        return None;
+    };
     list.into_iter().map(Entity::from_answer).collect()
 }
 
@@ -343,15 +471,30 @@ fn client(config: &AzureTableConfig, endpoint: &Url) -> Result<reqwest::Client, 
         .retry(reqwest::retry::never())
         // Shorter than the service keeps them: it does not hang up on a request.
         .pool_idle_timeout(Duration::from_secs(50));
-    let host = endpoint.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
+    let host = endpoint
+        .host_str()
+        .unwrap_or_default()
+        .trim_matches(['[', ']']);
+    if host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback())
+    {
         builder = builder.no_proxy();
     }
     if let Some(path) = &config.tls_ca {
-        let unreadable = |why: String| wrong(format!("the certificates of {} cannot be used: {why}", path.display()));
+        let unreadable = |why: String| {
+            wrong(format!(
+                "the certificates of {} cannot be used: {why}",
+                path.display()
+            ))
+        };
         let pem = std::fs::read(path).map_err(|why| unreadable(why.to_string()))?;
-        let certificates = reqwest::Certificate::from_pem_bundle(&pem).map_err(|_| unreadable("it is no PEM".to_owned()))?;
+        let certificates = reqwest::Certificate::from_pem_bundle(&pem)
+            .map_err(|_| unreadable("it is no PEM".to_owned()))?;
         builder = builder.tls_certs_merge(certificates);
     }
-    builder.build().map_err(|why| wrong(format!("no HTTP client can be made: {}", why.without_url())))
+    builder
+        .build()
+        .map_err(|why| wrong(format!("no HTTP client can be made: {}", why.without_url())))
 }

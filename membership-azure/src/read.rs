@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use membership_core::{
-    ChangedKeys, CommitId, Heartbeat, Heartbeats, Operation, Row, Rows, Snapshot, TableError, TableErrorKind, VersionRow, VersionToken,
-    usable_version_row,
+    ChangedKeys, CommitId, Heartbeat, Heartbeats, Operation, Row, Rows, Snapshot, TableError,
+    TableErrorKind, VersionRow, VersionToken, usable_version_row,
 };
 
 use crate::STORE;
@@ -76,7 +76,9 @@ impl Reader<'_> {
     pub(crate) async fn whole(&self) -> Result<Read, TableError> {
         let mut before = None;
         for _ in 0..RESTARTS {
-            let Some(gathered) = self.gather().await? else { continue };
+            let Some(gathered) = self.gather().await? else {
+                continue;
+            };
             let surplus = surplus(&gathered.rows, &gathered.version);
             // A number that does not fit comes from rows that were missed, or from somebody's hand: it is the same again then.
             if surplus != 0 && (gathered.unsure || before != Some(surplus)) {
@@ -93,21 +95,51 @@ impl Reader<'_> {
             }
             return Ok(self.finished(gathered, surplus));
         }
-        Err(error(TableErrorKind::Busy, "rows were removed faster than they could be read"))
+        Err(error(
+            TableErrorKind::Busy,
+            "rows were removed faster than they could be read",
+        ))
     }
 
     fn finished(&self, gathered: Gathered, surplus: i64) -> Read {
         let heartbeats = entity::heartbeats(&gathered.beats, gathered.cell, Some(&gathered.rows));
-        let token = gathered.version.token(&gathered.base.map(|base| base.to_bytes()).unwrap_or_default());
-        Read { snapshot: Snapshot { version_row: Arc::new(gathered.version), token, rows: gathered.rows }, surplus, heartbeats }
+        let token = gathered.version.token(
+            &gathered
+                .base
+                .map(|base| base.to_bytes())
+                .unwrap_or_default(),
+        );
+        Read {
+            snapshot: Snapshot {
+                version_row: Arc::new(gathered.version),
+                token,
+                rows: gathered.rows,
+            },
+            surplus,
+            heartbeats,
+        }
     }
 
     /// All pages. None: to be begun anew.
     async fn gather(&self) -> Result<Option<Gathered>, TableError> {
-        let upto = if self.heartbeats { String::new() } else { format!(" and RowKey lt '{AFTER_ROWS}'") };
-        let page = self.link.query(self.by, &self.filter(&upto), None, None, None).await?;
-        let mut rows = page.entities.iter().filter(|entity| is_row(&entity.row_key));
-        let Some(version) = page.entities.iter().find(|entity| entity.row_key == VERSION) else {
+        let upto = if self.heartbeats {
+            String::new()
+        } else {
+            format!(" and RowKey lt '{AFTER_ROWS}'")
+        };
+        let page = self
+            .link
+            .query(self.by, &self.filter(&upto), None, None, None)
+            .await?;
+        let mut rows = page
+            .entities
+            .iter()
+            .filter(|entity| is_row(&entity.row_key));
+        let Some(version) = page
+            .entities
+            .iter()
+            .find(|entity| entity.row_key == VERSION)
+        else {
             let stray = rows.next().map(|entity| entity::row_name(&entity.row_key));
             if page.next.is_some() {
                 // The service stopped looking before it found it.
@@ -121,7 +153,11 @@ impl Reader<'_> {
             return Ok(None);
         }
         if page.next.is_some() {
-            let last = page.entities.last().map(|entity| entity.row_key.clone()).unwrap_or_default();
+            let last = page
+                .entities
+                .last()
+                .map(|entity| entity.row_key.clone())
+                .unwrap_or_default();
             if !self.go_on(&mut gathered, last, &upto).await? {
                 return Ok(None);
             }
@@ -133,14 +169,28 @@ impl Reader<'_> {
     async fn gather_slowly(&self, stray: Option<&str>) -> Result<Option<Gathered>, TableError> {
         let filter = self.filter(&format!(" and RowKey eq '{VERSION}'"));
         let (entities, _) = self.followed(&filter, None).await?;
-        let Some(version) = entities.first() else { return Err(no_version_row(stray, self.known)) };
+        let Some(version) = entities.first() else {
+            return Err(no_version_row(stray, self.known));
+        };
         let mut gathered = Gathered::new(version, self.known)?;
-        let upto = if self.heartbeats { String::new() } else { format!(" and RowKey lt '{AFTER_ROWS}'") };
-        Ok(self.go_on(&mut gathered, String::new(), &upto).await?.then_some(gathered))
+        let upto = if self.heartbeats {
+            String::new()
+        } else {
+            format!(" and RowKey lt '{AFTER_ROWS}'")
+        };
+        Ok(self
+            .go_on(&mut gathered, String::new(), &upto)
+            .await?
+            .then_some(gathered))
     }
 
     /// The pages after `last`, each with what was committed since the page before; then until no half-seen commit is left.
-    async fn go_on(&self, gathered: &mut Gathered, mut last: String, upto: &str) -> Result<bool, TableError> {
+    async fn go_on(
+        &self,
+        gathered: &mut Gathered,
+        mut last: String,
+        upto: &str,
+    ) -> Result<bool, TableError> {
         let mut repairs = 0;
         let mut done = false;
         while !done || gathered.torn {
@@ -153,10 +203,18 @@ impl Reader<'_> {
                 tokio::time::sleep(std::time::Duration::from_millis(5 << repairs.min(5))).await;
             }
             let since = entity::written_at(gathered.version.version);
-            let more = if done { String::new() } else { format!(" or (RowKey gt '{}'{upto})", quoted(&last)) };
-            let filter = self.filter(&format!(" and (RowKey eq '{VERSION}' or {WRITTEN_AT} gt '{since}'{more})"));
+            let more = if done {
+                String::new()
+            } else {
+                format!(" or (RowKey gt '{}'{upto})", quoted(&last))
+            };
+            let filter = self.filter(&format!(
+                " and (RowKey eq '{VERSION}' or {WRITTEN_AT} gt '{since}'{more})"
+            ));
             let (entities, next) = self.followed(&filter, Some(&last)).await?;
-            let Some(version) = entities.iter().find(|entity| entity.row_key == VERSION) else { return Ok(false) };
+            let Some(version) = entities.iter().find(|entity| entity.row_key == VERSION) else {
+                return Ok(false);
+            };
             let now = Gathered::new(version, self.known)?;
             gathered.advance(now, &entities, self.seen);
             done |= next.is_none();
@@ -168,17 +226,28 @@ impl Reader<'_> {
     }
 
     /// A query, and its continuations until one has come to something beyond `last`, or to its end.
-    async fn followed(&self, filter: &str, last: Option<&str>) -> Result<(Vec<Entity>, Option<crate::link::Next>), TableError> {
+    async fn followed(
+        &self,
+        filter: &str,
+        last: Option<&str>,
+    ) -> Result<(Vec<Entity>, Option<crate::link::Next>), TableError> {
         let mut found = Vec::new();
         let mut next = None;
         loop {
-            let page = self.link.query(self.by, filter, None, None, next.as_ref()).await?;
+            let page = self
+                .link
+                .query(self.by, filter, None, None, next.as_ref())
+                .await?;
             if page.no_table {
                 return Ok((Vec::new(), None));
             }
             found.extend(page.entities);
             next = page.next;
-            let beyond = last.is_some_and(|last| found.last().is_some_and(|entity: &Entity| entity.row_key.as_str() > last));
+            let beyond = last.is_some_and(|last| {
+                found
+                    .last()
+                    .is_some_and(|entity: &Entity| entity.row_key.as_str() > last)
+            });
             if next.is_none() || beyond {
                 return Ok((found, next));
             }
@@ -194,9 +263,14 @@ impl Reader<'_> {
                 tokio::time::sleep(std::time::Duration::from_millis(5 << repair.min(5))).await;
             }
             let since = entity::written_at(gathered.version.version);
-            let more =
-                if self.heartbeats && !has_beats { format!(" or RowKey ge '{HEARTBEAT}' or RowKey eq '{CELL}'") } else { String::new() };
-            let filter = self.filter(&format!(" and (RowKey eq '{VERSION}' or {WRITTEN_AT} gt '{since}'{more})"));
+            let more = if self.heartbeats && !has_beats {
+                format!(" or RowKey ge '{HEARTBEAT}' or RowKey eq '{CELL}'")
+            } else {
+                String::new()
+            };
+            let filter = self.filter(&format!(
+                " and (RowKey eq '{VERSION}' or {WRITTEN_AT} gt '{since}'{more})"
+            ));
             let (entities, _) = self.followed(&filter, None).await?;
             let Some(version) = entities.iter().find(|entity| entity.row_key == VERSION) else {
                 return Err(no_version_row(None, self.known));
@@ -219,41 +293,85 @@ impl Reader<'_> {
                 return Ok(Since::Unknown);
             }
             let read = self.finished(gathered, base.surplus);
-            return Ok(if same { Since::Unchanged(read) } else { Since::Changed(read) });
+            return Ok(if same {
+                Since::Unchanged(read)
+            } else {
+                Since::Changed(read)
+            });
         }
         Ok(Since::Unknown)
     }
 
     /// The version row, and all heartbeats if they are asked for; not the rows. Whether the version is the known one.
     pub(crate) async fn version_and_heartbeats(&self) -> Result<(Version, Heartbeats), TableError> {
-        let more = if self.heartbeats { format!(" or RowKey ge '{HEARTBEAT}' or RowKey eq '{CELL}'") } else { String::new() };
-        let (entities, _) = self.followed(&self.filter(&format!(" and (RowKey eq '{VERSION}'{more})")), None).await?;
+        let more = if self.heartbeats {
+            format!(" or RowKey ge '{HEARTBEAT}' or RowKey eq '{CELL}'")
+        } else {
+            String::new()
+        };
+        let (entities, _) = self
+            .followed(
+                &self.filter(&format!(" and (RowKey eq '{VERSION}'{more})")),
+                None,
+            )
+            .await?;
         let version = entities.iter().find(|entity| entity.row_key == VERSION);
-        let mut gathered = Gathered::new(version.ok_or_else(|| no_version_row(None, self.known))?, self.known)?;
+        let mut gathered = Gathered::new(
+            version.ok_or_else(|| no_version_row(None, self.known))?,
+            self.known,
+        )?;
         gathered.take(&entities, self.seen);
         let heartbeats = entity::heartbeats(&gathered.beats, gathered.cell, None);
-        Ok((Version { row: gathered.version, base: gathered.base }, heartbeats))
+        Ok((
+            Version {
+                row: gathered.version,
+                base: gathered.base,
+            },
+            heartbeats,
+        ))
     }
 
     /// The version row and one row with its heartbeat.
-    pub(crate) async fn row(&self, key: &str) -> Result<(Version, Option<Row>, Option<Heartbeat>), TableError> {
+    pub(crate) async fn row(
+        &self,
+        key: &str,
+    ) -> Result<(Version, Option<Row>, Option<Heartbeat>), TableError> {
         let stored = entity::row_key(key);
-        let which = format!(" and (RowKey eq '{VERSION}' or RowKey eq '{0}' or RowKey eq '{HEARTBEAT}{0}')", quoted(&stored));
+        let which = format!(
+            " and (RowKey eq '{VERSION}' or RowKey eq '{0}' or RowKey eq '{HEARTBEAT}{0}')",
+            quoted(&stored)
+        );
         let filter = self.filter(&which);
         for attempt in 0..REPAIRS {
             let (entities, _) = self.followed(&filter, None).await?;
             let find = |key: &str| entities.iter().find(|entity| entity.row_key == key);
             let row = find(&stored).map(|entity| entity.row(self.seen.by_key(key)));
-            let Some(version) = find(VERSION) else { return Err(no_version_row(row.as_ref().map(Row::key), self.known)) };
+            let Some(version) = find(VERSION) else {
+                return Err(no_version_row(row.as_ref().map(Row::key), self.known));
+            };
             let gathered = Gathered::new(version, self.known)?;
-            if row.as_ref().is_some_and(|row| is_after(row, gathered.version.version)) && attempt + 1 < REPAIRS {
+            if row
+                .as_ref()
+                .is_some_and(|row| is_after(row, gathered.version.version))
+                && attempt + 1 < REPAIRS
+            {
                 tokio::time::sleep(std::time::Duration::from_millis(2 << attempt.min(5))).await;
                 continue;
             }
             let beat = find(&format!("{HEARTBEAT}{stored}")).and_then(Entity::heartbeat);
-            return Ok((Version { row: gathered.version, base: gathered.base }, row, beat));
+            return Ok((
+                Version {
+                    row: gathered.version,
+                    base: gathered.base,
+                },
+                row,
+                beat,
+            ));
         }
-        Err(error(TableErrorKind::Busy, "the row changed under every attempt"))
+        Err(error(
+            TableErrorKind::Busy,
+            "the row changed under every attempt",
+        ))
     }
 }
 
@@ -269,14 +387,28 @@ impl Version {
     pub(crate) fn of(entity: &Entity, known: Option<&VersionToken>) -> Result<Self, TableError> {
         let row = entity.version_row()?;
         // The rules are the core's, over the text of the row.
-        let row = usable_version_row(Some(&membership_core::encoding::encode_version_row(&row)), None, known, Operation::Read, STORE)?;
-        let base =
-            entity.etag.clone().filter(|etag| entity::usable(etag)).map(|etag| Base { etag, row_count: row.row_count, layout: row.layout });
+        let row = usable_version_row(
+            Some(&membership_core::encoding::encode_version_row(&row)),
+            None,
+            known,
+            Operation::Read,
+            STORE,
+        )?;
+        let base = entity
+            .etag
+            .clone()
+            .filter(|etag| entity::usable(etag))
+            .map(|etag| Base {
+                etag,
+                row_count: row.row_count,
+                layout: row.layout,
+            });
         Ok(Self { row, base })
     }
 
     pub(crate) fn token(&self) -> VersionToken {
-        self.row.token(&self.base.as_ref().map(Base::to_bytes).unwrap_or_default())
+        self.row
+            .token(&self.base.as_ref().map(Base::to_bytes).unwrap_or_default())
     }
 }
 
@@ -284,7 +416,10 @@ impl Version {
 pub(crate) fn no_version_row(stray: Option<&str>, known: Option<&VersionToken>) -> TableError {
     match usable_version_row(None, stray, known, Operation::Read, STORE) {
         Err(why) => why,
-        Ok(_) => error(TableErrorKind::NotInitialized, "the cluster has no version row"),
+        Ok(_) => error(
+            TableErrorKind::NotInitialized,
+            "the cluster has no version row",
+        ),
     }
 }
 
@@ -298,7 +433,9 @@ fn is_after(row: &Row, version: u64) -> bool {
 }
 
 fn surplus(rows: &Rows, version: &VersionRow) -> i64 {
-    i64::try_from(rows.len()).unwrap_or(i64::MAX).saturating_sub(i64::try_from(version.row_count).unwrap_or(i64::MAX))
+    i64::try_from(rows.len())
+        .unwrap_or(i64::MAX)
+        .saturating_sub(i64::try_from(version.row_count).unwrap_or(i64::MAX))
 }
 
 /// Whether the later version row says itself that it came from the earlier one: then rows of that version which nothing has changed since are
@@ -312,19 +449,34 @@ fn leads_to(earlier: &VersionRow, later: &VersionRow) -> bool {
     }
     later
         .record(earlier.version)
-        .is_some_and(|record: &membership_core::CommitRecord| record.id == earlier.last_commit() && record.id != CommitId::new(0))
+        .is_some_and(|record: &membership_core::CommitRecord| {
+            record.id == earlier.last_commit() && record.id != CommitId::new(0)
+        })
 }
 
 impl Gathered {
     /// Nothing but a version row.
     fn new(version: &Entity, known: Option<&VersionToken>) -> Result<Self, TableError> {
         let Version { row, base } = Version::of(version, known)?;
-        Ok(Self { version: row, base, rows: Rows::new(), beats: BTreeMap::new(), cell: None, unsure: false, torn: false })
+        Ok(Self {
+            version: row,
+            base,
+            rows: Rows::new(),
+            beats: BTreeMap::new(),
+            cell: None,
+            unsure: false,
+            torn: false,
+        })
     }
 
     /// What was read before.
     fn of(base: &Read) -> Self {
-        let beats = base.heartbeats.silos.iter().map(|(silo, beat)| (silo.row_key(), *beat)).collect();
+        let beats = base
+            .heartbeats
+            .silos
+            .iter()
+            .map(|(silo, beat)| (silo.row_key(), *beat))
+            .collect();
         let snapshot = &base.snapshot;
         Self {
             version: (*snapshot.version_row).clone(),
@@ -364,14 +516,29 @@ impl Gathered {
         (self.version, self.base) = (now.version, now.base);
         self.torn = false;
         self.take(entities, seen);
-        let came: BTreeSet<String> = entities.iter().map(|entity| entity::row_name(&entity.row_key)).collect();
-        let recorded = self.version.recent.iter().filter(|record| record.version > from).count() as u64;
+        let came: BTreeSet<String> = entities
+            .iter()
+            .map(|entity| entity::row_name(&entity.row_key))
+            .collect();
+        let recorded = self
+            .version
+            .recent
+            .iter()
+            .filter(|record| record.version > from)
+            .count() as u64;
         self.unsure |= recorded < self.version.version.saturating_sub(from);
         let mut removed = Vec::new();
-        for record in self.version.recent.iter().filter(|record| record.version > from) {
+        for record in self
+            .version
+            .recent
+            .iter()
+            .filter(|record| record.version > from)
+        {
             match &record.changed {
                 // Changed, and not among what was written since: it is no more.
-                ChangedKeys::Keys(keys) => removed.extend(keys.iter().filter(|key| !came.contains(*key))),
+                ChangedKeys::Keys(keys) => {
+                    removed.extend(keys.iter().filter(|key| !came.contains(*key)))
+                }
                 ChangedKeys::Count(_) => self.unsure = true,
             }
         }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Conflict, Durability, Guarantees, HeartbeatWrite, InitializeRequest, Judgement,
-    MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowChange, RowRead, Rows, SiloAddress, Snapshot,
-    TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Conflict, Durability, Guarantees, HeartbeatWrite,
+    InitializeRequest, Judgement, MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer,
+    ReadRequest, Recency, RowChange, RowRead, Rows, SiloAddress, Snapshot, TableError,
+    TableErrorKind, TableLimits, VersionToken, Yardstick,
 };
 use tokio::time::Instant;
 
@@ -24,8 +25,12 @@ use crate::{STORE, admin};
 
 /// A transaction takes 100 operations. The version row is one, and a row that comes or goes is two: its heartbeat comes and goes with it. An
 /// entity takes 1 MiB, counted in UTF-16; a request 4 MiB, in which quotes and what is not ASCII take up to three times their bytes.
-pub(crate) const LIMITS: TableLimits =
-    TableLimits { rows_per_commit: 49, bytes_per_row: 256 << 10, bytes_per_commit: 1 << 20, rows: 20_000 };
+pub(crate) const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 49,
+    bytes_per_row: 256 << 10,
+    bytes_per_commit: 1 << 20,
+    rows: 20_000,
+};
 
 /// How often a commit is sent again within one call, after answers that were certainly no commits.
 const COLLISIONS: usize = 8;
@@ -50,7 +55,10 @@ pub(crate) struct Inner {
 /// Shows no secret (clause T15).
 impl fmt::Debug for AzureTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AzureTable").field("config", &self.0.config).field("cluster", &self.0.cluster).finish_non_exhaustive()
+        f.debug_struct("AzureTable")
+            .field("config", &self.0.config)
+            .field("cluster", &self.0.cluster)
+            .finish_non_exhaustive()
     }
 }
 
@@ -62,7 +70,13 @@ impl AzureTable {
     pub fn open(config: AzureTableConfig, cluster: ClusterName) -> Result<Self, TableError> {
         let link = Arc::new(Link::new(&config)?);
         let partition = entity::partition(&cluster);
-        Ok(Self(Arc::new(Inner { link, partition, cluster, config, seen: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            link,
+            partition,
+            cluster,
+            config,
+            seen: Mutex::default(),
+        })))
     }
 
     /// How it was opened. Its `Debug` output shows no secret.
@@ -72,14 +86,19 @@ impl AzureTable {
     }
 
     fn seen(&self) -> Option<(Read, Instant)> {
-        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn remember(&self, read: &Read, since: Instant) {
         let mut seen = self.0.seen.lock().unwrap_or_else(PoisonError::into_inner);
         // A read that took longer than another one brings nothing newer.
         let newer = |(held, _): &(Read, Instant)| {
-            held.snapshot.table_id() == read.snapshot.table_id() && held.snapshot.version() > read.snapshot.version()
+            held.snapshot.table_id() == read.snapshot.table_id()
+                && held.snapshot.version() > read.snapshot.version()
         };
         if !seen.as_ref().is_some_and(newer) {
             *seen = Some((read.clone(), since));
@@ -103,14 +122,22 @@ impl AzureTable {
             seen: seen.as_ref().map_or(&none, |(read, _)| &read.snapshot.rows),
         };
         let wanted = |heartbeats| request.heartbeats.then_some(heartbeats);
-        let answer =
-            |read: Read| ReadAnswer::Snapshot { heartbeats: request.heartbeats.then_some(read.heartbeats), snapshot: read.snapshot };
+        let answer = |read: Read| ReadAnswer::Snapshot {
+            heartbeats: request.heartbeats.then_some(read.heartbeats),
+            snapshot: read.snapshot,
+        };
         if let Some(known) = &request.known {
             // Who knows a version gets what has changed since, if this handle has that version too.
-            let base = seen.as_ref().filter(|(read, since)| known.same_commit(&read.snapshot.token) && since.elapsed() < TRUSTED);
+            let base = seen.as_ref().filter(|(read, since)| {
+                known.same_commit(&read.snapshot.token) && since.elapsed() < TRUSTED
+            });
             if let Some((base, since)) = base {
                 match reader.since(base).await? {
-                    Since::Unchanged(read) => return Ok(ReadAnswer::Unchanged { heartbeats: wanted(read.heartbeats) }),
+                    Since::Unchanged(read) => {
+                        return Ok(ReadAnswer::Unchanged {
+                            heartbeats: wanted(read.heartbeats),
+                        });
+                    }
                     Since::Changed(read) => {
                         self.remember(&read, *since);
                         return Ok(answer(read));
@@ -120,7 +147,9 @@ impl AzureTable {
             } else {
                 let (version, heartbeats) = reader.version_and_heartbeats().await?;
                 if version.row.version == known.version() {
-                    return Ok(ReadAnswer::Unchanged { heartbeats: wanted(heartbeats) });
+                    return Ok(ReadAnswer::Unchanged {
+                        heartbeats: wanted(heartbeats),
+                    });
                 }
             }
         }
@@ -130,14 +159,28 @@ impl AzureTable {
         Ok(answer(read))
     }
 
-    async fn row_now(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn row_now(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let seen = self.seen();
         let none = Rows::new();
         let rows = seen.as_ref().map_or(&none, |(read, _)| &read.snapshot.rows);
-        let reader =
-            Reader { link: &self.0.link, partition: &self.0.partition, by: self.0.link.deadline(), known, heartbeats: true, seen: rows };
+        let reader = Reader {
+            link: &self.0.link,
+            partition: &self.0.partition,
+            by: self.0.link.deadline(),
+            known,
+            heartbeats: true,
+            seen: rows,
+        };
         let (version, row, heartbeat) = reader.row(&silo.row_key()).await?;
-        Ok(RowRead { token: version.token(), heartbeat: row.as_ref().and(heartbeat), row })
+        Ok(RowRead {
+            token: version.token(),
+            heartbeat: row.as_ref().and(heartbeat),
+            row,
+        })
     }
 
     async fn commit_now(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
@@ -154,15 +197,26 @@ impl AzureTable {
                     Judged::Told(outcome) => return Ok(outcome),
                 },
             };
-            let comes = request.changes.iter().filter(|change| matches!(change, RowChange::Insert(_))).count() as u64;
-            let goes = request.changes.iter().filter(|change| matches!(change, RowChange::Remove(_))).count() as u64;
+            let comes = request
+                .changes
+                .iter()
+                .filter(|change| matches!(change, RowChange::Insert(_)))
+                .count() as u64;
+            let goes = request
+                .changes
+                .iter()
+                .filter(|change| matches!(change, RowChange::Remove(_)))
+                .count() as u64;
             let rows = (on.row_count + comes).saturating_sub(goes);
             if comes > goes && rows > LIMITS.rows as u64 {
                 // Only if the token is still the newest one is that so.
                 return match self.judge(request, by, None).await? {
                     Judged::Told(outcome) => Ok(outcome),
                     Judged::Next(_) => {
-                        let message = format!("the table would have {rows} rows, the store takes {}", LIMITS.rows);
+                        let message = format!(
+                            "the table would have {rows} rows, the store takes {}",
+                            LIMITS.rows
+                        );
                         Err(error(TableErrorKind::LimitExceeded, message))
                     }
                 };
@@ -170,9 +224,18 @@ impl AzureTable {
             let steps = steps(request, &on, &bare)?;
             match self.0.link.transaction(by, &self.0.partition, &steps).await {
                 Ok(Outcome::Done(etags)) => {
-                    let etag = etags.last().cloned().flatten().filter(|etag| entity::usable(etag));
-                    let next = etag.map(|etag| Base { etag, row_count: rows, layout: on.layout.max(membership_core::encoding::LAYOUT) });
-                    let token = request.next_token(&next.map(|next| next.to_bytes()).unwrap_or_default());
+                    let etag = etags
+                        .last()
+                        .cloned()
+                        .flatten()
+                        .filter(|etag| entity::usable(etag));
+                    let next = etag.map(|etag| Base {
+                        etag,
+                        row_count: rows,
+                        layout: on.layout.max(membership_core::encoding::LAYOUT),
+                    });
+                    let token =
+                        request.next_token(&next.map(|next| next.to_bytes()).unwrap_or_default());
                     self.committed(request, &token);
                     return Ok(CommitOutcome::Committed(token));
                 }
@@ -192,67 +255,124 @@ impl AzureTable {
                         Judged::Next(fresh) => base = Some(fresh),
                     }
                 }
-                Ok(Outcome::Unclear(why)) => return Err(error(TableErrorKind::OutcomeUnknown, why)),
+                Ok(Outcome::Unclear(why)) => {
+                    return Err(error(TableErrorKind::OutcomeUnknown, why));
+                }
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {
-                    return Err(error(TableErrorKind::TableReplaced, "the table that was known is gone"));
+                    return Err(error(
+                        TableErrorKind::TableReplaced,
+                        "the table that was known is gone",
+                    ));
                 }
                 Err(e) => return Err(e),
             }
         }
-        Err(error(TableErrorKind::Busy, "the version row changed under every attempt"))
+        Err(error(
+            TableErrorKind::Busy,
+            "the version row changed under every attempt",
+        ))
     }
 
     /// What the version row says of a commit that was not sent, or certainly refused: for a row's sake, where that is known.
-    async fn judge(&self, request: &CommitRequest, by: Deadline, of_row: Option<bool>) -> Result<Judged, TableError> {
+    async fn judge(
+        &self,
+        request: &CommitRequest,
+        by: Deadline,
+        of_row: Option<bool>,
+    ) -> Result<Judged, TableError> {
         let known = Some(&request.expected);
         let (version, snapshot) = match self.look(request, by).await {
             Ok(found) => found,
-            Err(e) if e.kind() == TableErrorKind::NotInitialized => return Err(crate::read::no_version_row(None, known)),
+            Err(e) if e.kind() == TableErrorKind::NotInitialized => {
+                return Err(crate::read::no_version_row(None, known));
+            }
             Err(e) => return Err(e),
         };
         let Version { row, .. } = &version;
-        let conflict = || Judged::Told(CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot }));
+        let conflict = || {
+            Judged::Told(CommitOutcome::Conflict(Conflict {
+                newest: row.recent.last().cloned(),
+                snapshot,
+            }))
+        };
         match request.judge(row) {
             Judgement::Apply if of_row == Some(true) => Ok(conflict()),
             Judgement::Apply => match version.base {
                 Some(base) => Ok(Judged::Next(base)),
-                None => Err(error(TableErrorKind::Configuration, "the service gives no ETag for the version row: is it a table service?")),
+                None => Err(error(
+                    TableErrorKind::Configuration,
+                    "the service gives no ETag for the version row: is it a table service?",
+                )),
             },
             Judgement::AlreadyCommitted => {
-                let token = if row.version == request.makes() { version.token() } else { request.next_token(&[]) };
+                let token = if row.version == request.makes() {
+                    version.token()
+                } else {
+                    request.next_token(&[])
+                };
                 Ok(Judged::Told(CommitOutcome::Committed(token)))
             }
             Judgement::Conflict => Ok(conflict()),
             Judgement::OutcomeUnknown => {
-                let message = format!("the table has moved from version {} to {} since", request.expected.version(), row.version);
+                let message = format!(
+                    "the table has moved from version {} to {} since",
+                    request.expected.version(),
+                    row.version
+                );
                 Err(error(TableErrorKind::OutcomeUnknown, message))
             }
-            Judgement::Refused(kind) => {
-                Err(error(kind, format!("the table, at version {}, is not the one that the commit is for", row.version)))
-            }
+            Judgement::Refused(kind) => Err(error(
+                kind,
+                format!(
+                    "the table, at version {}, is not the one that the commit is for",
+                    row.version
+                ),
+            )),
         }
     }
 
     /// The version row; and the whole table, where this handle has the version that the commit was made on: what was committed since comes with
     /// the same query. Whoever lost then starts over without a read.
-    async fn look(&self, request: &CommitRequest, by: Deadline) -> Result<(Version, Option<Snapshot>), TableError> {
-        let seen = self.seen().filter(|(read, since)| read.snapshot.token.same_commit(&request.expected) && since.elapsed() < TRUSTED);
+    async fn look(
+        &self,
+        request: &CommitRequest,
+        by: Deadline,
+    ) -> Result<(Version, Option<Snapshot>), TableError> {
+        let seen = self.seen().filter(|(read, since)| {
+            read.snapshot.token.same_commit(&request.expected) && since.elapsed() < TRUSTED
+        });
         let none = Rows::new();
         let rows = seen.as_ref().map_or(&none, |(read, _)| &read.snapshot.rows);
-        let reader = Reader { link: &self.0.link, partition: &self.0.partition, by, known: None, heartbeats: false, seen: rows };
+        let reader = Reader {
+            link: &self.0.link,
+            partition: &self.0.partition,
+            by,
+            known: None,
+            heartbeats: false,
+            seen: rows,
+        };
         if let Some((base, since)) = &seen
             && let Since::Unchanged(read) | Since::Changed(read) = reader.since(base).await?
         {
             self.remember(&read, *since);
             let row = (*read.snapshot.version_row).clone();
-            return Ok((Version { row, base: Base::of(&read.snapshot.token) }, Some(read.snapshot)));
+            return Ok((
+                Version {
+                    row,
+                    base: Base::of(&read.snapshot.token),
+                },
+                Some(read.snapshot),
+            ));
         }
         Ok((reader.version_and_heartbeats().await?.0, None))
     }
 
     /// What this handle knows now without reading it.
     fn committed(&self, request: &CommitRequest, token: &VersionToken) {
-        if let Some((read, since)) = self.seen().filter(|(read, _)| read.snapshot.token.same_commit(&request.expected)) {
+        if let Some((read, since)) = self
+            .seen()
+            .filter(|(read, _)| read.snapshot.token.same_commit(&request.expected))
+        {
             let snapshot: Snapshot = request.apply_to(&read.snapshot, token.clone());
             self.remember(&Read { snapshot, ..read }, since);
         }
@@ -266,25 +386,40 @@ impl AzureTable {
                 return Err(error(TableErrorKind::LimitExceeded, message));
             }
             HeartbeatWrite::Cluster { text } => (CELL.to_owned(), entity::cell_properties(text)),
-            HeartbeatWrite::Silo { silo, heartbeat } => {
-                (format!("{HEARTBEAT}{}", entity::row_key(&silo.row_key())), entity::heartbeat_properties(heartbeat))
-            }
+            HeartbeatWrite::Silo { silo, heartbeat } => (
+                format!("{HEARTBEAT}{}", entity::row_key(&silo.row_key())),
+                entity::heartbeat_properties(heartbeat),
+            ),
         };
         let no_table = || error(TableErrorKind::NotInitialized, "there is no such table");
-        match self.0.link.merge(by, &self.0.partition, &row_key, &properties, Some("*")).await? {
+        match self
+            .0
+            .link
+            .merge(by, &self.0.partition, &row_key, &properties, Some("*"))
+            .await?
+        {
             Single::Done(_) => return Ok(()),
             Single::NoTable => return Err(no_table()),
             Single::Missing | Single::Stale => {}
         }
         // It came with the row, and went with it, unless somebody removed it by hand.
         let HeartbeatWrite::Silo { silo, .. } = write else {
-            return Err(error(TableErrorKind::NotInitialized, "there is no such cluster"));
+            return Err(error(
+                TableErrorKind::NotInitialized,
+                "there is no such cluster",
+            ));
         };
-        let no_row = || error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(silo.row_key());
+        let no_row =
+            || error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(silo.row_key());
         if self.row_now(silo, None).await?.row.is_none() {
             return Err(no_row());
         }
-        match self.0.link.merge(by, &self.0.partition, &row_key, &properties, None).await? {
+        match self
+            .0
+            .link
+            .merge(by, &self.0.partition, &row_key, &properties, None)
+            .await?
+        {
             Single::Done(_) => Ok(()),
             Single::NoTable => Err(no_table()),
             Single::Missing | Single::Stale => Err(no_row()),
@@ -302,29 +437,51 @@ enum Judged {
 
 /// The operations of a commit. The version row comes last, so that whatever sees half of a transaction sees rows of a later version, which it
 /// can tell, and never a version whose rows are not there.
-fn steps(request: &CommitRequest, on: &Base, bare: &BTreeSet<String>) -> Result<Vec<Step>, TableError> {
+fn steps(
+    request: &CommitRequest,
+    on: &Base,
+    bare: &BTreeSet<String>,
+) -> Result<Vec<Step>, TableError> {
     let mut steps = Vec::with_capacity(request.changes.len() * 2 + 1);
     for change in &request.changes {
         let row_key = entity::row_key(change.key());
         let beat = format!("{HEARTBEAT}{row_key}");
         match change {
             RowChange::Insert(row) => {
-                steps.push(Step { row_key, action: Action::Insert(entity::row_properties(row)) });
+                steps.push(Step {
+                    row_key,
+                    action: Action::Insert(entity::row_properties(row)),
+                });
                 // An orphan that stands there keeps its beat: no commit moves one back (clause T8).
-                steps.push(Step { row_key: beat, action: Action::InsertOrMerge(crate::batch::Properties::new()) });
+                steps.push(Step {
+                    row_key: beat,
+                    action: Action::InsertOrMerge(crate::batch::Properties::new()),
+                });
             }
-            RowChange::Update(row) => steps.push(Step { row_key, action: Action::Replace(entity::row_properties(row)) }),
+            RowChange::Update(row) => steps.push(Step {
+                row_key,
+                action: Action::Replace(entity::row_properties(row)),
+            }),
             RowChange::Remove(_) => {
                 let has_beat = !bare.contains(&row_key);
-                steps.push(Step { row_key, action: Action::Delete("*".to_owned()) });
+                steps.push(Step {
+                    row_key,
+                    action: Action::Delete("*".to_owned()),
+                });
                 if has_beat {
-                    steps.push(Step { row_key: beat, action: Action::Delete("*".to_owned()) });
+                    steps.push(Step {
+                        row_key: beat,
+                        action: Action::Delete("*".to_owned()),
+                    });
                 }
             }
         }
     }
     let version = entity::commit_properties(request, on)?;
-    steps.push(Step { row_key: VERSION.to_owned(), action: Action::Merge(version, on.etag.clone()) });
+    steps.push(Step {
+        row_key: VERSION.to_owned(),
+        action: Action::Merge(version, on.etag.clone()),
+    });
     Ok(steps)
 }
 
@@ -339,30 +496,46 @@ impl MembershipTable for AzureTable {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        admin::initialize(&self.0, request).await.map_err(|e| e.during(Operation::Initialize))
+        admin::initialize(&self.0, request)
+            .await
+            .map_err(|e| e.during(Operation::Initialize))
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         // A read within one region is linearizable as it is: a barrier adds nothing.
-        self.read_now(request).await.map_err(|e| e.during(Operation::Read).of_a_read())
+        self.read_now(request)
+            .await
+            .map_err(|e| e.during(Operation::Read).of_a_read())
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
-        self.row_now(silo, known).await.map_err(|e| e.during(Operation::ReadRow).of_a_read())
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        self.row_now(silo, known)
+            .await
+            .map_err(|e| e.during(Operation::ReadRow).of_a_read())
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.commit_now(request).await.map_err(|e| e.during(Operation::Commit).of_commit(request.attempt))
+        self.commit_now(request)
+            .await
+            .map_err(|e| e.during(Operation::Commit).of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.alive_now(write).await.map_err(|e| e.during(Operation::UpdateIAmAlive))
+        self.alive_now(write)
+            .await
+            .map_err(|e| e.during(Operation::UpdateIAmAlive))
     }
 
     async fn delete(&self) -> Result<(), TableError> {
         self.forget();
-        admin::delete(&self.0).await.map_err(|e| e.during(Operation::Delete))
+        admin::delete(&self.0)
+            .await
+            .map_err(|e| e.during(Operation::Delete))
     }
 
     fn limits(&self) -> TableLimits {
@@ -370,7 +543,10 @@ impl MembershipTable for AzureTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: Durability::Kept,
+        }
     }
 
     fn yardstick(&self) -> Option<Box<dyn Yardstick>> {

@@ -26,7 +26,9 @@ impl AzureYardstick {
 
 impl fmt::Debug for AzureYardstick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AzureYardstick").field("place", &self.link.shown()).finish_non_exhaustive()
+        f.debug_struct("AzureYardstick")
+            .field("place", &self.link.shown())
+            .finish_non_exhaustive()
     }
 }
 
@@ -44,17 +46,32 @@ impl Yardstick for AzureYardstick {
         // As much as a small row.
         let properties = Properties::from_iter([("Body".to_owned(), "x".repeat(100).into())]);
         let during = Operation::UpdateIAmAlive;
-        match self.link.merge(self.link.deadline(), PARTITION, ROW, &properties, None).await.map_err(|e| e.during(during))? {
+        match self
+            .link
+            .merge(self.link.deadline(), PARTITION, ROW, &properties, None)
+            .await
+            .map_err(|e| e.during(during))?
+        {
             Single::Done(_) => Ok(()),
-            _ => Err(error(TableErrorKind::NotInitialized, "there is no such table").during(during)),
+            _ => {
+                Err(error(TableErrorKind::NotInitialized, "there is no such table").during(during))
+            }
         }
     }
 
     async fn read(&self) -> Result<(), TableError> {
-        self.link.get(self.link.deadline(), PARTITION, ROW).await.map(drop).map_err(|e| e.during(Operation::ReadRow))
+        self.link
+            .get(self.link.deadline(), PARTITION, ROW)
+            .await
+            .map(drop)
+            .map_err(|e| e.during(Operation::ReadRow))
     }
 
     async fn remove(&self) -> Result<(), TableError> {
-        self.link.remove(self.link.deadline(), PARTITION, ROW, "*").await.map(drop).map_err(|e| e.during(Operation::Delete))
+        self.link
+            .remove(self.link.deadline(), PARTITION, ROW, "*")
+            .await
+            .map(drop)
+            .map_err(|e| e.during(Operation::Delete))
     }
 }

@@ -5,7 +5,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use futures_util::future::try_join;
-use membership_core::{InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, encoding::LAYOUT};
+use membership_core::{
+    InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, encoding::LAYOUT,
+};
 use scylla::response::query_result::QueryResult;
 use scylla::value::CqlValue;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -44,10 +46,18 @@ impl Link {
              'heartbeats')",
             self.config.keyspace()
         );
-        let answer = self.query_schema(deadline, false, &columns).await.map_err(|failed| failed.error)?;
+        let answer = self
+            .query_schema(deadline, false, &columns)
+            .await
+            .map_err(|failed| failed.error)?;
         let mut found = BTreeMap::new();
         for row in codec::named(answer)? {
-            let word = |name: &str| row.get(name).and_then(CqlValue::as_text).cloned().unwrap_or_default();
+            let word = |name: &str| {
+                row.get(name)
+                    .and_then(CqlValue::as_text)
+                    .cloned()
+                    .unwrap_or_default()
+            };
             found.insert((word("table_name"), word("column_name")), word("type"));
         }
         for table in [schema::SILOS, schema::HEARTBEATS] {
@@ -55,9 +65,16 @@ impl Link {
             let fits = COLUMNS
                 .iter()
                 .filter(|(of, ..)| *of == table)
-                .all(|(of, name, kind)| found.get(&((*of).to_owned(), (*name).to_owned())).is_some_and(|found| found == kind));
+                .all(|(of, name, kind)| {
+                    found
+                        .get(&((*of).to_owned(), (*name).to_owned()))
+                        .is_some_and(|found| found == kind)
+                });
             if there && !fits {
-                let message = format!("the table {}.{table} has other columns than ours: name another keyspace", self.config.keyspace());
+                let message = format!(
+                    "the table {}.{table} has other columns than ours: name another keyspace",
+                    self.config.keyspace()
+                );
                 return Err(error(TableErrorKind::ForeignTable, message).at(&self.at));
             }
             if !there {
@@ -70,9 +87,12 @@ impl Link {
     /// Why a request is not taken: where the tables are somebody else's, that is the reason.
     pub(crate) async fn explained(&self, e: TableError) -> TableError {
         match e.kind() {
-            TableErrorKind::Configuration => {
-                self.look(self.deadline()).await.err().filter(|e| e.kind() == TableErrorKind::ForeignTable).unwrap_or(e)
-            }
+            TableErrorKind::Configuration => self
+                .look(self.deadline())
+                .await
+                .err()
+                .filter(|e| e.kind() == TableErrorKind::ForeignTable)
+                .unwrap_or(e),
             _ => e,
         }
     }
@@ -88,13 +108,24 @@ impl Link {
                 return self.agreed(until).await;
             }
             if !self.config.may_create() {
-                let what = self.config.schema().split_whitespace().collect::<Vec<_>>().join(" ");
-                return Err(wrong(format!("keyspace or tables are missing, and create=false: make them with {what}")).at(&self.at));
+                let what = self
+                    .config
+                    .schema()
+                    .split_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" ");
+                return Err(wrong(format!(
+                    "keyspace or tables are missing, and create=false: make them with {what}"
+                ))
+                .at(&self.at));
             }
             // What was made somewhere else a moment ago is known here then. And of many that begin at once one is first, and spares the others
             // the making.
             if !agreed {
-                sleep(Duration::from_millis(RandomState::new().hash_one(&self.cluster) % 300)).await;
+                sleep(Duration::from_millis(
+                    RandomState::new().hash_one(&self.cluster) % 300,
+                ))
+                .await;
                 self.agreed(until).await?;
                 agreed = true;
                 continue;
@@ -106,7 +137,13 @@ impl Link {
             match self.create(until).await {
                 Ok(()) => {}
                 // Somebody else was at it.
-                Err(e) if Instant::now() < until && matches!(e.kind(), TableErrorKind::Busy | TableErrorKind::Unavailable) => {
+                Err(e)
+                    if Instant::now() < until
+                        && matches!(
+                            e.kind(),
+                            TableErrorKind::Busy | TableErrorKind::Unavailable
+                        ) =>
+                {
                     tracing::debug!(error = %e, "keyspace and tables are not made yet");
                     sleep(Duration::from_millis(200)).await;
                 }
@@ -124,14 +161,22 @@ impl Link {
         statements.extend(schema::tables(self.config.keyspace()));
         for text in statements {
             // Making a table takes longer than anything else.
-            let deadline = until.min(Instant::now() + self.config.timeout().max(Duration::from_secs(20)));
+            let deadline =
+                until.min(Instant::now() + self.config.timeout().max(Duration::from_secs(20)));
             match self.query_schema(deadline, true, &text).await {
                 Ok(_) => self.agreed(until).await?,
-                Err(failed) if failed.doubt == Doubt::None && failed.error.kind() != TableErrorKind::Configuration => {
+                Err(failed)
+                    if failed.doubt == Doubt::None
+                        && failed.error.kind() != TableErrorKind::Configuration =>
+                {
                     return Err(failed.error);
                 }
                 // Made or not, by this one or another: looked at again.
-                Err(failed) => return Err(error(TableErrorKind::Busy, failed.error.message().to_owned()).at(&self.at)),
+                Err(failed) => {
+                    return Err(
+                        error(TableErrorKind::Busy, failed.error.message().to_owned()).at(&self.at),
+                    );
+                }
             }
         }
         tracing::info!(keyspace = self.config.keyspace(), at = self.at, %replication, "Cassandra tables created");
@@ -149,7 +194,11 @@ impl Link {
             }
         }
         if nodes.is_empty() {
-            return Err(error(TableErrorKind::Unavailable, "no node says in which data centre it is").at(&self.at));
+            return Err(error(
+                TableErrorKind::Unavailable,
+                "no node says in which data centre it is",
+            )
+            .at(&self.at));
         }
         if nodes.values().any(|count| *count < 3) {
             tracing::warn!(
@@ -157,7 +206,11 @@ impl Link {
                 "the keyspace gets fewer than three replicas, because there are no more nodes: one that fails takes the table along"
             );
         }
-        Ok(nodes.iter().map(|(name, count)| format!("'{name}': {}", count.min(&3))).collect::<Vec<_>>().join(", "))
+        Ok(nodes
+            .iter()
+            .map(|(name, count)| format!("'{name}': {}", count.min(&3)))
+            .collect::<Vec<_>>()
+            .join(", "))
     }
 
     /// A driver that could not ask which nodes there are goes on with the addresses it was given, and asks again much later. That does for
@@ -165,11 +218,21 @@ impl Link {
     async fn nodes_known(&self, until: Instant) -> Result<(), TableError> {
         loop {
             let open = self.open(until.min(self.deadline())).await?;
-            if open.session.get_cluster_state().get_nodes_info().iter().any(|node| node.datacenter.is_some()) {
+            if open
+                .session
+                .get_cluster_state()
+                .get_nodes_info()
+                .iter()
+                .any(|node| node.datacenter.is_some())
+            {
                 return Ok(());
             }
             if Instant::now() >= until {
-                return Err(error(TableErrorKind::Unavailable, "the nodes do not say which nodes there are").at(&self.at));
+                return Err(error(
+                    TableErrorKind::Unavailable,
+                    "the nodes do not say which nodes there are",
+                )
+                .at(&self.at));
             }
             // What comes of it is seen in the next turn.
             let _ = timeout_at(until.min(self.deadline()), open.session.refresh_metadata()).await;
@@ -196,7 +259,10 @@ impl Link {
         let why = match timeout_at(deadline, open.session.check_schema_agreement()).await {
             Ok(Ok(Some(_))) => return Ok(()),
             Ok(Ok(None)) => "the nodes do not agree on the schema".to_owned(),
-            Ok(Err(e)) => format!("the nodes do not say their schema ({})", shorten(&e.to_string())),
+            Ok(Err(e)) => format!(
+                "the nodes do not say their schema ({})",
+                shorten(&e.to_string())
+            ),
             Err(_) => "the nodes do not all say their schema in time".to_owned(),
         };
         Err(error(TableErrorKind::Unavailable, why).at(&self.at))
@@ -207,7 +273,11 @@ impl Inner {
     /// Everything of the cluster but its heartbeats.
     pub(crate) async fn gather(&self, deadline: Instant) -> Result<Gathered, TableError> {
         let values = (text(&self.link.cluster),);
-        let answer = self.link.execute(deadline, false, |all| &all.all, values).await.map_err(|failed| failed.error)?;
+        let answer = self
+            .link
+            .execute(deadline, false, |all| &all.all, values)
+            .await
+            .map_err(|failed| failed.error)?;
         Ok(Gathered::new(codec::named(answer)?))
     }
 
@@ -226,7 +296,11 @@ impl Inner {
     }
 
     /// Returns when there is a version row. `unknown` is ours while it is not known what became of it.
-    async fn started(&self, row: &VersionRow, unknown: &mut Option<Failed>) -> Result<(), TableError> {
+    async fn started(
+        &self,
+        row: &VersionRow,
+        unknown: &mut Option<Failed>,
+    ) -> Result<(), TableError> {
         for turn in 0..COLLISIONS {
             let gathered = match self.told().await {
                 Ok(gathered) => gathered,
@@ -236,9 +310,17 @@ impl Inner {
                 }
                 Err(e) => return Err(self.link.explained(e).await),
             };
-            match codec::usable(gathered.version.as_ref(), gathered.stray(), None, Operation::Initialize, &self.decided_by) {
+            match codec::usable(
+                gathered.version.as_ref(),
+                gathered.stray(),
+                None,
+                Operation::Initialize,
+                &self.decided_by,
+            ) {
                 // What nobody is at work on any more, and is not there, did not happen.
-                Err(e) if e.kind() == TableErrorKind::NotInitialized => drop(unknown.take_if(|ours| ours.doubt == Doubt::Settled)),
+                Err(e) if e.kind() == TableErrorKind::NotInitialized => {
+                    drop(unknown.take_if(|ours| ours.doubt == Doubt::Settled))
+                }
                 other => {
                     *unknown = None;
                     return other.map(drop);
@@ -254,14 +336,25 @@ impl Inner {
                     tracing::debug!(error = %failed.error, "whether the version row was made is looked at");
                     unknown.get_or_insert(failed);
                 }
-                Err(failed) if matches!(failed.error.kind(), TableErrorKind::Busy | TableErrorKind::NotInitialized) => {
+                Err(failed)
+                    if matches!(
+                        failed.error.kind(),
+                        TableErrorKind::Busy | TableErrorKind::NotInitialized
+                    ) =>
+                {
                     tracing::debug!(error = %failed.error, "the version row is not made yet");
                 }
                 Err(failed) => return Err(failed.error),
             }
-            sleep(Duration::from_millis(RandomState::new().hash_one(turn) % (20 * (turn + 1)))).await;
+            sleep(Duration::from_millis(
+                RandomState::new().hash_one(turn) % (20 * (turn + 1)),
+            ))
+            .await;
         }
-        Err(error(TableErrorKind::Busy, "others make the same table at the same time"))
+        Err(error(
+            TableErrorKind::Busy,
+            "others make the same table at the same time",
+        ))
     }
 
     /// The version row; where there is none, all rows. As the node that is asked knows it: whether others have tables that it misses is looked
@@ -269,12 +362,23 @@ impl Inner {
     async fn told(&self) -> Result<Gathered, TableError> {
         let link = &self.link;
         let of_version = (text(&link.cluster), codec::keys([schema::VERSION]));
-        let answer = link.told(link.deadline(), false, |all| &all.some, of_version).await.map_err(|failed| failed.error)?;
+        let answer = link
+            .told(link.deadline(), false, |all| &all.some, of_version)
+            .await
+            .map_err(|failed| failed.error)?;
         let version = Gathered::new(codec::named(answer)?);
         if version.version.is_some() {
             return Ok(version);
         }
-        let answer = link.told(link.deadline(), false, |all| &all.all, (text(&link.cluster),)).await.map_err(|failed| failed.error)?;
+        let answer = link
+            .told(
+                link.deadline(),
+                false,
+                |all| &all.all,
+                (text(&link.cluster),),
+            )
+            .await
+            .map_err(|failed| failed.error)?;
         Ok(Gathered::new(codec::named(answer)?))
     }
 
@@ -292,10 +396,16 @@ impl Inner {
             text(settings),
             text(&self.decided_by),
         ];
-        let answer = self.link.told(self.link.deadline(), true, |all| &all.begin, values).await?;
+        let answer = self
+            .link
+            .told(self.link.deadline(), true, |all| &all.begin, values)
+            .await?;
         match codec::named(answer) {
             Ok(rows) => Ok(codec::verdict(rows).0),
-            Err(e) => Err(Failed { doubt: Doubt::Settled, ..Failed::certain(e) }),
+            Err(e) => Err(Failed {
+                doubt: Doubt::Settled,
+                ..Failed::certain(e)
+            }),
         }
     }
 
@@ -304,7 +414,12 @@ impl Inner {
     pub(crate) async fn delete(&self) -> Result<(), TableError> {
         let link = &self.link;
         for turn in 0..COLLISIONS {
-            let (gathered, beats) = match try_join(self.gather(link.deadline()), link.beat_times(link.deadline())).await {
+            let (gathered, beats) = match try_join(
+                self.gather(link.deadline()),
+                link.beat_times(link.deadline()),
+            )
+            .await
+            {
                 // No table: nothing to delete.
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => return Ok(()),
                 other => other?,
@@ -322,7 +437,10 @@ impl Inner {
             }
             let mut gone = true;
             for rows in gathered.rows.chunks(BATCH) {
-                let values: Vec<_> = rows.iter().map(|(key, _)| vec![text(&link.cluster), text(key)]).collect();
+                let values: Vec<_> = rows
+                    .iter()
+                    .map(|(key, _)| vec![text(&link.cluster), text(key)])
+                    .collect();
                 let statements = |all: &schema::Statements| vec![all.remove.clone(); rows.len()];
                 gone &= self.tried(link.batch(link.deadline(), statements, &values).await)?;
             }
@@ -336,18 +454,29 @@ impl Inner {
             }
             // Refused where somebody else has removed it, and perhaps made another one since.
             let values = (text(&link.cluster),);
-            if self.tried(link.execute(link.deadline(), true, |all| &all.unmark, values).await)? {
+            if self.tried(
+                link.execute(link.deadline(), true, |all| &all.unmark, values)
+                    .await,
+            )? {
                 tracing::info!(cluster = %self.cluster, "membership table deleted");
                 return Ok(());
             }
             match self.version(link.deadline()).await? {
                 None => return Ok(()),
-                Some(stored) if !stored.deleting && codec::any_version(&stored, &self.decided_by).is_ok() => return Ok(()),
+                Some(stored)
+                    if !stored.deleting
+                        && codec::any_version(&stored, &self.decided_by).is_ok() =>
+                {
+                    return Ok(());
+                }
                 // It is still there, or a damaged one is.
                 Some(_) => {}
             }
         }
-        Err(error(TableErrorKind::Busy, "somebody writes what is being deleted"))
+        Err(error(
+            TableErrorKind::Busy,
+            "somebody writes what is being deleted",
+        ))
     }
 
     /// Begins the deletion; whether it was begun is looked at. One that is readable may change meanwhile and is meant all the same. One that is
@@ -356,11 +485,13 @@ impl Inner {
         let (link, partition) = (&self.link, text(&self.link.cluster));
         let marked = if readable {
             let values = (partition, int(LAYOUT), text(&self.decided_by));
-            link.execute(link.deadline(), true, |all| &all.mark, values).await
+            link.execute(link.deadline(), true, |all| &all.mark, values)
+                .await
         } else {
             let mut values = vec![partition];
             values.extend(stored.fence.iter().cloned().map(Value::Set));
-            link.execute(link.deadline(), true, |all| &all.mark_damaged, values).await
+            link.execute(link.deadline(), true, |all| &all.mark_damaged, values)
+                .await
         };
         self.tried(marked).map(drop)
     }

@@ -28,9 +28,17 @@ pub(crate) type Stamped = Vec<(String, Option<i64>)>;
 /// Microseconds since 1970 by this machine's clock, and more than any before in this process, also when the clock is put back.
 fn stamp() -> i64 {
     static LAST: AtomicI64 = AtomicI64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX));
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+        });
     let later = |last: i64| now.max(last.saturating_add(1));
-    let before = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(later(last))).unwrap_or(now);
+    let before = LAST
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
+            Some(later(last))
+        })
+        .unwrap_or(now);
     later(before)
 }
 
@@ -45,7 +53,10 @@ impl Link {
     /// What the servers say.
     pub(crate) async fn beat(&self, key: &str, beat: String) -> Result<(), TableError> {
         let values = (text(&self.cluster), text(key), text(beat), stamped(stamp()));
-        self.execute(self.deadline(), true, |all| &all.write_beat, values).await.map(drop).map_err(|failed| failed.error)
+        self.execute(self.deadline(), true, |all| &all.write_beat, values)
+            .await
+            .map(drop)
+            .map_err(|failed| failed.error)
     }
 
     /// Overwrites the cluster's cell.
@@ -54,7 +65,10 @@ impl Link {
     /// What the servers say.
     pub(crate) async fn write_cell(&self, content: String) -> Result<(), TableError> {
         let values = (text(&self.cluster), text(schema::CELL), text(content));
-        self.execute(self.deadline(), true, |all| &all.write_cell, values).await.map(drop).map_err(|failed| failed.error)
+        self.execute(self.deadline(), true, |all| &all.write_cell, values)
+            .await
+            .map(drop)
+            .map_err(|failed| failed.error)
     }
 
     /// Everything beside the rows, with its stamps.
@@ -63,22 +77,38 @@ impl Link {
     /// What the servers say.
     pub(crate) async fn beat_times(&self, deadline: Instant) -> Result<Stamped, TableError> {
         let values = (text(&self.cluster),);
-        let answer = self.execute(deadline, false, |all| &all.beat_times, values).await.map_err(|failed| failed.error)?;
+        let answer = self
+            .execute(deadline, false, |all| &all.beat_times, values)
+            .await
+            .map_err(|failed| failed.error)?;
         let stamp = |row: &codec::Named| row.get("written").and_then(CqlValue::as_bigint);
         let all = codec::named(answer)?.into_iter();
-        Ok(all.filter_map(|row| Some((row.get("silo")?.as_text()?.clone(), stamp(&row)))).collect())
+        Ok(all
+            .filter_map(|row| Some((row.get("silo")?.as_text()?.clone(), stamp(&row))))
+            .collect())
     }
 
     /// Removes these as they were seen.
     ///
     /// # Errors
     /// What the servers say.
-    pub(crate) async fn remove_beats(&self, seen: &[(String, Option<i64>)]) -> Result<(), TableError> {
+    pub(crate) async fn remove_beats(
+        &self,
+        seen: &[(String, Option<i64>)],
+    ) -> Result<(), TableError> {
         for some in seen.chunks(BATCH) {
-            let one = |(key, at): &(String, Option<i64>)| vec![at.map_or(MaybeUnset::Unset, stamped), text(&self.cluster), text(key)];
+            let one = |(key, at): &(String, Option<i64>)| {
+                vec![
+                    at.map_or(MaybeUnset::Unset, stamped),
+                    text(&self.cluster),
+                    text(key),
+                ]
+            };
             let values: Vec<_> = some.iter().map(one).collect();
             let statements = |all: &schema::Statements| vec![all.remove_beat.clone(); some.len()];
-            self.batch(self.deadline(), statements, &values).await.map_err(|failed| failed.error)?;
+            self.batch(self.deadline(), statements, &values)
+                .await
+                .map_err(|failed| failed.error)?;
         }
         Ok(())
     }

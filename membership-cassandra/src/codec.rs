@@ -7,8 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use membership_core::{
-    CommitRequest, Heartbeat, Heartbeats, MAX_SAFE_INTEGER, Operation, RECENT_COMMITS, Row, RowChange, Rows, SharedSettings, Snapshot,
-    TableError, TableErrorKind, VersionRow, VersionToken, WallTime, usable_version_row,
+    CommitRequest, Heartbeat, Heartbeats, MAX_SAFE_INTEGER, Operation, RECENT_COMMITS, Row,
+    RowChange, Rows, SharedSettings, Snapshot, TableError, TableErrorKind, VersionRow,
+    VersionToken, WallTime, usable_version_row,
 };
 use scylla::errors::RowsError;
 use scylla::response::query_result::QueryResult;
@@ -26,16 +27,24 @@ pub(crate) fn text(value: impl Into<String>) -> Value {
 }
 
 pub(crate) fn big(value: u64) -> Value {
-    MaybeUnset::Set(Some(CqlValue::BigInt(i64::try_from(value).unwrap_or(i64::MAX))))
+    MaybeUnset::Set(Some(CqlValue::BigInt(
+        i64::try_from(value).unwrap_or(i64::MAX),
+    )))
 }
 
 pub(crate) fn int(value: u32) -> Value {
-    MaybeUnset::Set(Some(CqlValue::Int(i32::try_from(value).unwrap_or(i32::MAX))))
+    MaybeUnset::Set(Some(CqlValue::Int(
+        i32::try_from(value).unwrap_or(i32::MAX),
+    )))
 }
 
 /// A list of keys, for `IN`.
 pub(crate) fn keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Value {
-    MaybeUnset::Set(Some(CqlValue::List(keys.into_iter().map(|key| CqlValue::Text(key.to_owned())).collect())))
+    MaybeUnset::Set(Some(CqlValue::List(
+        keys.into_iter()
+            .map(|key| CqlValue::Text(key.to_owned()))
+            .collect(),
+    )))
 }
 
 /// A part of a version row as text.
@@ -43,7 +52,12 @@ pub(crate) fn keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Value {
 /// # Errors
 /// Plain data with string keys; cannot fail.
 pub(crate) fn json<T: serde::Serialize>(part: &T) -> Result<String, TableError> {
-    serde_json::to_string(part).map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))
+    serde_json::to_string(part).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    })
 }
 
 /// Where the record of a version stands: sixteen places, used in turn.
@@ -81,7 +95,9 @@ pub(crate) fn token_of(row: &VersionRow) -> VersionToken {
 }
 
 pub(crate) fn count_after(count: u64, request: &CommitRequest) -> u64 {
-    count.saturating_add_signed(adds(request)).min(MAX_SAFE_INTEGER)
+    count
+        .saturating_add_signed(adds(request))
+        .min(MAX_SAFE_INTEGER)
 }
 
 /// A version row as it was found.
@@ -111,11 +127,19 @@ impl Stored {
                 ("commit_id", CqlValue::Text(id)) => commit = Some(id.clone()),
                 ("serial", CqlValue::Text(by)) => serial = Some(by.clone()),
                 // A row can have been put there by hand, and not been counted.
-                ("row_count", CqlValue::BigInt(count)) => drop(row.insert(name.clone(), (*count).max(0).into())),
+                ("row_count", CqlValue::BigInt(count)) => {
+                    drop(row.insert(name.clone(), (*count).max(0).into()))
+                }
                 ("version", CqlValue::BigInt(n)) => drop(row.insert(name.clone(), (*n).into())),
-                ("layout" | "min_layout", CqlValue::Int(n)) => drop(row.insert(name.clone(), (*n).into())),
-                ("deleting", CqlValue::Boolean(flag)) => drop(row.insert(name.clone(), (*flag).into())),
-                ("table_id" | "core", CqlValue::Text(it)) => drop(row.insert(name.clone(), it.clone().into())),
+                ("layout" | "min_layout", CqlValue::Int(n)) => {
+                    drop(row.insert(name.clone(), (*n).into()))
+                }
+                ("deleting", CqlValue::Boolean(flag)) => {
+                    drop(row.insert(name.clone(), (*flag).into()))
+                }
+                ("table_id" | "core", CqlValue::Text(it)) => {
+                    drop(row.insert(name.clone(), it.clone().into()))
+                }
                 ("settings", CqlValue::Text(it)) => drop(row.insert(name.clone(), parsed(it))),
                 ("extra", CqlValue::Text(it)) => {
                     if let Json::Object(more) = parsed(it) {
@@ -125,7 +149,11 @@ impl Stored {
                     }
                 }
                 ("recent", CqlValue::Map(places)) => {
-                    recent.extend(places.iter().filter_map(|(_, record)| Some(parsed(record.as_text()?))));
+                    recent.extend(
+                        places
+                            .iter()
+                            .filter_map(|(_, record)| Some(parsed(record.as_text()?))),
+                    );
                 }
                 _ => {}
             }
@@ -133,8 +161,17 @@ impl Stored {
         recent.sort_by_key(|record| record["version"].as_u64());
         row.insert("recent".to_owned(), Json::Array(recent));
         let deleting = row.get("deleting") == Some(&Json::Bool(true));
-        let fence = schema::FENCE.iter().map(|name| columns.get(*name).cloned()).collect();
-        Self { text: Json::Object(row).to_string(), commit, serial, deleting, fence }
+        let fence = schema::FENCE
+            .iter()
+            .map(|name| columns.get(*name).cloned())
+            .collect();
+        Self {
+            text: Json::Object(row).to_string(),
+            commit,
+            serial,
+            deleting,
+            fence,
+        }
     }
 }
 
@@ -153,8 +190,14 @@ pub(crate) fn usable(
     during: Operation,
     decided_by: &str,
 ) -> Result<Arc<VersionRow>, TableError> {
-    let row = usable_version_row(stored.map(|stored| stored.text.as_str()), stray, known, during, STORE)
-        .map_err(|e| ours_without_layout(e, stored))?;
+    let row = usable_version_row(
+        stored.map(|stored| stored.text.as_str()),
+        stray,
+        known,
+        during,
+        STORE,
+    )
+    .map_err(|e| ours_without_layout(e, stored))?;
     checked(row, stored, decided_by).map_err(|e| e.during(during))
 }
 
@@ -162,7 +205,10 @@ pub(crate) fn usable(
 ///
 /// # Errors
 /// `ForeignTable`, `NewerLayout`, `Damaged`, `Configuration`.
-pub(crate) fn any_version(stored: &Stored, decided_by: &str) -> Result<Arc<VersionRow>, TableError> {
+pub(crate) fn any_version(
+    stored: &Stored,
+    decided_by: &str,
+) -> Result<Arc<VersionRow>, TableError> {
     use membership_core::encoding::{VersionRowError, decode_version_row};
     let row = decode_version_row(&stored.text).map_err(|e| {
         let kind = match e {
@@ -178,11 +224,18 @@ pub(crate) fn any_version(stored: &Stored, decided_by: &str) -> Result<Arc<Versi
 /// Nobody else's row has the parts of ours: one that only lacks its layout is damaged, so that it can be deleted.
 fn ours_without_layout(e: TableError, stored: Option<&Stored>) -> TableError {
     let ours = stored.is_some_and(|stored| stored.fence.iter().take(3).all(Option::is_some));
-    if ours && e.kind() == TableErrorKind::ForeignTable { damaged("it has no layout mark").during(e.operation()) } else { e }
+    if ours && e.kind() == TableErrorKind::ForeignTable {
+        damaged("it has no layout mark").during(e.operation())
+    } else {
+        e
+    }
 }
 
 fn damaged(what: &str) -> TableError {
-    error(TableErrorKind::Damaged, format!("the version row is damaged: {what}; run `membership doctor`"))
+    error(
+        TableErrorKind::Damaged,
+        format!("the version row is damaged: {what}; run `membership doctor`"),
+    )
 }
 
 /// # Errors
@@ -200,13 +253,19 @@ pub(crate) fn decided(serial: Option<&str>, decided_by: &str) -> Result<(), Tabl
     }
 }
 
-fn checked(row: VersionRow, stored: Option<&Stored>, decided_by: &str) -> Result<Arc<VersionRow>, TableError> {
+fn checked(
+    row: VersionRow,
+    stored: Option<&Stored>,
+    decided_by: &str,
+) -> Result<Arc<VersionRow>, TableError> {
     let serial = stored.and_then(|stored| stored.serial.as_deref());
     decided(serial, decided_by)?;
     if serial.is_none() {
         return Err(damaged("it does not say who decides"));
     }
-    if stored.and_then(|stored| stored.commit.as_deref()) != Some(row.last_commit().to_string().as_str()) {
+    if stored.and_then(|stored| stored.commit.as_deref())
+        != Some(row.last_commit().to_string().as_str())
+    {
         return Err(damaged("its last commit is not the one it names"));
     }
     Ok(Arc::new(row))
@@ -217,16 +276,32 @@ fn checked(row: VersionRow, stored: Option<&Stored>, decided_by: &str) -> Result
 /// # Errors
 /// When it is none.
 pub(crate) fn named(answer: QueryResult) -> Result<Vec<Named>, TableError> {
-    let nonsense = |e: &dyn std::fmt::Display| error(TableErrorKind::Unavailable, format!("the answer cannot be read ({e})"));
+    let nonsense = |e: &dyn std::fmt::Display| {
+        error(
+            TableErrorKind::Unavailable,
+            format!("the answer cannot be read ({e})"),
+        )
+    };
     if !answer.is_rows() {
         return Ok(Vec::new());
     }
     let rows = answer.into_rows_result().map_err(|e| nonsense(&e))?;
-    let names: Vec<String> = rows.column_specs().iter().map(|column| column.name().to_owned()).collect();
-    let all = rows.rows::<Columns>().map_err(|e: RowsError| nonsense(&e))?;
+    let names: Vec<String> = rows
+        .column_specs()
+        .iter()
+        .map(|column| column.name().to_owned())
+        .collect();
+    let all = rows
+        .rows::<Columns>()
+        .map_err(|e: RowsError| nonsense(&e))?;
     all.map(|row| {
         let row = row.map_err(|e| nonsense(&e))?;
-        Ok(names.iter().cloned().zip(row.columns).filter_map(|(name, value)| Some((name, value?))).collect())
+        Ok(names
+            .iter()
+            .cloned()
+            .zip(row.columns)
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect())
     })
     .collect()
 }
@@ -240,10 +315,19 @@ fn take(row: &mut Named, name: &str) -> Option<String> {
 
 /// What a transaction says: whether it was applied; if not, the version row if the answer holds it whole.
 pub(crate) fn verdict(rows: Vec<Named>) -> (bool, Option<Stored>) {
-    let applied = rows.first().and_then(|row| row.get("[applied]")) == Some(&CqlValue::Boolean(true));
-    let version = |row: &&Named| row.get("silo").and_then(CqlValue::as_text).is_some_and(|key| key == schema::VERSION);
+    let applied =
+        rows.first().and_then(|row| row.get("[applied]")) == Some(&CqlValue::Boolean(true));
+    let version = |row: &&Named| {
+        row.get("silo")
+            .and_then(CqlValue::as_text)
+            .is_some_and(|key| key == schema::VERSION)
+    };
     // A server may name the columns of the conditions alone.
-    let stored = rows.iter().find(version).filter(|row| row.contains_key("settings")).map(Stored::new);
+    let stored = rows
+        .iter()
+        .find(version)
+        .filter(|row| row.contains_key("settings"))
+        .map(Stored::new);
     (applied, stored)
 }
 
@@ -259,12 +343,16 @@ impl Gathered {
     pub(crate) fn new(rows: Vec<Named>) -> Self {
         let mut gathered = Self::default();
         for mut row in rows {
-            let Some(key) = take(&mut row, "silo") else { continue };
+            let Some(key) = take(&mut row, "silo") else {
+                continue;
+            };
             if key == schema::VERSION {
                 gathered.version = Some(Stored::new(&row));
             } else {
                 // A row without a text is still there, and cannot be decoded (clause T12).
-                gathered.rows.push((key, take(&mut row, "body").unwrap_or_default()));
+                gathered
+                    .rows
+                    .push((key, take(&mut row, "body").unwrap_or_default()));
             }
         }
         gathered
@@ -278,8 +366,19 @@ impl Gathered {
     ///
     /// # Errors
     /// As [`usable`]; `Damaged` where rows are gone.
-    pub(crate) fn snapshot(self, known: Option<&VersionToken>, before: &Rows, decided_by: &str) -> Result<Snapshot, TableError> {
-        let row = usable(self.version.as_ref(), self.stray(), known, Operation::Read, decided_by)?;
+    pub(crate) fn snapshot(
+        self,
+        known: Option<&VersionToken>,
+        before: &Rows,
+        decided_by: &str,
+    ) -> Result<Snapshot, TableError> {
+        let row = usable(
+            self.version.as_ref(),
+            self.stray(),
+            known,
+            Operation::Read,
+            decided_by,
+        )?;
         let there = self.rows.len() as u64;
         if there < row.row_count {
             let message = format!(
@@ -290,7 +389,11 @@ impl Gathered {
             );
             return Err(error(TableErrorKind::Damaged, message));
         }
-        Ok(Snapshot { token: token_of(&row), version_row: row, rows: rows(self.rows, before) })
+        Ok(Snapshot {
+            token: token_of(&row),
+            version_row: row,
+            rows: rows(self.rows, before),
+        })
     }
 }
 
@@ -316,18 +419,34 @@ impl Beats {
 
     /// Without orphans (clause T8), if it is known what they are.
     pub(crate) fn shown(self, rows: Option<&Rows>) -> Heartbeats {
-        let shown = self.beats.iter().filter(|(key, _)| rows.is_none_or(|rows| rows.by_key(key).is_some()));
-        let silos = shown.filter_map(|(key, text)| Some((key.parse().ok()?, heartbeat(text)))).collect();
-        Heartbeats { silos, cluster: self.cell }
+        let shown = self
+            .beats
+            .iter()
+            .filter(|(key, _)| rows.is_none_or(|rows| rows.by_key(key).is_some()));
+        let silos = shown
+            .filter_map(|(key, text)| Some((key.parse().ok()?, heartbeat(text))))
+            .collect();
+        Heartbeats {
+            silos,
+            cluster: self.cell,
+        }
     }
 
     /// Keys without a row.
     pub(crate) fn orphans(&self, rows: &Rows) -> Vec<String> {
-        self.beats.iter().map(|(key, _)| key).filter(|key| rows.by_key(key).is_none()).cloned().collect()
+        self.beats
+            .iter()
+            .map(|(key, _)| key)
+            .filter(|key| rows.by_key(key).is_none())
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn of(&self, key: &str) -> Option<Heartbeat> {
-        self.beats.iter().find(|(of, _)| of == key).map(|(_, text)| heartbeat(text))
+        self.beats
+            .iter()
+            .find(|(of, _)| of == key)
+            .map(|(_, text)| heartbeat(text))
     }
 }
 
@@ -335,7 +454,10 @@ impl Beats {
 fn heartbeat(text: &str) -> Heartbeat {
     text.parse().unwrap_or_else(|_| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        Heartbeat { counter: digits.parse().unwrap_or(0), at: WallTime::from_millis(0) }
+        Heartbeat {
+            counter: digits.parse().unwrap_or(0),
+            at: WallTime::from_millis(0),
+        }
     })
 }
 
@@ -357,7 +479,12 @@ fn rows(stored: Vec<(String, String)>, known: &Rows) -> Rows {
         }
     }
     if all.len() != keys.len() {
-        let gone: Vec<String> = all.iter().map(Row::key).filter(|key| !keys.contains(*key)).map(str::to_owned).collect();
+        let gone: Vec<String> = all
+            .iter()
+            .map(Row::key)
+            .filter(|key| !keys.contains(*key))
+            .map(str::to_owned)
+            .collect();
         for key in gone {
             all.remove(&key);
         }
@@ -371,7 +498,11 @@ mod tests {
     use membership_core::{CommitId, InstanceId, MembershipEntry, SiloAddress, TableId};
 
     fn entry(port: u16) -> MembershipEntry {
-        MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+        MembershipEntry::new(
+            SiloAddress::new([127, 0, 0, 1].into(), port, 1),
+            InstanceId::new(1),
+            WallTime::default(),
+        )
     }
 
     fn columns(row: &VersionRow) -> Named {
@@ -379,11 +510,23 @@ mod tests {
         let mut all = Named::from([
             ("silo".to_owned(), text(schema::VERSION)),
             ("table_id".to_owned(), text(&row.table_id.to_string())),
-            ("version".to_owned(), CqlValue::BigInt(row.version.try_into().unwrap())),
+            (
+                "version".to_owned(),
+                CqlValue::BigInt(row.version.try_into().unwrap()),
+            ),
             ("commit_id".to_owned(), text(&row.last_commit().to_string())),
-            ("row_count".to_owned(), CqlValue::BigInt(row.row_count.try_into().unwrap())),
-            ("layout".to_owned(), CqlValue::Int(row.layout.try_into().unwrap())),
-            ("min_layout".to_owned(), CqlValue::Int(row.min_layout.try_into().unwrap())),
+            (
+                "row_count".to_owned(),
+                CqlValue::BigInt(row.row_count.try_into().unwrap()),
+            ),
+            (
+                "layout".to_owned(),
+                CqlValue::Int(row.layout.try_into().unwrap()),
+            ),
+            (
+                "min_layout".to_owned(),
+                CqlValue::Int(row.min_layout.try_into().unwrap()),
+            ),
             ("settings".to_owned(), text(&json(&row.settings).unwrap())),
             ("serial".to_owned(), text("SERIAL")),
         ]);
@@ -392,26 +535,58 @@ mod tests {
     }
 
     fn read(columns: &Named, decided_by: &str) -> Result<Arc<VersionRow>, TableErrorKind> {
-        usable(Some(&Stored::new(columns)), None, None, Operation::Read, decided_by).map_err(|e| e.kind())
+        usable(
+            Some(&Stored::new(columns)),
+            None,
+            None,
+            Operation::Read,
+            decided_by,
+        )
+        .map_err(|e| e.kind())
     }
 
     #[test]
     fn a_version_row_is_what_its_commits_made_it() {
         let mut expected = VersionRow::initial(TableId::new(7), SharedSettings::default());
         let mut columns = columns(&expected);
-        expected.extra.0.insert("moon".to_owned(), serde_json::json!({"deep": 1}));
+        expected
+            .extra
+            .0
+            .insert("moon".to_owned(), serde_json::json!({"deep": 1}));
         assert_eq!(*read(&columns, "SERIAL").unwrap(), expected);
         let mut recent = HashMap::new();
         for n in 1..40_u16 {
-            let (inserts, removes) = if n % 3 == 0 { (None, Some(entry(n - 1).address.row_key())) } else { (Some(entry(n)), None) };
-            let commit = CommitRequest::new(token_of(&expected), CommitId::new(n.into()), None, inserts, [], removes);
-            recent.insert(i32::try_from(place(commit.makes())).unwrap(), record(&commit).unwrap());
-            let places = recent.iter().map(|(place, record)| (CqlValue::Int(*place), CqlValue::Text(record.clone())));
+            let (inserts, removes) = if n % 3 == 0 {
+                (None, Some(entry(n - 1).address.row_key()))
+            } else {
+                (Some(entry(n)), None)
+            };
+            let commit = CommitRequest::new(
+                token_of(&expected),
+                CommitId::new(n.into()),
+                None,
+                inserts,
+                [],
+                removes,
+            );
+            recent.insert(
+                i32::try_from(place(commit.makes())).unwrap(),
+                record(&commit).unwrap(),
+            );
+            let places = recent
+                .iter()
+                .map(|(place, record)| (CqlValue::Int(*place), CqlValue::Text(record.clone())));
             columns.insert("recent".to_owned(), CqlValue::Map(places.collect()));
             columns.insert("version".to_owned(), CqlValue::BigInt(n.into()));
-            columns.insert("commit_id".to_owned(), CqlValue::Text(commit.id.to_string()));
+            columns.insert(
+                "commit_id".to_owned(),
+                CqlValue::Text(commit.id.to_string()),
+            );
             let count = count_after(count_in(&commit.expected).unwrap(), &commit);
-            columns.insert("row_count".to_owned(), CqlValue::BigInt(count.try_into().unwrap()));
+            columns.insert(
+                "row_count".to_owned(),
+                CqlValue::BigInt(count.try_into().unwrap()),
+            );
             expected = commit.next_version_row(&expected);
             assert_eq!(*read(&columns, "SERIAL").unwrap(), expected);
         }
@@ -419,41 +594,79 @@ mod tests {
 
     #[test]
     fn damage_and_another_way_to_decide_are_told() {
-        let good = columns(&VersionRow::initial(TableId::new(7), SharedSettings::default()));
-        assert_eq!(read(&good, "LOCAL_SERIAL dc1").unwrap_err(), TableErrorKind::Configuration);
+        let good = columns(&VersionRow::initial(
+            TableId::new(7),
+            SharedSettings::default(),
+        ));
+        assert_eq!(
+            read(&good, "LOCAL_SERIAL dc1").unwrap_err(),
+            TableErrorKind::Configuration
+        );
         let with = |name: &str, value: CqlValue| {
             let mut columns = good.clone();
             columns.insert(name.to_owned(), value);
             read(&columns, "SERIAL").unwrap_err()
         };
-        assert_eq!(with("deleting", CqlValue::Boolean(true)), TableErrorKind::BeingDeleted);
-        assert_eq!(with("min_layout", CqlValue::Int(900)), TableErrorKind::NewerLayout);
+        assert_eq!(
+            with("deleting", CqlValue::Boolean(true)),
+            TableErrorKind::BeingDeleted
+        );
+        assert_eq!(
+            with("min_layout", CqlValue::Int(900)),
+            TableErrorKind::NewerLayout
+        );
         for (name, value) in [
             ("version", CqlValue::BigInt(-1)),
             ("version", CqlValue::BigInt(4)),
             ("commit_id", CqlValue::Text("x".to_owned())),
             ("settings", CqlValue::Text("{".to_owned())),
-            ("recent", CqlValue::Map(vec![(CqlValue::Int(3), CqlValue::Text("{".to_owned()))])),
+            (
+                "recent",
+                CqlValue::Map(vec![(CqlValue::Int(3), CqlValue::Text("{".to_owned()))]),
+            ),
         ] {
             assert_eq!(with(name, value), TableErrorKind::Damaged, "{name}");
         }
-        for name in ["layout", "min_layout", "version", "table_id", "commit_id", "serial"] {
+        for name in [
+            "layout",
+            "min_layout",
+            "version",
+            "table_id",
+            "commit_id",
+            "serial",
+        ] {
             let mut less = good.clone();
             less.remove(name);
-            assert_eq!(read(&less, "SERIAL").unwrap_err(), TableErrorKind::Damaged, "{name}");
+            assert_eq!(
+                read(&less, "SERIAL").unwrap_err(),
+                TableErrorKind::Damaged,
+                "{name}"
+            );
         }
         let foreign = Named::from([("serial".to_owned(), CqlValue::Text("SERIAL".to_owned()))]);
-        assert_eq!(read(&foreign, "SERIAL").unwrap_err(), TableErrorKind::ForeignTable);
+        assert_eq!(
+            read(&foreign, "SERIAL").unwrap_err(),
+            TableErrorKind::ForeignTable
+        );
     }
 
     #[test]
     fn a_refusal_counts_only_with_the_whole_version_row() {
-        let mut whole = columns(&VersionRow::initial(TableId::new(7), SharedSettings::default()));
+        let mut whole = columns(&VersionRow::initial(
+            TableId::new(7),
+            SharedSettings::default(),
+        ));
         whole.insert("[applied]".to_owned(), CqlValue::Boolean(false));
         assert!(matches!(verdict(vec![whole.clone()]), (false, Some(_))));
         whole.remove("settings");
         assert!(matches!(verdict(vec![whole]), (false, None)));
-        assert!(matches!(verdict(vec![Named::from([("[applied]".to_owned(), CqlValue::Boolean(true))])]), (true, None)));
+        assert!(matches!(
+            verdict(vec![Named::from([(
+                "[applied]".to_owned(),
+                CqlValue::Boolean(true)
+            )])]),
+            (true, None)
+        ));
         assert!(matches!(verdict(Vec::new()), (false, None)));
     }
 }

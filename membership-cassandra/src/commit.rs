@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange, TableError, TableErrorKind, TableLimits, VersionRow,
-    encoding::LAYOUT,
+    Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange, TableError,
+    TableErrorKind, TableLimits, VersionRow, encoding::LAYOUT,
 };
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::MaybeUnset;
@@ -17,15 +17,24 @@ use crate::table::Inner;
 
 /// A partition is read in one page, and a batch is proposed as one value to each replica: these keep both far below what servers take by
 /// default (16 MiB for a request and for a mutation).
-pub(crate) const LIMITS: TableLimits =
-    TableLimits { rows_per_commit: 500, bytes_per_row: 64 << 10, bytes_per_commit: 2 << 20, rows: 5_000 };
+pub(crate) const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 500,
+    bytes_per_row: 64 << 10,
+    bytes_per_commit: 2 << 20,
+    rows: 5_000,
+};
 
 impl Inner {
     /// # Errors
     /// As [`MembershipTable::commit`](membership_core::MembershipTable::commit).
-    pub(crate) async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+    pub(crate) async fn commit(
+        &self,
+        request: &CommitRequest,
+    ) -> Result<CommitOutcome, TableError> {
         match self.sent(request).await {
-            Err(e) if request.attempt == Attempt::Again => Err(still_unknown("it was sent before", e)),
+            Err(e) if request.attempt == Attempt::Again => {
+                Err(still_unknown("it was sent before", e))
+            }
             other => other,
         }
     }
@@ -47,12 +56,18 @@ impl Inner {
                 RowChange::Update(_) => all.update.clone(),
                 RowChange::Remove(_) => all.remove.clone(),
             };
-            std::iter::once(all.advance.clone()).chain(request.changes.iter().map(of)).collect()
+            std::iter::once(all.advance.clone())
+                .chain(request.changes.iter().map(of))
+                .collect()
         };
         let answer = match self.link.batch(deadline, statements, &values).await {
             Ok(answer) => answer,
             Err(failed) if failed.doubt == Doubt::None => return Err(failed.error),
-            Err(failed) => return self.doubtful(request, failed.doubt, failed.error, last).await,
+            Err(failed) => {
+                return self
+                    .doubtful(request, failed.doubt, failed.error, last)
+                    .await;
+            }
         };
         // Only whether it was applied is sure to be there.
         let (applied, stored) = match codec::named(answer) {
@@ -68,13 +83,22 @@ impl Inner {
         };
         match judged {
             Ok(outcome) => Ok(outcome),
-            Err(row) if codec::adds(request) > 0 && codec::count_after(row.row_count, request) > LIMITS.rows as u64 => {
+            Err(row)
+                if codec::adds(request) > 0
+                    && codec::count_after(row.row_count, request) > LIMITS.rows as u64 =>
+            {
                 let rows = codec::count_after(row.row_count, request);
-                let message = format!("the table would have {rows} rows, the store takes {}", LIMITS.rows);
+                let message = format!(
+                    "the table would have {rows} rows, the store takes {}",
+                    LIMITS.rows
+                );
                 Err(error(TableErrorKind::LimitExceeded, message))
             }
             // The version is the expected one, and a row is there, or is not.
-            Err(row) => Ok(CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot: None })),
+            Err(row) => Ok(CommitOutcome::Conflict(Conflict {
+                newest: row.recent.last().cloned(),
+                snapshot: None,
+            })),
         }
     }
 
@@ -83,7 +107,11 @@ impl Inner {
         let (expected, cluster) = (&request.expected, &self.link.cluster);
         let or_unset = |part: Option<String>| part.map_or(MaybeUnset::Unset, text);
         let adds = codec::adds(request);
-        let room = if adds > 0 { (LIMITS.rows as u64).saturating_add_signed(-adds) } else { u64::MAX };
+        let room = if adds > 0 {
+            (LIMITS.rows as u64).saturating_add_signed(-adds)
+        } else {
+            u64::MAX
+        };
         let mut all = vec![vec![
             big(request.makes()),
             text(request.id.to_string()),
@@ -112,7 +140,10 @@ impl Inner {
     /// What the caller is told of its success; and what this handle knows of the table now.
     fn committed(&self, request: &CommitRequest, count: u64) -> CommitOutcome {
         let token = request.next_token(&codec::count_after(count, request).to_be_bytes());
-        if let Some(seen) = self.seen().filter(|seen| seen.token.same_commit(&request.expected)) {
+        if let Some(seen) = self
+            .seen()
+            .filter(|seen| seen.token.same_commit(&request.expected))
+        {
             self.remember(&request.apply_to(&seen, token.clone()));
         }
         self.forget_beats(request);
@@ -153,7 +184,10 @@ impl Inner {
         match self.judged(&request.again(), deadline).await {
             Ok(Ok(outcome)) => Ok(outcome),
             Ok(Err(_)) if doubt == Doubt::Settled => {
-                let message = format!("others were at the same partition, and the commit did not happen: {}", why.message());
+                let message = format!(
+                    "others were at the same partition, and the commit did not happen: {}",
+                    why.message()
+                );
                 Err(error(TableErrorKind::Busy, message).at(&self.link.at))
             }
             Ok(Err(_)) => Err(why),
@@ -162,7 +196,11 @@ impl Inner {
     }
 
     /// What the version row says of a commit; the row itself if it is still to come.
-    async fn judged(&self, request: &CommitRequest, deadline: Instant) -> Result<Result<CommitOutcome, Arc<VersionRow>>, TableError> {
+    async fn judged(
+        &self,
+        request: &CommitRequest,
+        deadline: Instant,
+    ) -> Result<Result<CommitOutcome, Arc<VersionRow>>, TableError> {
         let stored = self.version(deadline).await?.ok_or_else(gone)?;
         self.judge(request, &codec::any_version(&stored, &self.decided_by)?)
     }
@@ -170,27 +208,50 @@ impl Inner {
     /// The version row alone.
     pub(crate) async fn version(&self, deadline: Instant) -> Result<Option<Stored>, TableError> {
         let values = (text(&self.link.cluster), codec::keys([schema::VERSION]));
-        let answer = self.link.execute(deadline, false, |all| &all.some, values).await.map_err(|failed| failed.error)?;
+        let answer = self
+            .link
+            .execute(deadline, false, |all| &all.some, values)
+            .await
+            .map_err(|failed| failed.error)?;
         Ok(Gathered::new(codec::named(answer)?).version)
     }
 
-    fn judge(&self, request: &CommitRequest, row: &Arc<VersionRow>) -> Result<Result<CommitOutcome, Arc<VersionRow>>, TableError> {
+    fn judge(
+        &self,
+        request: &CommitRequest,
+        row: &Arc<VersionRow>,
+    ) -> Result<Result<CommitOutcome, Arc<VersionRow>>, TableError> {
         match request.judge(row) {
             Judgement::Apply => Ok(Err(Arc::clone(row))),
             Judgement::AlreadyCommitted => {
                 let count = codec::count_in(&request.expected);
-                let before = count.unwrap_or_else(|| row.row_count.saturating_add_signed(-codec::adds(request)));
+                let before = count
+                    .unwrap_or_else(|| row.row_count.saturating_add_signed(-codec::adds(request)));
                 Ok(Ok(self.committed(request, before)))
             }
-            Judgement::Conflict => Ok(Ok(CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot: None }))),
+            Judgement::Conflict => Ok(Ok(CommitOutcome::Conflict(Conflict {
+                newest: row.recent.last().cloned(),
+                snapshot: None,
+            }))),
             Judgement::OutcomeUnknown => {
-                let message = format!("the table has moved from version {} to {} since", request.expected.version(), row.version);
+                let message = format!(
+                    "the table has moved from version {} to {} since",
+                    request.expected.version(),
+                    row.version
+                );
                 Err(error(TableErrorKind::OutcomeUnknown, message))
             }
-            Judgement::Refused(TableErrorKind::BeingDeleted) => Err(error(TableErrorKind::BeingDeleted, "the cluster is being deleted")),
-            Judgement::Refused(kind) => {
-                Err(error(kind, format!("the table, at version {}, is not the one the commit is for", row.version)))
-            }
+            Judgement::Refused(TableErrorKind::BeingDeleted) => Err(error(
+                TableErrorKind::BeingDeleted,
+                "the cluster is being deleted",
+            )),
+            Judgement::Refused(kind) => Err(error(
+                kind,
+                format!(
+                    "the table, at version {}, is not the one the commit is for",
+                    row.version
+                ),
+            )),
         }
     }
 }
@@ -202,7 +263,11 @@ pub(crate) fn still_unknown(sent: &str, e: TableError) -> TableError {
     match e.kind() {
         OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
         kind => {
-            let message = format!("{sent}, and what became of it is not known: {} [{}]", e.message(), kind.as_str());
+            let message = format!(
+                "{sent}, and what became of it is not known: {} [{}]",
+                e.message(),
+                kind.as_str()
+            );
             let unknown = error(OutcomeUnknown, message);
             match e.place() {
                 Some(place) => unknown.at(place),
@@ -223,7 +288,10 @@ fn beats_gone(request: &CommitRequest) -> Vec<String> {
 }
 
 fn gone() -> TableError {
-    error(TableErrorKind::TableReplaced, "the version row that was known is gone")
+    error(
+        TableErrorKind::TableReplaced,
+        "the version row that was known is gone",
+    )
 }
 
 #[cfg(test)]
@@ -235,7 +303,14 @@ mod tests {
     fn the_clusters_cell_outlives_a_row_of_its_name() {
         let start = VersionRow::initial(TableId::new(7), SharedSettings::default());
         let removes = ["10.0.0.1:7100@17".to_owned(), schema::CELL.to_owned()];
-        let request = CommitRequest::new(codec::token_of(&start), CommitId::new(1), None, [], [], removes);
+        let request = CommitRequest::new(
+            codec::token_of(&start),
+            CommitId::new(1),
+            None,
+            [],
+            [],
+            removes,
+        );
         assert_eq!(beats_gone(&request), ["10.0.0.1:7100@17"]);
     }
 
@@ -244,10 +319,26 @@ mod tests {
         use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
         let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
         for kind in TableErrorKind::ALL {
-            let told = still_unknown("no answer within 5s", error(kind, "the second thing").at("h:9042"));
-            assert_eq!(told.kind(), if kept.contains(&kind) { kind } else { OutcomeUnknown });
-            assert!(told.message().contains("the second thing") && told.place() == Some("h:9042"), "{told}");
-            assert!(kept.contains(&kind) || told.message().contains("no answer within 5s"), "{told}");
+            let told = still_unknown(
+                "no answer within 5s",
+                error(kind, "the second thing").at("h:9042"),
+            );
+            assert_eq!(
+                told.kind(),
+                if kept.contains(&kind) {
+                    kind
+                } else {
+                    OutcomeUnknown
+                }
+            );
+            assert!(
+                told.message().contains("the second thing") && told.place() == Some("h:9042"),
+                "{told}"
+            );
+            assert!(
+                kept.contains(&kind) || told.message().contains("no answer within 5s"),
+                "{told}"
+            );
         }
     }
 }

@@ -60,9 +60,15 @@ const OPTIONS: &str = "serial, datacenter, replication, create, tls, tls_ca, tls
 impl CassandraConfig {
     /// Nodes (`host` or `host:port`) of which one must answer, and a keyspace. Others are found through them.
     #[must_use]
-    pub fn new<N: Into<String>>(nodes: impl IntoIterator<Item = N>, keyspace: impl Into<String>) -> Self {
+    pub fn new<N: Into<String>>(
+        nodes: impl IntoIterator<Item = N>,
+        keyspace: impl Into<String>,
+    ) -> Self {
         Self {
-            nodes: nodes.into_iter().map(|node| with_port(node.into())).collect(),
+            nodes: nodes
+                .into_iter()
+                .map(|node| with_port(node.into()))
+                .collect(),
             keyspace: keyspace.into(),
             session: None,
             credentials: None,
@@ -83,7 +89,10 @@ impl CassandraConfig {
     /// table's own requests are the table's; the session's stay as they are for everybody else.
     #[must_use]
     pub fn from_session(session: Arc<Session>, keyspace: impl Into<String>) -> Self {
-        Self { session: Some(session), ..Self::new(Vec::<String>::new(), keyspace) }
+        Self {
+            session: Some(session),
+            ..Self::new(Vec::<String>::new(), keyspace)
+        }
     }
 
     /// Reads `cassandra://[user:password@]host[:port],…/[keyspace][?option=value&…]`. `%hh` stands for a byte. Without a keyspace it is
@@ -95,13 +104,25 @@ impl CassandraConfig {
     /// `Configuration`: another scheme, no host, an unknown option, or a value that is none. Never shows what may be a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
         let parts = ConnectionString::parse(STORE, &["cassandra"], url)?;
-        let keyspace = parts.path.as_deref().map(|path| path.trim_end_matches('/')).filter(|path| !path.is_empty());
+        let keyspace = parts
+            .path
+            .as_deref()
+            .map(|path| path.trim_end_matches('/'))
+            .filter(|path| !path.is_empty());
         let mut config = Self::new(parts.addresses(PORT), keyspace.unwrap_or(DEFAULT_KEYSPACE));
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let user = parts.user.clone().or_else(|| variable("MEMBERSHIP_CASSANDRA_USERNAME"));
-        let password = parts.password.clone().or_else(|| variable("MEMBERSHIP_CASSANDRA_PASSWORD"));
+        let user = parts
+            .user
+            .clone()
+            .or_else(|| variable("MEMBERSHIP_CASSANDRA_USERNAME"));
+        let password = parts
+            .password
+            .clone()
+            .or_else(|| variable("MEMBERSHIP_CASSANDRA_PASSWORD"));
         match (user, password) {
-            (Some(user), Some(password)) if !user.is_empty() => config.credentials = Some((user, password)),
+            (Some(user), Some(password)) if !user.is_empty() => {
+                config.credentials = Some((user, password))
+            }
             (None, None) => {}
             _ => {
                 return Err(wrong(
@@ -112,7 +133,8 @@ impl CassandraConfig {
         }
         for option in &parts.options {
             config = match option.name() {
-                "serial" => config.local_serial(option.one_of(&[("SERIAL", false), ("LOCAL_SERIAL", true)])?),
+                "serial" => config
+                    .local_serial(option.one_of(&[("SERIAL", false), ("LOCAL_SERIAL", true)])?),
                 "datacenter" => config.datacenter(option.text()),
                 "replication" => config.replication(option.text()),
                 "create" => config.create(option.flag()?),
@@ -214,7 +236,11 @@ impl CassandraConfig {
     /// Keyspace and tables as statements, for people who make them themselves: what `cqlsh` takes.
     #[must_use]
     pub fn schema(&self) -> String {
-        let replication = self.chosen_replication().ok().flatten().unwrap_or_else(|| "'replication_factor': 3".to_owned());
+        let replication = self
+            .chosen_replication()
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| "'replication_factor': 3".to_owned());
         let mut all = vec![schema::keyspace(&self.keyspace, &replication)];
         all.extend(schema::tables(&self.keyspace));
         all.join(";\n") + ";\n"
@@ -224,19 +250,31 @@ impl CassandraConfig {
     /// `Configuration`, with what to do.
     pub(crate) fn validate(&self) -> Result<(), TableError> {
         if self.nodes.is_empty() && self.session.is_none() {
-            return Err(wrong("no node is named: cassandra://host1,host2,host3/keyspace"));
+            return Err(wrong(
+                "no node is named: cassandra://host1,host2,host3/keyspace",
+            ));
         }
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if self.keyspace.is_empty() || self.keyspace.len() > 48 || !self.keyspace.chars().all(is_word) {
-            return Err(wrong("the name of a keyspace has 1 to 48 letters, digits and underscores"));
+        if self.keyspace.is_empty()
+            || self.keyspace.len() > 48
+            || !self.keyspace.chars().all(is_word)
+        {
+            return Err(wrong(
+                "the name of a keyspace has 1 to 48 letters, digits and underscores",
+            ));
         }
         if self.local_serial && self.datacenter.as_ref().is_none_or(String::is_empty) {
-            return Err(wrong("LOCAL_SERIAL is decided within one data centre: name it with datacenter=…"));
+            return Err(wrong(
+                "LOCAL_SERIAL is decided within one data centre: name it with datacenter=…",
+            ));
         }
         if self.tls_cert.is_some() != self.tls_key.is_some() {
             return Err(wrong("tls_cert and tls_key come together"));
         }
-        for (name, timeout) in [("operation_timeout", self.operation_timeout), ("connect_timeout", self.connect_timeout)] {
+        for (name, timeout) in [
+            ("operation_timeout", self.operation_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ] {
             if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
                 return Err(wrong(format!("{name} is 10 ms to 1 h")));
             }
@@ -246,9 +284,18 @@ impl CassandraConfig {
 
     /// The replication as it stands in a statement, if somebody chose one.
     pub(crate) fn chosen_replication(&self) -> Result<Option<String>, TableError> {
-        let Some(text) = &self.replication else { return Ok(None) };
-        let bad = || wrong("replication is a number from 1 to 99, or one for each data centre: dc1:3,dc2:3");
-        let number = |text: &str| text.parse::<u8>().ok().filter(|n| (1..=99).contains(n)).ok_or_else(bad);
+        let Some(text) = &self.replication else {
+            return Ok(None);
+        };
+        let bad = || {
+            wrong("replication is a number from 1 to 99, or one for each data centre: dc1:3,dc2:3")
+        };
+        let number = |text: &str| {
+            text.parse::<u8>()
+                .ok()
+                .filter(|n| (1..=99).contains(n))
+                .ok_or_else(bad)
+        };
         if !text.contains(':') {
             return Ok(Some(format!("'replication_factor': {}", number(text)?)));
         }
@@ -269,7 +316,11 @@ impl CassandraConfig {
 
     /// The servers as people know them.
     pub(crate) fn at(&self) -> String {
-        if self.nodes.is_empty() { "the session's nodes".to_owned() } else { self.nodes.join(",") }
+        if self.nodes.is_empty() {
+            "the session's nodes".to_owned()
+        } else {
+            self.nodes.join(",")
+        }
     }
 
     pub(crate) fn keyspace(&self) -> &str {
@@ -281,7 +332,9 @@ impl CassandraConfig {
     }
 
     pub(crate) fn user(&self) -> Option<(&str, &str)> {
-        self.credentials.as_ref().map(|(user, password)| (user.as_str(), password.as_str()))
+        self.credentials
+            .as_ref()
+            .map(|(user, password)| (user.as_str(), password.as_str()))
     }
 
     pub(crate) fn named_datacenter(&self) -> Option<&str> {
@@ -327,8 +380,9 @@ impl CassandraConfig {
 }
 
 fn with_port(node: String) -> String {
-    let has_port =
-        node.rsplit_once(':').is_some_and(|(host, port)| (!host.contains(':') || host.ends_with(']')) && port.parse::<u16>().is_ok());
+    let has_port = node.rsplit_once(':').is_some_and(|(host, port)| {
+        (!host.contains(':') || host.ends_with(']')) && port.parse::<u16>().is_ok()
+    });
     match (has_port, node.contains(':') && !node.starts_with('[')) {
         (true, _) => node,
         (false, true) => format!("[{node}]:{PORT}"),
@@ -366,12 +420,28 @@ mod tests {
         let url = "cassandra://silos:s%2Fcret@a,b:9043,[::1]/ours?serial=LOCAL_SERIAL&datacenter=dc1&replication=dc1:3,dc2:2&create=false";
         let config = CassandraConfig::from_url(url).unwrap();
         assert_eq!(config.nodes, ["a:9042", "b:9043", "[::1]:9042"]);
-        assert_eq!((config.keyspace(), config.user(), config.may_create()), ("ours", Some(("silos", "s/cret")), false));
-        assert_eq!((config.decided_by().as_str(), config.uses_tls()), ("LOCAL_SERIAL dc1", false));
-        assert_eq!(config.chosen_replication().unwrap().as_deref(), Some("'dc1': 3, 'dc2': 2"));
+        assert_eq!(
+            (config.keyspace(), config.user(), config.may_create()),
+            ("ours", Some(("silos", "s/cret")), false)
+        );
+        assert_eq!(
+            (config.decided_by().as_str(), config.uses_tls()),
+            ("LOCAL_SERIAL dc1", false)
+        );
+        assert_eq!(
+            config.chosen_replication().unwrap().as_deref(),
+            Some("'dc1': 3, 'dc2': 2")
+        );
         let least = CassandraConfig::from_url("cassandra://h").unwrap();
-        assert_eq!((least.keyspace(), least.decided_by().as_str(), least.tls), ("membership", "SERIAL", false));
-        assert!(CassandraConfig::from_url("cassandra://h/?tls_ca=/ca.pem").unwrap().uses_tls());
+        assert_eq!(
+            (least.keyspace(), least.decided_by().as_str(), least.tls),
+            ("membership", "SERIAL", false)
+        );
+        assert!(
+            CassandraConfig::from_url("cassandra://h/?tls_ca=/ca.pem")
+                .unwrap()
+                .uses_tls()
+        );
     }
 
     #[test]
@@ -382,23 +452,42 @@ mod tests {
             ("cassandra://hunter2@h/ks", "together"),
             ("cassandra://h/ks-1", "1 to 48"),
             ("cassandra://h/ks?serial=sometimes", "SERIAL"),
-            ("cassandra://u:hunter2@h/ks?serial=LOCAL_SERIAL", "datacenter"),
+            (
+                "cassandra://u:hunter2@h/ks?serial=LOCAL_SERIAL",
+                "datacenter",
+            ),
             ("cassandra://h/ks?replication=0", "1 to 99"),
             ("cassandra://h/ks?replication=dc'1:3", "1 to 99"),
             ("cassandra://h/ks?tls_cert=x", "together"),
             ("cassandra://h/ks?operation_timeout=1ms", "10 ms to 1 h"),
             ("cassandra://h/ks?colour=hunter2", "there are serial"),
         ] {
-            let error = CassandraConfig::from_url(url).map(|config| panic!("{url}: {config:?}")).unwrap_err();
+            let error = CassandraConfig::from_url(url)
+                .map(|config| panic!("{url}: {config:?}"))
+                .unwrap_err();
             assert_eq!(error.kind(), TableErrorKind::Configuration, "{url}");
-            assert!(error.to_string().contains(why) && !format!("{error} {error:?}").contains("hunter2"), "{url}: {error}");
+            assert!(
+                error.to_string().contains(why)
+                    && !format!("{error} {error:?}").contains("hunter2"),
+                "{url}: {error}"
+            );
         }
     }
 
     #[test]
     fn the_schema_is_for_the_keyspace_that_is_named() {
-        let text = CassandraConfig::new(["h"], "ours").replication("2").schema();
-        assert!(text.contains("KEYSPACE IF NOT EXISTS \"ours\"") && text.contains("'replication_factor': 2"), "{text}");
-        assert_eq!(text.matches("CREATE TABLE IF NOT EXISTS \"ours\".").count(), 2, "{text}");
+        let text = CassandraConfig::new(["h"], "ours")
+            .replication("2")
+            .schema();
+        assert!(
+            text.contains("KEYSPACE IF NOT EXISTS \"ours\"")
+                && text.contains("'replication_factor': 2"),
+            "{text}"
+        );
+        assert_eq!(
+            text.matches("CREATE TABLE IF NOT EXISTS \"ours\".").count(),
+            2,
+            "{text}"
+        );
     }
 }

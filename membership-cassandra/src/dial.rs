@@ -45,14 +45,20 @@ pub(crate) async fn dial(config: &CassandraConfig) -> Result<Arc<Session>, Table
     if config.uses_tls() {
         builder = builder.tls_context(Some(Arc::new(tls(config)?)));
     }
-    builder.build().await.map(Arc::new).map_err(|e| not_connected(&e, &config.at(), config.uses_tls()))
+    builder
+        .build()
+        .await
+        .map(Arc::new)
+        .map_err(|e| not_connected(&e, &config.at(), config.uses_tls()))
 }
 
 /// How the table's own requests are sent, whoever made the session.
 pub(crate) fn profile(config: &CassandraConfig) -> ExecutionProfile {
     let mut routing = DefaultPolicy::builder().token_aware(true);
     if let Some(datacenter) = config.named_datacenter() {
-        routing = routing.prefer_datacenter(datacenter.to_owned()).permit_dc_failover(false);
+        routing = routing
+            .prefer_datacenter(datacenter.to_owned())
+            .permit_dc_failover(false);
     }
     let (serial, quorum) = config.consistency();
     ExecutionProfile::builder()
@@ -85,16 +91,27 @@ fn tls(config: &CassandraConfig) -> Result<rustls::ClientConfig, TableError> {
             let found = rustls_native_certs::load_native_certs();
             roots.add_parsable_certificates(found.certs);
             if roots.is_empty() {
-                return Err(wrong("this machine trusts no authority: name one with tls_ca"));
+                return Err(wrong(
+                    "this machine trusts no authority: name one with tls_ca",
+                ));
             }
         }
     }
     let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
-    let (Some(certificate), Some(key)) = (certificate, key) else { return Ok(builder.with_no_client_auth()) };
-    let bad = |name: &str, path: &std::path::Path, e: &dyn std::fmt::Display| wrong(format!("{name} {}: {e}", path.display()));
+    let (Some(certificate), Some(key)) = (certificate, key) else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let bad = |name: &str, path: &std::path::Path, e: &dyn std::fmt::Display| {
+        wrong(format!("{name} {}: {e}", path.display()))
+    };
     let chain = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|e| bad("tls_cert", certificate, &e))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| bad("tls_key", key, &e))?;
-    builder.with_client_auth_cert(chain, secret).map_err(|e| error(TableErrorKind::Configuration, format!("tls_cert and tls_key: {e}")))
+    builder.with_client_auth_cert(chain, secret).map_err(|e| {
+        error(
+            TableErrorKind::Configuration,
+            format!("tls_cert and tls_key: {e}"),
+        )
+    })
 }

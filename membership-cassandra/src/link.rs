@@ -54,7 +54,14 @@ pub(crate) struct Open {
 impl Link {
     pub(crate) fn new(config: CassandraConfig, cluster: String) -> Self {
         let (at, profile) = (config.at(), profile(&config).into_handle());
-        Self { config, cluster, at, profile, current: Mutex::default(), dialing: tokio::sync::Mutex::default() }
+        Self {
+            config,
+            cluster,
+            at,
+            profile,
+            current: Mutex::default(),
+            dialing: tokio::sync::Mutex::default(),
+        }
     }
 
     /// By when a request that begins now must have ended.
@@ -84,13 +91,21 @@ impl Link {
                 return Ok(open);
             }
             let session = dial(&self.config).await?;
-            let open = Arc::new(Open { session, statements: OnceCell::new(), asked: Mutex::default() });
+            let open = Arc::new(Open {
+                session,
+                statements: OnceCell::new(),
+                asked: Mutex::default(),
+            });
             *self.current() = Some(Arc::clone(&open));
             Ok(open)
         };
         match timeout_at(deadline, opening).await {
             Ok(opened) => opened,
-            Err(_) => Err(error(TableErrorKind::Unavailable, format!("no connection in time ({})", self.patience())).at(&self.at)),
+            Err(_) => Err(error(
+                TableErrorKind::Unavailable,
+                format!("no connection in time ({})", self.patience()),
+            )
+            .at(&self.at)),
         }
     }
 
@@ -101,14 +116,22 @@ impl Link {
     /// The session that is there. One of ours that was silent for as long as an operation takes is not waited for any longer.
     fn usable(&self) -> Option<Arc<Open>> {
         let patience = Instant::now().checked_sub(self.config.timeout());
-        let silent = |open: &Arc<Open>| self.config.session().is_none() && patience.is_some_and(|since| open.silent_since(since));
-        self.current().as_ref().filter(|open| !silent(open)).cloned()
+        let silent = |open: &Arc<Open>| {
+            self.config.session().is_none()
+                && patience.is_some_and(|since| open.silent_since(since))
+        };
+        self.current()
+            .as_ref()
+            .filter(|open| !silent(open))
+            .cloned()
     }
 
     /// Nobody uses this session any more.
     fn give_up(&self, open: &Arc<Open>) {
         let mut current = self.current();
-        if self.config.session().is_none() && current.as_ref().is_some_and(|now| Arc::ptr_eq(now, open)) {
+        if self.config.session().is_none()
+            && current.as_ref().is_some_and(|now| Arc::ptr_eq(now, open))
+        {
             *current = None;
         }
     }
@@ -117,7 +140,12 @@ impl Link {
     ///
     /// # Errors
     /// What the servers say, or that they say nothing: then the outcome is unknown if it `writes`.
-    pub(crate) async fn ask<T, F>(&self, deadline: Instant, writes: bool, mut request: impl FnMut(Arc<Open>) -> F) -> Result<T, Failed>
+    pub(crate) async fn ask<T, F>(
+        &self,
+        deadline: Instant,
+        writes: bool,
+        mut request: impl FnMut(Arc<Open>) -> F,
+    ) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, ExecutionError>>,
     {
@@ -241,7 +269,12 @@ impl Link {
 impl Link {
     /// The same about keyspaces and tables, always to the node with the smallest host id of those that may be asked, connected or not. A node
     /// knows what it has made, and takes `IF NOT EXISTS` at its word; two nodes would make the same table twice, one of which is lost.
-    pub(crate) async fn query_schema(&self, deadline: Instant, writes: bool, text: &str) -> Result<QueryResult, Failed> {
+    pub(crate) async fn query_schema(
+        &self,
+        deadline: Instant,
+        writes: bool,
+        text: &str,
+    ) -> Result<QueryResult, Failed> {
         let mut asked = None;
         let answer = self.ask(deadline, writes, |open| {
             let mut statement = Statement::new(text);
@@ -249,9 +282,15 @@ impl Link {
             asked = node.as_ref().map(|node| node.address.to_string());
             let profile = node.map(|node| {
                 let only = SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node), None);
-                profile(&self.config).to_builder().load_balancing_policy(only).build().into_handle()
+                profile(&self.config)
+                    .to_builder()
+                    .load_balancing_policy(only)
+                    .build()
+                    .into_handle()
             });
-            statement.set_execution_profile_handle(Some(profile.unwrap_or_else(|| self.profile.clone())));
+            statement.set_execution_profile_handle(Some(
+                profile.unwrap_or_else(|| self.profile.clone()),
+            ));
             async move { open.session.query_unpaged(statement, ()).await }
         });
         answer.await.map_err(|failed| match asked {
@@ -266,18 +305,32 @@ impl Link {
 
     fn node_of_schema(&self, open: &Open) -> Option<Arc<Node>> {
         let state = open.session.get_cluster_state();
-        let ours = |node: &&Arc<Node>| self.config.named_datacenter().is_none_or(|name| node.datacenter.as_deref() == Some(name));
-        state.get_nodes_info().iter().filter(ours).min_by_key(|node| node.host_id).cloned()
+        let ours = |node: &&Arc<Node>| {
+            self.config
+                .named_datacenter()
+                .is_none_or(|name| node.datacenter.as_deref() == Some(name))
+        };
+        state
+            .get_nodes_info()
+            .iter()
+            .filter(ours)
+            .min_by_key(|node| node.host_id)
+            .cloned()
     }
 }
 
 impl Open {
     async fn statements(&self, config: &CassandraConfig) -> Result<&Statements, ExecutionError> {
-        self.statements.get_or_try_init(|| Statements::prepare(&self.session, config)).await
+        self.statements
+            .get_or_try_init(|| Statements::prepare(&self.session, config))
+            .await
     }
 
     fn asks(&self, now: Instant) {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(now);
     }
 
     fn heard(&self) {
@@ -285,6 +338,9 @@ impl Open {
     }
 
     fn silent_since(&self, moment: Instant) -> bool {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|since| since <= moment)
+        self.asked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|since| since <= moment)
     }
 }

@@ -28,7 +28,10 @@ impl Link {
             self.agree(&open, deadline).await?;
             self.look(deadline).await
         };
-        Failed { error: meant(said.error, found.await).at(&self.at), ..said }
+        Failed {
+            error: meant(said.error, found.await).at(&self.at),
+            ..said
+        }
     }
 }
 
@@ -36,12 +39,22 @@ impl Link {
 fn most_are_connected(open: &Open) -> Result<(), TableError> {
     let state = open.session.get_cluster_state();
     // Until the driver was told which nodes there are, it takes the addresses that it was given for them.
-    let nodes: Vec<_> = state.get_nodes_info().iter().filter(|node| node.datacenter.is_some() && node.is_enabled()).collect();
-    let (connected, known) = (nodes.iter().filter(|node| node.is_connected()).count(), nodes.len());
+    let nodes: Vec<_> = state
+        .get_nodes_info()
+        .iter()
+        .filter(|node| node.datacenter.is_some() && node.is_enabled())
+        .collect();
+    let (connected, known) = (
+        nodes.iter().filter(|node| node.is_connected()).count(),
+        nodes.len(),
+    );
     if are_most(connected, known) {
         return Ok(());
     }
-    Err(error(TableErrorKind::Unavailable, format!("{connected} of {known} nodes can be asked")))
+    Err(error(
+        TableErrorKind::Unavailable,
+        format!("{connected} of {known} nodes can be asked"),
+    ))
 }
 
 fn are_most(connected: usize, known: usize) -> bool {
@@ -52,13 +65,17 @@ fn are_most(connected: usize, known: usize) -> bool {
 fn meant(said: TableError, found: Result<Found, TableError>) -> TableError {
     match found {
         Ok(Found::Nothing) => said,
-        Ok(Found::Ours) => {
-            error(TableErrorKind::Unavailable, format!("a node does not know keyspace or tables: {ASK_THEM}")).with_source(said)
-        }
+        Ok(Found::Ours) => error(
+            TableErrorKind::Unavailable,
+            format!("a node does not know keyspace or tables: {ASK_THEM}"),
+        )
+        .with_source(said),
         Err(e) if e.kind() == TableErrorKind::ForeignTable => e,
         Err(e) => {
-            let message =
-                format!("a node does not know keyspace or tables, and whether others do is not known ({}): {ASK_THEM}", e.message());
+            let message = format!(
+                "a node does not know keyspace or tables, and whether others do is not known ({}): {ASK_THEM}",
+                e.message()
+            );
             error(TableErrorKind::Unavailable, message).with_source(e)
         }
     }
@@ -72,28 +89,49 @@ mod tests {
     fn one_node_that_knows_nothing_is_not_believed() {
         use TableErrorKind::{ForeignTable, NotInitialized, PermissionDenied, Unavailable};
         let of = |found| {
-            let said = error(NotInitialized, "keyspace or tables do not exist (unconfigured table silos)").at("h:9042");
+            let said = error(
+                NotInitialized,
+                "keyspace or tables do not exist (unconfigured table silos)",
+            )
+            .at("h:9042");
             meant(said, found)
         };
         // All agree, and the tables are not there: they are gone, or were never made.
         assert_eq!(of(Ok(Found::Nothing)).kind(), NotInitialized);
         // The tables are there.
         assert_eq!(of(Ok(Found::Ours)).kind(), Unavailable);
-        assert_eq!(of(Err(error(ForeignTable, "the table k.silos has other columns than ours"))).kind(), ForeignTable);
+        assert_eq!(
+            of(Err(error(
+                ForeignTable,
+                "the table k.silos has other columns than ours"
+            )))
+            .kind(),
+            ForeignTable
+        );
         // They do not agree, or nobody says.
         for kind in [Unavailable, PermissionDenied] {
             let told = of(Err(error(kind, "the nodes do not agree")));
             assert_eq!(told.kind(), Unavailable);
-            assert!(told.message().contains("(the nodes do not agree)") && told.message().contains("nodetool describecluster"), "{told}");
+            assert!(
+                told.message().contains("(the nodes do not agree)")
+                    && told.message().contains("nodetool describecluster"),
+                "{told}"
+            );
             assert_eq!(told.to_string().lines().count(), 1, "{told}");
         }
     }
 
     #[test]
     fn few_nodes_are_not_believed() {
-        for (connected, known, enough) in
-            [(1, 1, true), (0, 0, false), (1, 2, false), (2, 2, true), (1, 3, false), (2, 3, true), (2, 4, false)]
-        {
+        for (connected, known, enough) in [
+            (1, 1, true),
+            (0, 0, false),
+            (1, 2, false),
+            (2, 2, true),
+            (1, 3, false),
+            (2, 3, true),
+            (2, 4, false),
+        ] {
             assert_eq!(are_most(connected, known), enough, "{connected} of {known}");
         }
     }

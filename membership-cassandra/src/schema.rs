@@ -19,8 +19,7 @@ pub(crate) const VERSION: &str = "version";
 pub(crate) const CELL: &str = "cluster";
 
 /// What a version row is made of, in this order wherever all of it is read.
-pub(crate) const PARTS: &str =
-    "table_id, version, commit_id, row_count, layout, min_layout, settings, core, deleting, extra, serial, recent";
+pub(crate) const PARTS: &str = "table_id, version, commit_id, row_count, layout, min_layout, settings, core, deleting, extra, serial, recent";
 
 /// What tells one state of a version row from another, also where it is damaged: its marking for deletion hangs on these as they were read.
 pub(crate) const FENCE: [&str; 5] = ["table_id", "version", "commit_id", "min_layout", "serial"];
@@ -95,8 +94,14 @@ pub(crate) struct Statements {
 impl Statements {
     /// # Errors
     /// Also where the tables are missing.
-    pub(crate) async fn prepare(session: &Session, config: &CassandraConfig) -> Result<Self, ExecutionError> {
-        let (silos, beats) = (format!("\"{}\".{SILOS}", config.keyspace()), format!("\"{}\".{HEARTBEATS}", config.keyspace()));
+    pub(crate) async fn prepare(
+        session: &Session,
+        config: &CassandraConfig,
+    ) -> Result<Self, ExecutionError> {
+        let (silos, beats) = (
+            format!("\"{}\".{SILOS}", config.keyspace()),
+            format!("\"{}\".{HEARTBEATS}", config.keyspace()),
+        );
         let (serial, quorum) = config.consistency();
         let serially = match serial {
             SerialConsistency::Serial => Consistency::Serial,
@@ -113,10 +118,16 @@ impl Statements {
         let decided = |text: String| prepare(text, serially);
         let prepare = |text: String| prepare(text, quorum);
         let (all, some, beats_of, beat) = try_join4(
-            decided(format!("SELECT silo, body, {PARTS} FROM {silos} WHERE cluster = ?")),
-            decided(format!("SELECT silo, body, {PARTS} FROM {silos} WHERE cluster = ? AND silo IN ?")),
+            decided(format!(
+                "SELECT silo, body, {PARTS} FROM {silos} WHERE cluster = ?"
+            )),
+            decided(format!(
+                "SELECT silo, body, {PARTS} FROM {silos} WHERE cluster = ? AND silo IN ?"
+            )),
             prepare(format!("SELECT silo, beat FROM {beats} WHERE cluster = ?")),
-            prepare(format!("SELECT silo, beat FROM {beats} WHERE cluster = ? AND silo = ?")),
+            prepare(format!(
+                "SELECT silo, beat FROM {beats} WHERE cluster = ? AND silo = ?"
+            )),
         )
         .await?;
         let (advance, insert, update, remove) = try_join4(
@@ -142,10 +153,18 @@ impl Statements {
         )
         .await?;
         let (write_beat, write_cell, beat_times, remove_beat) = try_join4(
-            prepare(format!("INSERT INTO {beats} (cluster, silo, beat) VALUES (?, ?, ?) USING TIMESTAMP ?")),
-            prepare(format!("INSERT INTO {beats} (cluster, silo, beat) VALUES (?, ?, ?)")),
-            prepare(format!("SELECT silo, WRITETIME(beat) AS written FROM {beats} WHERE cluster = ?")),
-            prepare(format!("DELETE FROM {beats} USING TIMESTAMP ? WHERE cluster = ? AND silo = ?")),
+            prepare(format!(
+                "INSERT INTO {beats} (cluster, silo, beat) VALUES (?, ?, ?) USING TIMESTAMP ?"
+            )),
+            prepare(format!(
+                "INSERT INTO {beats} (cluster, silo, beat) VALUES (?, ?, ?)"
+            )),
+            prepare(format!(
+                "SELECT silo, WRITETIME(beat) AS written FROM {beats} WHERE cluster = ?"
+            )),
+            prepare(format!(
+                "DELETE FROM {beats} USING TIMESTAMP ? WHERE cluster = ? AND silo = ?"
+            )),
         )
         .await?;
         let remove_all_beats = prepare(format!("DELETE FROM {beats} WHERE cluster = ?")).await?;

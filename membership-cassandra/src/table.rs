@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use futures_util::future::try_join;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, InitializeRequest, MAX_CLUSTER_CELL_BYTES,
-    MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind,
-    TableLimits, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
+    InitializeRequest, MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer, ReadRequest,
+    Recency, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind, TableLimits,
+    VersionToken, Yardstick,
 };
 use tokio::time::Instant;
 
@@ -61,7 +62,12 @@ impl Inner {
     /// Heartbeats that were seen without a row, and have none after this commit, which was made.
     pub(crate) fn known_orphans(&self, request: &CommitRequest) -> Vec<String> {
         let mut seen = self.lock();
-        let Some(rows) = seen.snapshot.as_ref().filter(|now| now.version() == request.makes()).map(|now| now.rows.clone()) else {
+        let Some(rows) = seen
+            .snapshot
+            .as_ref()
+            .filter(|now| now.version() == request.makes())
+            .map(|now| now.rows.clone())
+        else {
             return Vec::new();
         };
         let mut orphans = std::mem::take(&mut seen.orphans);
@@ -74,38 +80,77 @@ impl Inner {
             return Ok(None);
         }
         let values = (text(&self.link.cluster),);
-        let answer = self.link.execute(deadline, false, |all| &all.beats, values).await.map_err(|failed| failed.error)?;
+        let answer = self
+            .link
+            .execute(deadline, false, |all| &all.beats, values)
+            .await
+            .map_err(|failed| failed.error)?;
         Ok(Some(Beats::new(codec::named(answer)?)))
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let (deadline, known) = (self.link.deadline(), request.known.as_ref());
         let seen = self.seen();
-        let shown = seen.as_ref().filter(|seen| known.is_some_and(|known| known.same_commit(&seen.token)) && seen.rows.len() > LARGE);
+        let shown = seen.as_ref().filter(|seen| {
+            known.is_some_and(|known| known.same_commit(&seen.token)) && seen.rows.len() > LARGE
+        });
         if let Some(shown) = shown {
-            let (stored, beats) = try_join(self.version(deadline), self.beats(request.heartbeats, deadline)).await?;
-            let row = codec::usable(stored.as_ref(), None, known, Operation::Read, &self.decided_by)?;
+            let (stored, beats) = try_join(
+                self.version(deadline),
+                self.beats(request.heartbeats, deadline),
+            )
+            .await?;
+            let row = codec::usable(
+                stored.as_ref(),
+                None,
+                known,
+                Operation::Read,
+                &self.decided_by,
+            )?;
             if codec::token_of(&row).same_commit(&shown.token) {
-                return Ok(ReadAnswer::Unchanged { heartbeats: beats.map(|beats| beats.shown(Some(&shown.rows))) });
+                return Ok(ReadAnswer::Unchanged {
+                    heartbeats: beats.map(|beats| beats.shown(Some(&shown.rows))),
+                });
             }
         }
-        let (gathered, beats) = try_join(self.gather(deadline), self.beats(request.heartbeats, deadline)).await?;
-        let snapshot = gathered.snapshot(known, &seen.map(|seen| seen.rows).unwrap_or_default(), &self.decided_by)?;
+        let (gathered, beats) = try_join(
+            self.gather(deadline),
+            self.beats(request.heartbeats, deadline),
+        )
+        .await?;
+        let snapshot = gathered.snapshot(
+            known,
+            &seen.map(|seen| seen.rows).unwrap_or_default(),
+            &self.decided_by,
+        )?;
         {
             let mut seen = self.lock();
-            seen.orphans = beats.as_ref().map(|beats| beats.orphans(&snapshot.rows)).unwrap_or_default();
+            seen.orphans = beats
+                .as_ref()
+                .map(|beats| beats.orphans(&snapshot.rows))
+                .unwrap_or_default();
             seen.snapshot = Some(snapshot.clone());
         }
         let heartbeats = beats.map(|beats| beats.shown(Some(&snapshot.rows)));
         if known.is_some_and(|known| known.same_commit(&snapshot.token)) {
             return Ok(ReadAnswer::Unchanged { heartbeats });
         }
-        Ok(ReadAnswer::Snapshot { snapshot, heartbeats })
+        Ok(ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        })
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let (deadline, key) = (self.link.deadline(), silo.row_key());
-        let of_row = (text(&self.link.cluster), codec::keys([schema::VERSION, &key]));
+        let of_row = (
+            text(&self.link.cluster),
+            codec::keys([schema::VERSION, &key]),
+        );
         let of_beat = (text(&self.link.cluster), text(&key));
         let rows = self.link.execute(deadline, false, |all| &all.some, of_row);
         let beats = self.link.execute(deadline, false, |all| &all.beat, of_beat);
@@ -115,14 +160,28 @@ impl Inner {
             // Another row may stand there and make the difference between damaged and not there.
             gathered = self.gather(deadline).await?;
         }
-        let version = codec::usable(gathered.version.as_ref(), gathered.stray(), known, Operation::ReadRow, &self.decided_by)?;
+        let version = codec::usable(
+            gathered.version.as_ref(),
+            gathered.stray(),
+            known,
+            Operation::ReadRow,
+            &self.decided_by,
+        )?;
         let before = self.seen().map_or_else(Rows::new, |seen| seen.rows);
-        let row = gathered.rows.into_iter().find(|(of, _)| *of == key).map(|(key, body)| codec::row(key, body, &before));
+        let row = gathered
+            .rows
+            .into_iter()
+            .find(|(of, _)| *of == key)
+            .map(|(key, body)| codec::row(key, body, &before));
         let heartbeat = match row {
             Some(_) => Beats::new(codec::named(beats)?).of(&key),
             None => None,
         };
-        Ok(RowRead { token: codec::token_of(&version), row, heartbeat })
+        Ok(RowRead {
+            token: codec::token_of(&version),
+            row,
+            heartbeat,
+        })
     }
 }
 
@@ -144,20 +203,38 @@ impl CassandraTable {
     ///
     /// # Errors
     /// `Configuration`, `PermissionDenied`, or `Unavailable` when no node answers. Cancel safe.
-    pub async fn connect(config: CassandraConfig, cluster: ClusterName) -> Result<Self, TableError> {
+    pub async fn connect(
+        config: CassandraConfig,
+        cluster: ClusterName,
+    ) -> Result<Self, TableError> {
         config.validate()?;
         let (decided_by, partition) = (config.decided_by(), cluster.to_string());
         let link = Arc::new(Link::new(config, partition));
-        let mut inner = Inner { link, cluster, decided_by, durability: Durability::MayBeLost, seen: Mutex::default() };
+        let mut inner = Inner {
+            link,
+            cluster,
+            decided_by,
+            durability: Durability::MayBeLost,
+            seen: Mutex::default(),
+        };
         inner.link.open(inner.link.deadline()).await?;
         match inner.version(inner.link.deadline()).await {
             // What stands there, if anything, is for the operations to judge; and not everybody who is busy now stays so.
             Ok(_) => {}
-            Err(e) if matches!(e.kind(), TableErrorKind::NotInitialized | TableErrorKind::Busy | TableErrorKind::Unavailable) => {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    TableErrorKind::NotInitialized
+                        | TableErrorKind::Busy
+                        | TableErrorKind::Unavailable
+                ) =>
+            {
                 tracing::debug!(error = %e, "the table could not be looked at");
             }
             // Who may make the tables may not read them before they are there.
-            Err(e) if e.kind() == TableErrorKind::PermissionDenied => tracing::debug!(error = %e, "the table could not be looked at"),
+            Err(e) if e.kind() == TableErrorKind::PermissionDenied => {
+                tracing::debug!(error = %e, "the table could not be looked at")
+            }
             Err(e) => return Err(inner.link.explained(e).await.during(Operation::Connect)),
         }
         inner.durability = inner.link.durability().await;
@@ -182,20 +259,36 @@ impl MembershipTable for CassandraTable {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.0.initialize(request).await.map_err(|e| e.during(Operation::Initialize))
+        self.0
+            .initialize(request)
+            .await
+            .map_err(|e| e.during(Operation::Initialize))
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        self.0.read(request).await.map_err(|e| gone_since(e, request.known.as_ref()).during(Operation::Read))
+        self.0
+            .read(request)
+            .await
+            .map_err(|e| gone_since(e, request.known.as_ref()).during(Operation::Read))
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
-        self.0.read_row(silo, known).await.map_err(|e| gone_since(e, known).during(Operation::ReadRow))
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        self.0
+            .read_row(silo, known)
+            .await
+            .map_err(|e| gone_since(e, known).during(Operation::ReadRow))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.0.commit(request).await.map_err(|e| gone_since(e, Some(&request.expected)).during(Operation::Commit))
+        self.0
+            .commit(request)
+            .await
+            .map_err(|e| gone_since(e, Some(&request.expected)).during(Operation::Commit))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
@@ -203,18 +296,30 @@ impl MembershipTable for CassandraTable {
         match write {
             HeartbeatWrite::Silo { silo, heartbeat } => {
                 let key = silo.row_key();
-                self.0.link.beat(&key, heartbeat.to_string()).await.map_err(|e| e.during(during).with_key(key))
+                self.0
+                    .link
+                    .beat(&key, heartbeat.to_string())
+                    .await
+                    .map_err(|e| e.during(during).with_key(key))
             }
             HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => {
                 let message = format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes");
                 Err(error(TableErrorKind::LimitExceeded, message).during(during))
             }
-            HeartbeatWrite::Cluster { text } => self.0.link.write_cell(text.clone()).await.map_err(|e| e.during(during)),
+            HeartbeatWrite::Cluster { text } => self
+                .0
+                .link
+                .write_cell(text.clone())
+                .await
+                .map_err(|e| e.during(during)),
         }
     }
 
     async fn delete(&self) -> Result<(), TableError> {
-        self.0.delete().await.map_err(|e| e.during(Operation::Delete))
+        self.0
+            .delete()
+            .await
+            .map_err(|e| e.during(Operation::Delete))
     }
 
     fn limits(&self) -> TableLimits {
@@ -222,7 +327,10 @@ impl MembershipTable for CassandraTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: self.0.durability }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: self.0.durability,
+        }
     }
 
     fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
@@ -233,7 +341,10 @@ impl MembershipTable for CassandraTable {
 /// A table that is not there is not "not initialized" to somebody who knew it (clause T16).
 fn gone_since(e: TableError, known: Option<&VersionToken>) -> TableError {
     match known {
-        Some(_) if e.kind() == TableErrorKind::NotInitialized => error(TableErrorKind::TableReplaced, "the table that was known is gone"),
+        Some(_) if e.kind() == TableErrorKind::NotInitialized => error(
+            TableErrorKind::TableReplaced,
+            "the table that was known is gone",
+        ),
         _ => e,
     }
 }

@@ -23,7 +23,11 @@ pub(crate) struct CassandraYardstick {
 
 impl CassandraYardstick {
     pub(crate) fn new(link: Arc<Link>) -> Self {
-        let partition = format!("yardstick {} {}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let partition = format!(
+            "yardstick {} {}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         Self { link, partition }
     }
 }
@@ -46,20 +50,40 @@ impl Yardstick for CassandraYardstick {
 
     async fn write(&self) -> Result<(), TableError> {
         let values = (text(&self.partition), text("it"), text(CONTENT));
-        let written = self.link.execute(self.link.deadline(), true, |all| &all.write_cell, values).await;
-        written.map(drop).map_err(|failed| failed.error.during(Operation::Commit))
+        let written = self
+            .link
+            .execute(self.link.deadline(), true, |all| &all.write_cell, values)
+            .await;
+        written
+            .map(drop)
+            .map_err(|failed| failed.error.during(Operation::Commit))
     }
 
     async fn read(&self) -> Result<(), TableError> {
         let values = (text(&self.partition), text("it"));
-        let read = self.link.execute(self.link.deadline(), false, |all| &all.beat, values).await;
-        read.map(drop).map_err(|failed| failed.error.during(Operation::Read))
+        let read = self
+            .link
+            .execute(self.link.deadline(), false, |all| &all.beat, values)
+            .await;
+        read.map(drop)
+            .map_err(|failed| failed.error.during(Operation::Read))
     }
 
     async fn remove(&self) -> Result<(), TableError> {
         let values = (text(&self.partition),);
-        match self.link.execute(self.link.deadline(), true, |all| &all.remove_all_beats, values).await {
-            Err(failed) if failed.error.kind() != TableErrorKind::NotInitialized => Err(failed.error.during(Operation::Delete)),
+        match self
+            .link
+            .execute(
+                self.link.deadline(),
+                true,
+                |all| &all.remove_all_beats,
+                values,
+            )
+            .await
+        {
+            Err(failed) if failed.error.kind() != TableErrorKind::NotInitialized => {
+                Err(failed.error.during(Operation::Delete))
+            }
             _ => Ok(()),
         }
     }

@@ -9,7 +9,10 @@ use support::{Store, URL, open};
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn cassandra() {
     // The long cases do less, but for `cargo xtask soak`: see there.
-    let report = Suite::new(Store::start().await).effort(support::shorter).run().await;
+    let report = Suite::new(Store::start().await)
+        .effort(support::shorter)
+        .run()
+        .await;
     assert!(report.passed(), "{report}");
 }
 

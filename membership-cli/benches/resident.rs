@@ -7,7 +7,12 @@
 //!
 //! Fails above 30 MiB. Needs Linux, and about 4,000 open files (it raises the limit of its own processes as far as it may).
 
-#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::unwrap_used)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used
+)]
 
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
@@ -16,8 +21,9 @@ use std::time::Duration;
 use membership::transport::{Hello, Inbound, Inbox, TcpConfig, TcpTransport, Transport};
 use membership_core::protocol::{Destination, Header, LinkId, Message, PROTOCOL_VERSION};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry,
-    MembershipTable, Preset, SiloAddress, SiloStatus, TableExt, TableId, WallTime,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite,
+    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, Preset, SiloAddress,
+    SiloStatus, TableExt, TableId, WallTime,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
@@ -43,33 +49,62 @@ fn main() -> ExitCode {
     }
     let allowed = getrlimit(Resource::Nofile);
     if allowed.current.is_some_and(|n| n < FILES) {
-        let more = Rlimit { current: Some(allowed.maximum.map_or(FILES, |most| most.min(FILES))), ..allowed };
-        setrlimit(Resource::Nofile, more).expect("the soft limit of open files can be raised to the hard one");
+        let more = Rlimit {
+            current: Some(allowed.maximum.map_or(FILES, |most| most.min(FILES))),
+            ..allowed
+        };
+        setrlimit(Resource::Nofile, more)
+            .expect("the soft limit of open files can be raised to the hard one");
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let memory = runtime.block_on(measure());
     let ok = memory.resident <= LIMIT_KIB;
-    println!("{:<46} {:>9} {:>9} {:>6}  ok", "name", "KiB", "limit", "ratio");
+    println!(
+        "{:<46} {:>9} {:>9} {:>6}  ok",
+        "name", "KiB", "limit", "ratio"
+    );
     let ratio = memory.resident as f64 / LIMIT_KIB as f64;
     let verdict = if ok { "yes" } else { "NO" };
-    println!("{:<46} {:>9} {LIMIT_KIB:>9} {ratio:>6.2}  {verdict}", "a silo that knows 1,000: resident", memory.resident);
-    println!("{:<46} {:>9}", "  of it anonymous (heap and stacks)", memory.anonymous);
+    println!(
+        "{:<46} {:>9} {LIMIT_KIB:>9} {ratio:>6.2}  {verdict}",
+        "a silo that knows 1,000: resident", memory.resident
+    );
+    println!(
+        "{:<46} {:>9}",
+        "  of it anonymous (heap and stacks)", memory.anonymous
+    );
     println!("{:<46} {:>9}", "  at its most since the start", memory.most);
     println!("{:<46} {:>9}", "  open files", memory.files);
-    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 async fn measure() -> Memory {
     let place = tempfile::tempdir().expect("a temporary folder");
     let url = format!("sqlite:{}", place.path().join("membership.db").display());
     let cluster: ClusterName = "resident".parse().expect("a name");
-    let table = membership::connect(&url, cluster.clone()).await.expect("a table");
+    let table = membership::connect(&url, cluster.clone())
+        .await
+        .expect("a table");
     let others = play(&cluster).await;
     fill(&*table, &others).await;
     tokio::spawn(beat(table.clone(), others.iter().map(|o| o.silo).collect()));
 
     let config = place.path().join("silo.toml");
-    std::fs::write(&config, format!("table_refresh_period = \"2s\"\ni_am_alive_period = \"{}s\"\n", BEAT.as_secs())).expect("a file");
+    std::fs::write(
+        &config,
+        format!(
+            "table_refresh_period = \"2s\"\ni_am_alive_period = \"{}s\"\n",
+            BEAT.as_secs()
+        ),
+    )
+    .expect("a file");
     let mut silo = Silo::start(&[
         "silo",
         "--json",
@@ -83,15 +118,25 @@ async fn measure() -> Memory {
         config.to_str().expect("a readable path"),
     ]);
     let active = silo.wait(|e| e["event"] == "active").await;
-    let address: SiloAddress = active["silo"].as_str().expect("its address").parse().expect("an address");
+    let address: SiloAddress = active["silo"]
+        .as_str()
+        .expect("its address")
+        .parse()
+        .expect("an address");
     for other in others.iter().take(PROBERS) {
         tokio::spawn(other.clone().probe(address));
     }
     for round in 1..=2 {
         let version = change(&*table, others[0].silo, round).await;
-        let view = silo.wait(|e| e["event"] == "view" && e["version"].as_u64() >= Some(version)).await;
+        let view = silo
+            .wait(|e| e["event"] == "view" && e["version"].as_u64() >= Some(version))
+            .await;
         let members = view["members"].as_array().map_or(0, Vec::len);
-        assert_eq!(members, usize::from(OTHERS) + 1, "members in the view of version {version}");
+        assert_eq!(
+            members,
+            usize::from(OTHERS) + 1,
+            "members in the view of version {version}"
+        );
     }
     // Printing the view is part of the work; let it end.
     sleep(Duration::from_millis(500)).await;
@@ -114,15 +159,25 @@ struct Silo {
 impl Silo {
     fn start(args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_membership"));
-        let mut child =
-            command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("the program starts");
+        let mut child = command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the program starts");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         Self { child, lines }
     }
 
     async fn wait(&mut self, mut done: impl FnMut(&Value) -> bool) -> Value {
         let search = async {
-            while let Some(line) = self.lines.next_line().await.expect("its output can be read") {
+            while let Some(line) = self
+                .lines
+                .next_line()
+                .await
+                .expect("its output can be read")
+            {
                 let event: Value = serde_json::from_str(&line).expect("JSON");
                 if done(&event) {
                     return event;
@@ -130,18 +185,34 @@ impl Silo {
             }
             panic!("the silo ended");
         };
-        timeout(PATIENCE, search).await.expect("the silo says it in time")
+        timeout(PATIENCE, search)
+            .await
+            .expect("the silo says it in time")
     }
 
     fn memory(&self) -> Memory {
         let process = format!("/proc/{}", self.child.id().expect("it runs"));
         let status = std::fs::read_to_string(format!("{process}/status")).expect("its status");
         let field = |name: &str| {
-            let line = status.lines().find_map(|l| l.strip_prefix(name)).expect("a field of the status");
-            line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().expect("a number")
+            let line = status
+                .lines()
+                .find_map(|l| l.strip_prefix(name))
+                .expect("a field of the status");
+            line.trim_start_matches(':')
+                .trim()
+                .trim_end_matches(" kB")
+                .parse()
+                .expect("a number")
         };
-        let files = std::fs::read_dir(format!("{process}/fd")).expect("its files").count();
-        Memory { resident: field("VmRSS"), anonymous: field("RssAnon"), most: field("VmHWM"), files }
+        let files = std::fs::read_dir(format!("{process}/fd"))
+            .expect("its files")
+            .count();
+        Memory {
+            resident: field("VmRSS"),
+            anonymous: field("RssAnon"),
+            most: field("VmHWM"),
+            files,
+        }
     }
 }
 
@@ -157,7 +228,10 @@ struct Other {
 async fn play(cluster: &ClusterName) -> Vec<Other> {
     let mut others = Vec::new();
     for i in 1..=OTHERS {
-        let transport = TcpTransport::bind_with("127.0.0.1:0".parse().expect("an address"), TcpConfig::default());
+        let transport = TcpTransport::bind_with(
+            "127.0.0.1:0".parse().expect("an address"),
+            TcpConfig::default(),
+        );
         let transport = Arc::new(transport.await.expect("a listener"));
         let silo = SiloAddress::at(transport.local_addr(), 1_763_000_000_000);
         let instance = InstanceId::new(u128::from(i));
@@ -172,7 +246,12 @@ async fn play(cluster: &ClusterName) -> Vec<Other> {
         };
         let (inbox, messages) = Inbox::channel(16);
         transport.start(hello, inbox).await.expect("a transport");
-        let other = Other { silo, instance, cluster: cluster.fingerprint(), transport };
+        let other = Other {
+            silo,
+            instance,
+            cluster: cluster.fingerprint(),
+            transport,
+        };
         tokio::spawn(other.clone().answer(messages));
         others.push(other);
     }
@@ -183,13 +262,28 @@ impl Other {
     /// Answers what a joining silo asks; knows whatever the one who asks knows.
     async fn answer(self, mut messages: mpsc::Receiver<Inbound>) {
         while let Some(inbound) = messages.recv().await {
-            let Inbound::Message { link, header, body } = inbound else { continue };
+            let Inbound::Message { link, header, body } = inbound else {
+                continue;
+            };
             match *body {
                 Message::Probe { nonce } => self.reply(link, &header, Message::ProbeAck { nonce }),
-                Message::DialMe { nonce, endpoint } => self.send(Destination::Fresh(endpoint), &header, Message::DialBack { nonce }),
+                Message::DialMe { nonce, endpoint } => self.send(
+                    Destination::Fresh(endpoint),
+                    &header,
+                    Message::DialBack { nonce },
+                ),
                 Message::Identify { nonce } => {
                     let (silo, instance) = (Some(self.silo), self.instance);
-                    self.reply(link, &header, Message::Identity { nonce, silo, instance, host: "fixture".to_owned() });
+                    self.reply(
+                        link,
+                        &header,
+                        Message::Identity {
+                            nonce,
+                            silo,
+                            instance,
+                            host: "fixture".to_owned(),
+                        },
+                    );
                 }
                 _ => {}
             }
@@ -201,7 +295,12 @@ impl Other {
     }
 
     fn send(&self, to: Destination, asked: &Header, body: Message) {
-        let header = Header { from: self.silo, instance: self.instance, to: Some(asked.from), ..asked.clone() };
+        let header = Header {
+            from: self.silo,
+            instance: self.instance,
+            to: Some(asked.from),
+            ..asked.clone()
+        };
         self.transport.send(to, &header, &Arc::new(body));
     }
 
@@ -219,17 +318,32 @@ impl Other {
                 version: 0,
                 digest: 0,
             };
-            self.transport.send(Destination::Endpoint(silo.endpoint()), &header, &Arc::new(Message::Probe { nonce }));
+            self.transport.send(
+                Destination::Endpoint(silo.endpoint()),
+                &header,
+                &Arc::new(Message::Probe { nonce }),
+            );
         }
     }
 }
 
 /// Everybody's row, Active, as a server has one.
 async fn fill(table: &dyn MembershipTable, others: &[Other]) {
-    let settings = Config { i_am_alive_period: BEAT, ..Config::preset(Preset::Lan) }.shared();
-    let request = InitializeRequest { table_id: TableId::new(1), settings };
+    let settings = Config {
+        i_am_alive_period: BEAT,
+        ..Config::preset(Preset::Lan)
+    }
+    .shared();
+    let request = InitializeRequest {
+        table_id: TableId::new(1),
+        settings,
+    };
     table.initialize(&request).await.expect("initialized");
-    let rows: Vec<MembershipEntry> = others.iter().zip(0u32..).map(|(other, i)| row(other, i)).collect();
+    let rows: Vec<MembershipEntry> = others
+        .iter()
+        .zip(0u32..)
+        .map(|(other, i)| row(other, i))
+        .collect();
     let (mut token, mut id) = (table.read_all().await.expect("read").0.token, 1);
     for part in rows.chunks(table.limits().rows_per_commit.min(100)) {
         let commit = CommitRequest::new(token, CommitId::new(id), None, part.to_vec(), [], []);
@@ -240,13 +354,26 @@ async fn fill(table: &dyn MembershipTable, others: &[Other]) {
         id += 1;
     }
     for other in others {
-        let heartbeat = Heartbeat { counter: 1, at: now() };
-        table.update_i_am_alive(&HeartbeatWrite::Silo { silo: other.silo, heartbeat }).await.expect("a heartbeat");
+        let heartbeat = Heartbeat {
+            counter: 1,
+            at: now(),
+        };
+        table
+            .update_i_am_alive(&HeartbeatWrite::Silo {
+                silo: other.silo,
+                heartbeat,
+            })
+            .await
+            .expect("a heartbeat");
     }
 }
 
 fn row(other: &Other, i: u32) -> MembershipEntry {
-    let mut e = MembershipEntry::new(other.silo, other.instance, WallTime::from_millis(other.silo.epoch()));
+    let mut e = MembershipEntry::new(
+        other.silo,
+        other.instance,
+        WallTime::from_millis(other.silo.epoch()),
+    );
     e.status = SiloStatus::Active;
     e.active_since = Some(1);
     e.gateway_port = 30_000;
@@ -254,7 +381,12 @@ fn row(other: &Other, i: u32) -> MembershipEntry {
     e.silo_name = format!("orders-{i}");
     e.role = "orders".to_owned();
     e.zone = format!("zone-{}", i % 3);
-    e.metadata = [("build", format!("2026.11.{}", i % 28)), ("shard", (i % 64).to_string())].map(|(k, v)| (k.to_owned(), v)).into();
+    e.metadata = [
+        ("build", format!("2026.11.{}", i % 28)),
+        ("shard", (i % 64).to_string()),
+    ]
+    .map(|(k, v)| (k.to_owned(), v))
+    .into();
     e
 }
 
@@ -264,7 +396,13 @@ async fn beat(table: Arc<dyn MembershipTable>, silos: Vec<SiloAddress>) {
         for silo in &silos {
             sleep(BEAT / u32::from(OTHERS)).await;
             let heartbeat = Heartbeat { counter, at: now() };
-            table.update_i_am_alive(&HeartbeatWrite::Silo { silo: *silo, heartbeat }).await.expect("a heartbeat");
+            table
+                .update_i_am_alive(&HeartbeatWrite::Silo {
+                    silo: *silo,
+                    heartbeat,
+                })
+                .await
+                .expect("a heartbeat");
         }
     }
 }
@@ -285,6 +423,8 @@ async fn change(table: &dyn MembershipTable, silo: SiloAddress, round: u32) -> u
 }
 
 fn now() -> WallTime {
-    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let since = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap_or_default();
     WallTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

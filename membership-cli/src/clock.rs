@@ -6,7 +6,9 @@ use membership_core::WallTime;
 
 /// This machine's clock.
 pub(crate) fn wall() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     WallTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
@@ -15,7 +17,9 @@ pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
         // Without a source of randomness: unique on this machine, which is what names of commits need.
-        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        let nanos = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos());
         return nanos << 32 | u128::from(std::process::id());
     }
     u128::from_le_bytes(bytes)

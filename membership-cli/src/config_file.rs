@@ -44,17 +44,23 @@ pub(crate) fn load(preset: Option<PresetName>, file: Option<&Path>) -> Result<Co
     let config = match file {
         None => Config::preset(preset.map_or(Preset::default(), Preset::from)),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("--config {}: {e}", path.display())))?;
-            parse(&text, preset).map_err(|f| Failure::usage(format!("--config {}: {}", path.display(), f.message)))?
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Failure::usage(format!("--config {}: {e}", path.display())))?;
+            parse(&text, preset).map_err(|f| {
+                Failure::usage(format!("--config {}: {}", path.display(), f.message))
+            })?
         }
     };
-    config.validate().map_err(|e| Failure::usage(format!("the configuration cannot work: {e}")))?;
+    config
+        .validate()
+        .map_err(|e| Failure::usage(format!("the configuration cannot work: {e}")))?;
     Ok(config)
 }
 
 fn parse(text: &str, preset: Option<PresetName>) -> Result<Config, Failure> {
     let wrong = |e: &dyn std::fmt::Display| Failure::usage(e.to_string().trim().replace('\n', " "));
-    let mut file: serde_json::Map<String, Value> = toml::from_str(text).map_err(|e| wrong(&e.message()))?;
+    let mut file: serde_json::Map<String, Value> =
+        toml::from_str(text).map_err(|e| wrong(&e.message()))?;
     let named = match file.remove("preset") {
         None => Preset::default(),
         Some(value) => serde_json::from_value(value).map_err(|e| wrong(&format!("preset: {e}")))?,
@@ -65,7 +71,11 @@ fn parse(text: &str, preset: Option<PresetName>) -> Result<Config, Failure> {
     if let Some(fields) = merged.as_object_mut() {
         fields.extend(file);
     }
-    serde_json::from_value(merged).map_err(|e| wrong(&format!("{e} (durations are written like \"10s\" or \"500ms\")")))
+    serde_json::from_value(merged).map_err(|e| {
+        wrong(&format!(
+            "{e} (durations are written like \"10s\" or \"500ms\")"
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -76,16 +86,31 @@ mod tests {
 
     #[test]
     fn a_file_changes_a_preset() {
-        let config = parse("preset = \"local\"\nnum_probed_silos = 5\ni_am_alive_period = \"3s\"\n", None).unwrap();
-        assert_eq!((config.num_probed_silos, config.i_am_alive_period), (5, Duration::from_secs(3)));
-        assert_eq!(config.probe_timeout, Config::preset(Preset::Local).probe_timeout);
+        let config = parse(
+            "preset = \"local\"\nnum_probed_silos = 5\ni_am_alive_period = \"3s\"\n",
+            None,
+        )
+        .unwrap();
+        assert_eq!(
+            (config.num_probed_silos, config.i_am_alive_period),
+            (5, Duration::from_secs(3))
+        );
+        assert_eq!(
+            config.probe_timeout,
+            Config::preset(Preset::Local).probe_timeout
+        );
         let config = parse("preset = \"local\"", Some(PresetName::Wan)).unwrap();
         assert_eq!(config, Config::preset(Preset::Wan));
     }
 
     #[test]
     fn nonsense_is_refused_in_one_line() {
-        for (text, why) in [("colour = 1", "colour"), ("preset = \"mars\"", "preset"), ("probe_timeout = 5", "durations"), ("=", "")] {
+        for (text, why) in [
+            ("colour = 1", "colour"),
+            ("preset = \"mars\"", "preset"),
+            ("probe_timeout = 5", "durations"),
+            ("=", ""),
+        ] {
             let error = parse(text, None).unwrap_err().message;
             assert!(error.contains(why) && !error.contains('\n'), "{error}");
         }

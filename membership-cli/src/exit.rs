@@ -32,7 +32,15 @@ pub enum Exit {
 
 impl Exit {
     /// Every way to end.
-    pub const ALL: [Self; 7] = [Self::Ok, Self::Failed, Self::Usage, Self::ToldDead, Self::CannotJoin, Self::Unreachable, Self::Unusable];
+    pub const ALL: [Self; 7] = [
+        Self::Ok,
+        Self::Failed,
+        Self::Usage,
+        Self::ToldDead,
+        Self::CannotJoin,
+        Self::Unreachable,
+        Self::Unusable,
+    ];
 
     /// The number that the shell sees.
     #[must_use]
@@ -50,16 +58,25 @@ impl Exit {
             }
             Self::Usage => "usage or configuration",
             Self::ToldDead => "the silo was declared dead",
-            Self::CannotJoin => "the silo cannot join: port taken, address in use, or silos that cannot be reached",
-            Self::Unreachable => "the table cannot be reached, refuses this user, is too busy, or is not initialized",
-            Self::Unusable => "the table cannot be used: foreign, newer layout, damaged, being deleted, replaced or rolled back",
+            Self::CannotJoin => {
+                "the silo cannot join: port taken, address in use, or silos that cannot be reached"
+            }
+            Self::Unreachable => {
+                "the table cannot be reached, refuses this user, is too busy, or is not initialized"
+            }
+            Self::Unusable => {
+                "the table cannot be used: foreign, newer layout, damaged, being deleted, replaced or rolled back"
+            }
         }
     }
 
     /// The table of codes, for the end of the help text.
     #[must_use]
     pub fn table() -> String {
-        let rows: Vec<String> = Self::ALL.iter().map(|exit| format!("  {}  {}", exit.code(), exit.meaning())).collect();
+        let rows: Vec<String> = Self::ALL
+            .iter()
+            .map(|exit| format!("  {}  {}", exit.code(), exit.meaning()))
+            .collect();
         format!("Exit codes:\n{}", rows.join("\n"))
     }
 }
@@ -74,9 +91,10 @@ impl From<Exit> for std::process::ExitCode {
 impl From<TableErrorKind> for Exit {
     fn from(kind: TableErrorKind) -> Self {
         match kind {
-            TableErrorKind::Configuration | TableErrorKind::InvalidRequest | TableErrorKind::LimitExceeded | TableErrorKind::NoSuchRow => {
-                Self::Usage
-            }
+            TableErrorKind::Configuration
+            | TableErrorKind::InvalidRequest
+            | TableErrorKind::LimitExceeded
+            | TableErrorKind::NoSuchRow => Self::Usage,
             TableErrorKind::ForeignTable
             | TableErrorKind::NewerLayout
             | TableErrorKind::BeingDeleted
@@ -98,7 +116,10 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into() }
+        Self {
+            exit,
+            message: message.into(),
+        }
     }
 
     pub fn usage(message: impl Into<String>) -> Self {
@@ -117,13 +138,20 @@ impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         match error {
             ConnectError::Table(error) => error.into(),
-            ConnectError::FeatureOff { scheme, feature } => {
-                Self::usage(format!("this program was built without `{scheme}:`; install it with: {}", install(feature)))
-            }
+            ConnectError::FeatureOff { scheme, feature } => Self::usage(format!(
+                "this program was built without `{scheme}:`; install it with: {}",
+                install(feature)
+            )),
             ConnectError::NoScheme { known } => {
                 let known: Vec<String> = known.iter().map(|scheme| format!("{scheme}:")).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Self::usage(format!("--table is no URL: write scheme:rest, for example sqlite:membership.db; this program knows {known}"))
+                let known = if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
+                };
+                Self::usage(format!(
+                    "--table is no URL: write scheme:rest, for example sqlite:membership.db; this program knows {known}"
+                ))
             }
             other => Self::usage(other.to_string()),
         }
@@ -132,7 +160,10 @@ impl From<ConnectError> for Failure {
 
 /// The command that installs this program with a feature.
 pub(crate) fn install(feature: &str) -> String {
-    format!("cargo install --git {} membership-cli --features {feature}", env!("CARGO_PKG_REPOSITORY"))
+    format!(
+        "cargo install --git {} membership-cli --features {feature}",
+        env!("CARGO_PKG_REPOSITORY")
+    )
 }
 
 impl From<ParseClusterError> for Failure {
@@ -147,8 +178,16 @@ mod tests {
 
     #[test]
     fn a_scheme_that_was_left_out_says_how_to_get_it() {
-        let failure = Failure::from(ConnectError::FeatureOff { scheme: "sqlite".into(), feature: "sqlite" });
+        let failure = Failure::from(ConnectError::FeatureOff {
+            scheme: "sqlite".into(),
+            feature: "sqlite",
+        });
         assert_eq!(failure.exit, Exit::Usage);
-        assert!(failure.message.ends_with("membership-cli --features sqlite"), "{failure}");
+        assert!(
+            failure
+                .message
+                .ends_with("membership-cli --features sqlite"),
+            "{failure}"
+        );
     }
 }

@@ -14,7 +14,11 @@ pub(crate) fn silos<'a>(snapshot: &'a Snapshot, text: &str) -> Vec<&'a Membershi
     if let Ok(endpoint) = text.parse::<SocketAddr>() {
         return snapshot.rows.at_endpoint(endpoint).collect();
     }
-    let mut named: Vec<_> = snapshot.rows.entries().filter(|e| e.silo_name == text).collect();
+    let mut named: Vec<_> = snapshot
+        .rows
+        .entries()
+        .filter(|e| e.silo_name == text)
+        .collect();
     named.sort_by_key(|e| (e.address.epoch(), e.address));
     named
 }
@@ -22,8 +26,17 @@ pub(crate) fn silos<'a>(snapshot: &'a Snapshot, text: &str) -> Vec<&'a Membershi
 /// What to say when there is none.
 pub(crate) fn nobody(snapshot: &Snapshot, text: &str) -> Failure {
     let shown: String = crate::text::clean(text).chars().take(80).collect();
-    let known: Vec<String> = snapshot.rows.entries().take(5).map(|e| e.address.to_string()).collect();
-    let known = if known.is_empty() { "no silo at all".to_owned() } else { known.join(", ") };
+    let known: Vec<String> = snapshot
+        .rows
+        .entries()
+        .take(5)
+        .map(|e| e.address.to_string())
+        .collect();
+    let known = if known.is_empty() {
+        "no silo at all".to_owned()
+    } else {
+        known.join(", ")
+    };
     Failure::usage(format!(
         "no silo in the table is `{shown}`: give ip:port@epoch, ip:port or a silo's name; the table has {known}, see `membership status`"
     ))

@@ -56,16 +56,42 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub fn new() -> Self {
         let (tell, heard) = mpsc::unbounded_channel();
-        Self { children: BTreeMap::new(), tell, heard }
+        Self {
+            children: BTreeMap::new(),
+            tell,
+            heard,
+        }
     }
 
     /// Starts a silo on any free port. It goes with this process, however that ends: its standard input closes.
-    pub fn start(&mut self, index: usize, table: &str, folder: &Path, preset: PresetName) -> Result<(), Failure> {
-        let cannot = |e: std::io::Error| Failure::new(Exit::Failed, format!("cannot start a silo: {e}"));
+    pub fn start(
+        &mut self,
+        index: usize,
+        table: &str,
+        folder: &Path,
+        preset: PresetName,
+    ) -> Result<(), Failure> {
+        let cannot =
+            |e: std::io::Error| Failure::new(Exit::Failed, format!("cannot start a silo: {e}"));
         let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
         command
-            .args(["silo", "--json", "--exit-with-stdin", "--cluster", "demo", "--listen", "127.0.0.1:0", "--table", table])
-            .args(["--preset", preset.word(), "--name", &format!("silo-{}", index + 1)])
+            .args([
+                "silo",
+                "--json",
+                "--exit-with-stdin",
+                "--cluster",
+                "demo",
+                "--listen",
+                "127.0.0.1:0",
+                "--table",
+                table,
+            ])
+            .args([
+                "--preset",
+                preset.word(),
+                "--name",
+                &format!("silo-{}", index + 1),
+            ])
             .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use membership_core::{Heartbeats, MembershipEntry, MembershipTable, SharedSettings, SiloStatus, Snapshot, TableExt, WallTime};
+use membership_core::{
+    Heartbeats, MembershipEntry, MembershipTable, SharedSettings, SiloStatus, Snapshot, TableExt,
+    WallTime,
+};
 
 use crate::clock;
 use crate::exit::Failure;
@@ -18,12 +21,20 @@ pub(crate) struct Look {
 impl Look {
     pub async fn at(table: &dyn MembershipTable) -> Result<Self, Failure> {
         let (snapshot, heartbeats) = table.read_all().await?;
-        Ok(Self { snapshot, heartbeats, now: clock::wall() })
+        Ok(Self {
+            snapshot,
+            heartbeats,
+            now: clock::wall(),
+        })
     }
 
     /// How long ago a silo's heartbeat was, going by its clock and this one; by its start when it never beat.
     pub fn silence(&self, entry: &MembershipEntry) -> Duration {
-        let last = self.heartbeats.silos.get(&entry.address).map_or(entry.start_time, |h| h.at);
+        let last = self
+            .heartbeats
+            .silos
+            .get(&entry.address)
+            .map_or(entry.start_time, |h| h.at);
         self.now.since(last)
     }
 

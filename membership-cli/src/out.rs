@@ -35,12 +35,22 @@ impl Out {
     fn stream(to: Box<dyn Write + Send>, terminal: bool) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { to, terminal: terminal && !dumb, colour: terminal && !dumb && !set("NO_COLOR"), trouble: None }
+        Self {
+            to,
+            terminal: terminal && !dumb,
+            colour: terminal && !dumb && !set("NO_COLOR"),
+            trouble: None,
+        }
     }
 
     /// Into anything, without colours.
     pub fn plain(to: Box<dyn Write + Send>) -> Self {
-        Self { to, terminal: false, colour: false, trouble: None }
+        Self {
+            to,
+            terminal: false,
+            colour: false,
+            trouble: None,
+        }
     }
 
     /// One line, or several that belong together.
@@ -51,7 +61,10 @@ impl Out {
     /// Text as it is.
     pub fn raw(&mut self, text: impl Display) {
         if self.trouble.is_none()
-            && let Err(error) = self.to.write_all(text.to_string().as_bytes()).and_then(|()| self.to.flush())
+            && let Err(error) = self
+                .to
+                .write_all(text.to_string().as_bytes())
+                .and_then(|()| self.to.flush())
         {
             self.trouble = Some(error);
         }
@@ -72,7 +85,9 @@ impl Out {
 
     /// Why nothing could be written, unless it is only that nobody reads any more.
     pub fn trouble(&self) -> Option<&io::Error> {
-        self.trouble.as_ref().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+        self.trouble
+            .as_ref()
+            .filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
 
     pub fn paint(&self, paint: Paint, text: impl Display) -> String {
@@ -84,7 +99,11 @@ impl Out {
             Paint::Yellow => 33,
             Paint::Red => 31,
         };
-        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
+        if self.colour {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_string()
+        }
     }
 }
 
@@ -104,7 +123,10 @@ mod tests {
 
     #[test]
     fn a_reader_that_left_is_no_trouble_and_a_full_disk_is() {
-        for (kind, trouble) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
+        for (kind, trouble) in [
+            (io::ErrorKind::BrokenPipe, false),
+            (io::ErrorKind::StorageFull, true),
+        ] {
             let mut out = Out::plain(Box::new(Full(kind)));
             out.line("one");
             out.line("two");

@@ -26,8 +26,15 @@ impl Printer {
         let (lines, waiting) = sync_channel(WAITING);
         let bytes = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&bytes);
-        let thread = std::thread::Builder::new().name("printer".to_owned()).spawn(move || write(out, &waiting, &left)).ok();
-        Self { lines: Some(lines), bytes, thread }
+        let thread = std::thread::Builder::new()
+            .name("printer".to_owned())
+            .spawn(move || write(out, &waiting, &left))
+            .ok();
+        Self {
+            lines: Some(lines),
+            bytes,
+            thread,
+        }
     }
 
     /// Never waits.

@@ -10,7 +10,10 @@ use membership_core::{ClusterName, MembershipTable};
 
 #[cfg(feature = "conformance")]
 use crate::commands::conformance;
-use crate::commands::{bench, cleanup, delete, demo, doctor, evict, history, schema, settings, silo, status, watch, why};
+use crate::commands::{
+    bench, cleanup, delete, demo, doctor, evict, history, schema, settings, silo, status, watch,
+    why,
+};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 
@@ -48,10 +51,20 @@ enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TableArgs {
     /// Where the membership table is, for example sqlite:membership.db
-    #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "MEMBERSHIP_TABLE",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
     pub table: String,
     /// Which cluster in it: [service/]cluster
-    #[arg(long, env = "MEMBERSHIP_CLUSTER", value_name = "ID", default_value = "default")]
+    #[arg(
+        long,
+        env = "MEMBERSHIP_CLUSTER",
+        value_name = "ID",
+        default_value = "default"
+    )]
     pub cluster: ClusterName,
 }
 
@@ -68,7 +81,11 @@ impl Session {
         self.connect(&args.table, &args.cluster).await
     }
 
-    pub async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, Failure> {
+    pub async fn connect(
+        &self,
+        url: &str,
+        cluster: &ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, Failure> {
         Ok(self.connectors.connect(url, cluster.clone()).await?)
     }
 
@@ -90,7 +107,9 @@ impl Session {
             Ok(n) if n > 0 => Ok(answer.trim().eq_ignore_ascii_case(yes)),
             _ => {
                 self.err.line("");
-                Err(Failure::usage("nobody answered, and nothing was done; add --yes to go ahead without being asked"))
+                Err(Failure::usage(
+                    "nobody answered, and nothing was done; add --yes to go ahead without being asked",
+                ))
             }
         }
     }
@@ -107,7 +126,15 @@ impl Session {
 /// ```
 #[must_use]
 pub fn main_with(connectors: Connectors) -> std::process::ExitCode {
-    run_in(Session { connectors, out: Out::stdout(), err: Out::stderr() }, std::env::args_os()).into()
+    run_in(
+        Session {
+            connectors,
+            out: Out::stdout(),
+            err: Out::stderr(),
+        },
+        std::env::args_os(),
+    )
+    .into()
 }
 
 /// Runs one command line, the program's name first, and writes to `out` and `err`: the program inside another one, or in a test.
@@ -117,20 +144,38 @@ pub fn run(
     out: impl Write + Send + 'static,
     err: impl Write + Send + 'static,
 ) -> Exit {
-    run_in(Session { connectors, out: Out::plain(Box::new(out)), err: Out::plain(Box::new(err)) }, args)
+    run_in(
+        Session {
+            connectors,
+            out: Out::plain(Box::new(out)),
+            err: Out::plain(Box::new(err)),
+        },
+        args,
+    )
 }
 
 fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exit {
-    let parsed = Cli::command().after_help(Exit::table()).try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
+    let parsed = Cli::command()
+        .after_help(Exit::table())
+        .try_get_matches_from(args)
+        .and_then(|m| Cli::from_arg_matches(&m));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            let text = if session.err.is_coloured() { error.render().ansi().to_string() } else { error.render().to_string() };
+            let text = if session.err.is_coloured() {
+                error.render().ansi().to_string()
+            } else {
+                error.render().to_string()
+            };
             session.err.raw(text);
             return Exit::Usage;
         }
         Err(help) => {
-            let text = if session.out.is_coloured() { help.render().ansi().to_string() } else { help.render().to_string() };
+            let text = if session.out.is_coloured() {
+                help.render().ansi().to_string()
+            } else {
+                help.render().to_string()
+            };
             session.out.raw(text);
             return Exit::Ok;
         }
@@ -148,7 +193,10 @@ fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exi
         (Ok(exit), None) => exit,
         (Err(failure), _) => {
             let prefix = session.err.paint(crate::out::Paint::Red, "error:");
-            session.err.line(format_args!("{prefix} {}", crate::text::clean(&failure.message.replace('\n', " "))));
+            session.err.line(format_args!(
+                "{prefix} {}",
+                crate::text::clean(&failure.message.replace('\n', " "))
+            ));
             failure.exit
         }
     }
@@ -158,8 +206,13 @@ fn run_in(mut session: Session, args: impl IntoIterator<Item = OsString>) -> Exi
 fn runtime(command: &Command) -> std::io::Result<tokio::runtime::Runtime> {
     match command {
         #[cfg(feature = "conformance")]
-        Command::Conformance(_) => tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build(),
-        _ => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        Command::Conformance(_) => tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(4)
+            .enable_all()
+            .build(),
+        _ => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build(),
     }
 }
 

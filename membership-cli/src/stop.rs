@@ -23,12 +23,14 @@ impl Stops {
         signals(&tell)?;
         if stdin_too {
             // A thread of its own: a read cannot be cancelled, and the process does not wait for this one.
-            std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-                let mut buffer = [0; 256];
-                let mut stdin = std::io::stdin().lock();
-                while stdin.read(&mut buffer).is_ok_and(|n| n > 0) {}
-                let _ = tell.send(Stop::Orphaned);
-            })?;
+            std::thread::Builder::new()
+                .name("stdin".to_owned())
+                .spawn(move || {
+                    let mut buffer = [0; 256];
+                    let mut stdin = std::io::stdin().lock();
+                    while stdin.read(&mut buffer).is_ok_and(|n| n > 0) {}
+                    let _ = tell.send(Stop::Orphaned);
+                })?;
         }
         Ok(Self(told))
     }
@@ -45,14 +47,20 @@ impl Stops {
 #[cfg(unix)]
 fn signals(tell: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
-    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()] {
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ] {
         // `nohup` wants the end of a session to go unnoticed.
         if kind == SignalKind::hangup() && hangups_are_ignored() {
             continue;
         }
         let mut stream = signal(kind)?;
         let tell = tell.clone();
-        tokio::spawn(async move { while stream.recv().await.is_some() && tell.send(Stop::Signal).is_ok() {} });
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() && tell.send(Stop::Signal).is_ok() {}
+        });
     }
     Ok(())
 }
@@ -61,13 +69,18 @@ fn signals(tell: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
 #[cfg(unix)]
 fn hangups_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask & 1 == 1)
 }
 
 #[cfg(not(unix))]
 fn signals(tell: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
     let tell = tell.clone();
-    tokio::spawn(async move { while tokio::signal::ctrl_c().await.is_ok() && tell.send(Stop::Signal).is_ok() {} });
+    tokio::spawn(async move {
+        while tokio::signal::ctrl_c().await.is_ok() && tell.send(Stop::Signal).is_ok() {}
+    });
     Ok(())
 }

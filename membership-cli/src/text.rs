@@ -23,21 +23,38 @@ pub(crate) fn ago(at: WallTime, now: WallTime) -> String {
     if at > now {
         let ahead = at.since(now);
         // Two machines that agree to a second have the same time.
-        return if ahead < Duration::from_secs(1) { "0 s ago".to_owned() } else { format!("{} ahead", span(ahead)) };
+        return if ahead < Duration::from_secs(1) {
+            "0 s ago".to_owned()
+        } else {
+            format!("{} ahead", span(ahead))
+        };
     }
     let age = now.since(at);
-    if age < Duration::from_secs(1) { "0 s ago".to_owned() } else { format!("{} ago", span(age)) }
+    if age < Duration::from_secs(1) {
+        "0 s ago".to_owned()
+    } else {
+        format!("{} ago", span(age))
+    }
 }
 
 /// `1 vote`, `2 votes`.
 pub(crate) fn count(n: usize, one: &str) -> String {
-    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+    if n == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{n} {one}s")
+    }
 }
 
 /// Free text out of the table, without anything that could steer a terminal.
 pub(crate) fn clean(text: &str) -> String {
-    let steers = |c: char| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .map(|c| if steers(c) { '\u{fffd}' } else { c })
+        .collect()
 }
 
 /// Columns under a heading; those in which no row has anything are left out.
@@ -47,7 +64,14 @@ pub(crate) struct Grid {
 
 impl Grid {
     pub fn new<const N: usize>(heading: [&str; N]) -> Self {
-        Self { rows: vec![heading.iter().map(|h| ((*h).to_owned(), Paint::Bold)).collect()] }
+        Self {
+            rows: vec![
+                heading
+                    .iter()
+                    .map(|h| ((*h).to_owned(), Paint::Bold))
+                    .collect(),
+            ],
+        }
     }
 
     pub fn row<const N: usize>(&mut self, cells: [(String, Paint); N]) {
@@ -56,18 +80,40 @@ impl Grid {
 
     pub fn show(&self, out: &mut Out) {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |c: usize| self.rows.iter().filter_map(|r| r.get(c)).map(|(t, _)| t.chars().count()).max().unwrap_or(0);
+        let width = |c: usize| {
+            self.rows
+                .iter()
+                .filter_map(|r| r.get(c))
+                .map(|(t, _)| t.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let used: Vec<(usize, usize)> = (0..columns)
-            .filter(|c| self.rows.iter().skip(1).any(|r| r.get(*c).is_some_and(|(t, _)| !t.is_empty())))
+            .filter(|c| {
+                self.rows
+                    .iter()
+                    .skip(1)
+                    .any(|r| r.get(*c).is_some_and(|(t, _)| !t.is_empty()))
+            })
             .map(|c| (c, width(c)))
             .collect();
         for row in &self.rows {
             let mut line = String::new();
             for (i, (column, width)) in used.iter().enumerate() {
-                let Some((text, paint)) = row.get(*column) else { continue };
+                let Some((text, paint)) = row.get(*column) else {
+                    continue;
+                };
                 let last = i + 1 == used.len();
-                let pad = if last { 0 } else { width - text.chars().count() + 2 };
-                line.push_str(&if text.is_empty() { String::new() } else { out.paint(*paint, text) });
+                let pad = if last {
+                    0
+                } else {
+                    width - text.chars().count() + 2
+                };
+                line.push_str(&if text.is_empty() {
+                    String::new()
+                } else {
+                    out.paint(*paint, text)
+                });
                 line.extend(std::iter::repeat_n(' ', pad));
             }
             out.line(line.trim_end());
@@ -82,7 +128,13 @@ mod tests {
     #[test]
     fn ages_read_well() {
         let now = WallTime::from_millis(1_000_000_000_000);
-        for (ms, text) in [(0, "0 s ago"), (3_400, "3 s ago"), (119_000, "119 s ago"), (120_000, "2 min ago"), (86_400_000, "24 h ago")] {
+        for (ms, text) in [
+            (0, "0 s ago"),
+            (3_400, "3 s ago"),
+            (119_000, "119 s ago"),
+            (120_000, "2 min ago"),
+            (86_400_000, "24 h ago"),
+        ] {
             assert_eq!(ago(now.minus(Duration::from_millis(ms)), now), text);
         }
         assert_eq!(ago(now.plus(Duration::from_secs(5)), now), "5 s ahead");

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use membership_core::{CommitOutcome, CommitRequest, MembershipTable, NextStep, Snapshot, TableError, TableErrorKind, TableExt};
+use membership_core::{
+    CommitOutcome, CommitRequest, MembershipTable, NextStep, Snapshot, TableError, TableErrorKind,
+    TableExt,
+};
 
 use crate::clock;
 use crate::exit::{Exit, Failure};
@@ -23,7 +26,9 @@ pub(crate) async fn change(
     let mut now = table.read_all().await?.0;
     let mut in_doubt = false;
     for round in 0..ROUNDS {
-        let Some(request) = plan(&now)? else { return Ok(in_doubt.then(|| now.version())) };
+        let Some(request) = plan(&now)? else {
+            return Ok(in_doubt.then(|| now.version()));
+        };
         let fresh = match send(table, request).await? {
             Some(CommitOutcome::Committed(token)) => return Ok(Some(token.version())),
             Some(CommitOutcome::Conflict(conflict)) => conflict.snapshot,
@@ -38,11 +43,19 @@ pub(crate) async fn change(
             _ => table.read_all().await?.0,
         };
     }
-    Err(Failure::new(Exit::Unreachable, format!("others committed first {ROUNDS} times in a row, and nothing was changed; try again")))
+    Err(Failure::new(
+        Exit::Unreachable,
+        format!(
+            "others committed first {ROUNDS} times in a row, and nothing was changed; try again"
+        ),
+    ))
 }
 
 /// Sends a commit until its outcome is known; none when only the rows can tell.
-async fn send(table: &dyn MembershipTable, mut request: CommitRequest) -> Result<Option<CommitOutcome>, TableError> {
+async fn send(
+    table: &dyn MembershipTable,
+    mut request: CommitRequest,
+) -> Result<Option<CommitOutcome>, TableError> {
     // Once an outcome was unknown, no later error may claim that nothing was written.
     let mut doubt = None;
     let mut sent = 1;
@@ -56,7 +69,9 @@ async fn send(table: &dyn MembershipTable, mut request: CommitRequest) -> Result
                 request = request.again();
                 doubt = Some(error);
             }
-            Err(error) if sent >= SENDS || error.next_step() == NextStep::GiveUp => return Err(doubt.unwrap_or(error)),
+            Err(error) if sent >= SENDS || error.next_step() == NextStep::GiveUp => {
+                return Err(doubt.unwrap_or(error));
+            }
             Err(_) => {}
         }
         pause(sent).await;
@@ -65,6 +80,8 @@ async fn send(table: &dyn MembershipTable, mut request: CommitRequest) -> Result
 }
 
 async fn pause(round: u32) {
-    let most = PAUSE.saturating_mul(1 << round.min(6)).min(Duration::from_secs(2));
+    let most = PAUSE
+        .saturating_mul(1 << round.min(6))
+        .min(Duration::from_secs(2));
     tokio::time::sleep(clock::jitter(most)).await;
 }

@@ -1,5 +1,10 @@
 //! The benchmark: it says what it was asked for, and leaves nothing.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 mod support;
 
@@ -11,30 +16,70 @@ use support::Place;
 /// Nothing of it is in the file: neither a cluster nor the table that it measures the store itself with.
 fn nothing_left(place: &Place) {
     let connection = rusqlite::Connection::open(place.file()).unwrap();
-    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap();
+    let count = |sql: &str| {
+        connection
+            .query_row(sql, [], |row| row.get::<_, u32>(0))
+            .unwrap()
+    };
     for table in ["version", "silo", "heartbeat", "cell"] {
-        assert_eq!(count(&format!("SELECT count(*) FROM membership_{table}")), 0, "{table}");
+        assert_eq!(
+            count(&format!("SELECT count(*) FROM membership_{table}")),
+            0,
+            "{table}"
+        );
     }
-    assert_eq!(count("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%yardstick%'"), 0);
+    assert_eq!(
+        count("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%yardstick%'"),
+        0
+    );
 }
 
 #[test]
 fn every_figure_has_the_stores_own_beside_it() {
     let place = Place::new();
-    let ran = place.run(&["bench", "--rows", "3,5", "--writers", "1,3", "--seconds", "1", "--json"]).expect(0);
+    let ran = place
+        .run(&[
+            "bench",
+            "--rows",
+            "3,5",
+            "--writers",
+            "1,3",
+            "--seconds",
+            "1",
+            "--json",
+        ])
+        .expect(0);
     let said = ran.json();
     let operations = said["operations"].as_array().unwrap();
     assert_eq!(operations.len(), 10);
     for of in operations {
         assert!(of["rounds"].as_u64().unwrap() >= 100, "{of}");
-        assert!(of["p50_us"].as_f64().unwrap() <= of["p99_us"].as_f64().unwrap(), "{of}");
-        assert!(of["own_p50_us"].as_f64().unwrap() > 0.0 && of["ratio"].as_f64().unwrap() > 0.0, "{of}");
+        assert!(
+            of["p50_us"].as_f64().unwrap() <= of["p99_us"].as_f64().unwrap(),
+            "{of}"
+        );
+        assert!(
+            of["own_p50_us"].as_f64().unwrap() > 0.0 && of["ratio"].as_f64().unwrap() > 0.0,
+            "{of}"
+        );
     }
     let writers = said["writers"].as_array().unwrap();
-    assert_eq!(writers.iter().map(|w| w["writers"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
-    assert_eq!(writers[0]["conflicts"], 0, "nobody is in the way of a single writer");
+    assert_eq!(
+        writers
+            .iter()
+            .map(|w| w["writers"].as_u64().unwrap())
+            .collect::<Vec<_>>(),
+        [1, 3]
+    );
+    assert_eq!(
+        writers[0]["conflicts"], 0,
+        "nobody is in the way of a single writer"
+    );
     for of in writers {
-        assert!(of["commits"].as_u64().unwrap() > 0 && of["ratio"].as_f64().unwrap() > 0.0, "{of}");
+        assert!(
+            of["commits"].as_u64().unwrap() > 0 && of["ratio"].as_f64().unwrap() > 0.0,
+            "{of}"
+        );
     }
     nothing_left(&place);
 }
@@ -42,21 +87,55 @@ fn every_figure_has_the_stores_own_beside_it() {
 #[test]
 fn a_store_without_a_yardstick_is_said_to_have_none() {
     let place = Place::new();
-    let ran = place.run(&["bench", "--table", "memory:", "--rows", "3", "--writers", "0", "--seconds", "1"]).expect(0);
+    let ran = place
+        .run(&[
+            "bench",
+            "--table",
+            "memory:",
+            "--rows",
+            "3",
+            "--writers",
+            "0",
+            "--seconds",
+            "1",
+        ])
+        .expect(0);
     assert!(ran.out.contains("there are no ratios"), "{ran:?}");
     let nowhere = place.run(&["bench", "--table", "sqlite:/nowhere/at/all.db"]);
-    assert!(nowhere.code != Some(0) && !nowhere.err.contains("left behind"), "{nowhere:?}");
-    assert!(place.run(&["bench", "--rows", "0", "--writers", "0"]).expect(2).err.contains("nothing to measure"));
+    assert!(
+        nowhere.code != Some(0) && !nowhere.err.contains("left behind"),
+        "{nowhere:?}"
+    );
+    assert!(
+        place
+            .run(&["bench", "--rows", "0", "--writers", "0"])
+            .expect(2)
+            .err
+            .contains("nothing to measure")
+    );
 }
 
 #[test]
 fn an_interrupted_one_leaves_nothing() {
     let place = Place::new();
-    let mut child = place.command(&["bench", "--rows", "20", "--writers", "0", "--seconds", "600"]).spawn().unwrap();
+    let mut child = place
+        .command(&[
+            "bench",
+            "--rows",
+            "20",
+            "--writers",
+            "0",
+            "--seconds",
+            "600",
+        ])
+        .spawn()
+        .unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     let rows = || -> Option<u32> {
         let connection = rusqlite::Connection::open(place.file()).ok()?;
-        connection.query_row("SELECT count(*) FROM membership_silo", [], |row| row.get(0)).ok()
+        connection
+            .query_row("SELECT count(*) FROM membership_silo", [], |row| row.get(0))
+            .ok()
     };
     while !place.file().exists() || rows() != Some(20) {
         assert!(Instant::now() < until, "it did not begin");

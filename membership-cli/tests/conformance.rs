@@ -1,6 +1,11 @@
 //! The suite from the program: what it says, and that it leaves nothing.
 #![cfg(feature = "conformance")]
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 mod support;
 
@@ -17,43 +22,128 @@ fn nothing_left(place: &Place) {
     let connection = rusqlite::Connection::open(place.file()).unwrap();
     for table in ["version", "silo", "heartbeat", "cell"] {
         let sql = format!("SELECT count(*) FROM membership_{table}");
-        assert_eq!(connection.query_row(&sql, [], |row| row.get::<_, u32>(0)).unwrap(), 0, "{table}");
+        assert_eq!(
+            connection
+                .query_row(&sql, [], |row| row.get::<_, u32>(0))
+                .unwrap(),
+            0,
+            "{table}"
+        );
     }
 }
 
 #[test]
 fn a_store_that_keeps_the_contract() {
     let place = Place::new();
-    let ran = place.run(&["conformance", "--effort", "quick", "--seed", "7", "--json", "--cluster", "try"]).expect(0);
-    let lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ran = place
+        .run(&[
+            "conformance",
+            "--effort",
+            "quick",
+            "--seed",
+            "7",
+            "--json",
+            "--cluster",
+            "try",
+        ])
+        .expect(0);
+    let lines: Vec<Value> = ran
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let (summary, cases) = lines.split_last().unwrap();
     assert!(cases.len() > 40);
-    assert_eq!((&summary["failed"], &summary["seed"], &summary["store"]), (&0.into(), &7.into(), &"sqlite".into()));
+    assert_eq!(
+        (&summary["failed"], &summary["seed"], &summary["store"]),
+        (&0.into(), &7.into(), &"sqlite".into())
+    );
     let outcome = |name: &str| &cases.iter().find(|case| case["name"] == name).unwrap()["outcome"];
     assert_eq!(outcome("clusters_with_nasty_names_are_isolated"), "passed");
-    assert_eq!(outcome("a_killed_client_leaves_a_whole_table"), "passed", "the program is its own child");
-    assert_eq!(outcome("a_wiped_table_is_told"), "not_applicable", "nobody can wipe through an address");
+    assert_eq!(
+        outcome("a_killed_client_leaves_a_whole_table"),
+        "passed",
+        "the program is its own child"
+    );
+    assert_eq!(
+        outcome("a_wiped_table_is_told"),
+        "not_applicable",
+        "nobody can wipe through an address"
+    );
     nothing_left(&place);
 }
 
 #[test]
 fn cases_can_be_chosen() {
     let place = Place::new();
-    let ran = place.run(&["conformance", "--clause", "t7", "--case", "heartbeat"]).expect(0);
-    assert!(ran.out.lines().count() > 2 && ran.out.lines().rev().skip(1).all(|line| line.contains("T7")), "{}", ran.out);
-    let listed = place.run(&["conformance", "--list", "--clause", "T7"]).expect(0).out;
-    assert!(listed.lines().all(|line| line.contains("T7")) && listed.contains("a_heartbeat_changes_only_the_heartbeat"), "{listed}");
-    assert!(place.run(&["conformance", "--case", "no_such_case"]).expect(2).err.contains("--list"));
+    let ran = place
+        .run(&["conformance", "--clause", "t7", "--case", "heartbeat"])
+        .expect(0);
+    assert!(
+        ran.out.lines().count() > 2
+            && ran
+                .out
+                .lines()
+                .rev()
+                .skip(1)
+                .all(|line| line.contains("T7")),
+        "{}",
+        ran.out
+    );
+    let listed = place
+        .run(&["conformance", "--list", "--clause", "T7"])
+        .expect(0)
+        .out;
+    assert!(
+        listed.lines().all(|line| line.contains("T7"))
+            && listed.contains("a_heartbeat_changes_only_the_heartbeat"),
+        "{listed}"
+    );
+    assert!(
+        place
+            .run(&["conformance", "--case", "no_such_case"])
+            .expect(2)
+            .err
+            .contains("--list")
+    );
     place.run(&["conformance", "--clause", "T99"]).expect(2);
 }
 
 /// A name that begins like those of the suite itself is one cluster for all clients all the same.
 #[test]
 fn clusters_may_be_called_as_the_suite_calls_them() {
-    for name in ["conformance-7", "conformance-7abc", "conformance", "x/conformance-7"] {
+    for name in [
+        "conformance-7",
+        "conformance-7abc",
+        "conformance",
+        "x/conformance-7",
+    ] {
         let place = Place::new();
-        let cases = ["--case", "initialize_never_resets", "--case", "nasty_names", "--case", "a_killed_client"];
-        place.run(&[&["conformance", "--effort", "quick", "--seed", "7", "--cluster", name], cases.as_slice()].concat()).expect(0);
+        let cases = [
+            "--case",
+            "initialize_never_resets",
+            "--case",
+            "nasty_names",
+            "--case",
+            "a_killed_client",
+        ];
+        place
+            .run(
+                &[
+                    &[
+                        "conformance",
+                        "--effort",
+                        "quick",
+                        "--seed",
+                        "7",
+                        "--cluster",
+                        name,
+                    ],
+                    cases.as_slice(),
+                ]
+                .concat(),
+            )
+            .expect(0);
         nothing_left(&place);
     }
 }
@@ -63,7 +153,9 @@ fn a_cluster_that_exists_is_left_alone() {
     let place = Place::new();
     let table = place.initialize();
     place.insert(&table, vec![active(1)]);
-    let ran = place.run(&["conformance", "--cluster", "default"]).expect(2);
+    let ran = place
+        .run(&["conformance", "--cluster", "default"])
+        .expect(2);
     assert!(ran.err.contains("exists"), "{ran:?}");
     assert!(ran.out.is_empty(), "{ran:?}");
     assert!(place.entry(&table, support::silo(1)).is_some());
@@ -73,7 +165,10 @@ fn a_cluster_that_exists_is_left_alone() {
 fn a_store_that_cannot_be_reached_is_no_failed_case() {
     let place = Place::new();
     let ran = place.run(&["conformance", "--table", "sqlite:/nowhere/at/all.db"]);
-    assert!(matches!(ran.code, Some(2 | 5)) && ran.out.is_empty(), "{ran:?}");
+    assert!(
+        matches!(ran.code, Some(2 | 5)) && ran.out.is_empty(),
+        "{ran:?}"
+    );
 }
 
 /// Where the program writes to in this process.
@@ -101,14 +196,36 @@ fn a_store_that_breaks_the_contract() {
     let mut connectors = Connectors::empty();
     // Every client has a table of its own: nobody sees what others commit.
     connectors
-        .register("lonely", |_, cluster| Box::pin(async move { Ok(Arc::new(MemoryTable::new(cluster)) as Arc<dyn MembershipTable>) }))
+        .register("lonely", |_, cluster| {
+            Box::pin(
+                async move { Ok(Arc::new(MemoryTable::new(cluster)) as Arc<dyn MembershipTable>) },
+            )
+        })
         .unwrap();
     let (out, err) = (Paper::default(), Paper::default());
-    let line = ["membership", "conformance", "--table", "lonely:", "--case", "conflicts_change_nothing", "--seed", "5"];
-    assert_eq!(membership_cli::run(connectors, line.map(Into::into), out.clone(), err.clone()), Exit::Failed);
+    let line = [
+        "membership",
+        "conformance",
+        "--table",
+        "lonely:",
+        "--case",
+        "conflicts_change_nothing",
+        "--seed",
+        "5",
+    ];
+    assert_eq!(
+        membership_cli::run(connectors, line.map(Into::into), out.clone(), err.clone()),
+        Exit::Failed
+    );
     let (out, err) = (out.text(), err.text());
-    assert!(out.contains("FAILED") && out.contains("T3: a conflict is"), "{out}");
-    assert!(out.contains("--seed 5 --case "), "how to see it again: {out}");
+    assert!(
+        out.contains("FAILED") && out.contains("T3: a conflict is"),
+        "{out}"
+    );
+    assert!(
+        out.contains("--seed 5 --case "),
+        "how to see it again: {out}"
+    );
     assert!(err.contains("does not keep the contract"), "{err}");
 }
 
@@ -127,7 +244,10 @@ mod server {
     /// None where the environment names a server that may not be ours to look into.
     fn start() -> Option<(tokio::runtime::Runtime, Server)> {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let options = Options { password: Some(SECRET.to_owned()), ..Options::default() };
+        let options = Options {
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
         match runtime.block_on(Server::start(Kind::Redis, options)) {
             Err(LaunchError::Yours { .. }) => {
                 eprintln!("not applicable: the server is somebody else's");
@@ -140,41 +260,100 @@ mod server {
     /// Every key that there is, as the server lists them.
     fn keys(server: &Server) -> String {
         let mut connection = TcpStream::connect(server.address()).unwrap();
-        connection.write_all(format!("AUTH {SECRET}\r\nKEYS *\r\nQUIT\r\n").as_bytes()).unwrap();
+        connection
+            .write_all(format!("AUTH {SECRET}\r\nKEYS *\r\nQUIT\r\n").as_bytes())
+            .unwrap();
         let mut answer = String::new();
         connection.read_to_string(&mut answer).unwrap();
-        answer.strip_prefix("+OK\r\n").unwrap().strip_suffix("+OK\r\n").unwrap().to_owned()
+        answer
+            .strip_prefix("+OK\r\n")
+            .unwrap()
+            .strip_suffix("+OK\r\n")
+            .unwrap()
+            .to_owned()
     }
 
     const NONE: &str = "*0\r\n";
 
     #[test]
     fn is_proved_through_a_proxy_and_left_empty() {
-        let Some((_runtime, server)) = start() else { return };
+        let Some((_runtime, server)) = start() else {
+            return;
+        };
         let place = Place::at(server.url(), "default");
-        let proxied = ["commit_cut_at_every_stage", "a_lost_answer_is_an_unknown_outcome", "an_unreachable_server", "round_trips"];
-        let others = ["secrets_do_not_show", "random_operations", "a_killed_client", "a_restart_loses_nothing"];
-        let mut line = vec!["conformance", "--effort", "quick", "--seed", "7", "--json", "--cluster", "try"];
-        line.extend(proxied.iter().chain(&others).flat_map(|case| ["--case", case]));
+        let proxied = [
+            "commit_cut_at_every_stage",
+            "a_lost_answer_is_an_unknown_outcome",
+            "an_unreachable_server",
+            "round_trips",
+        ];
+        let others = [
+            "secrets_do_not_show",
+            "random_operations",
+            "a_killed_client",
+            "a_restart_loses_nothing",
+        ];
+        let mut line = vec![
+            "conformance",
+            "--effort",
+            "quick",
+            "--seed",
+            "7",
+            "--json",
+            "--cluster",
+            "try",
+        ];
+        line.extend(
+            proxied
+                .iter()
+                .chain(&others)
+                .flat_map(|case| ["--case", case]),
+        );
         let ran = place.run(&line).expect(0);
         assert!(!format!("{ran:?}").contains(SECRET));
-        let lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<Value> = ran
+            .out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         let outcome = |part: &str| {
-            let found = lines.iter().find(|line| line["name"].as_str().is_some_and(|name| name.starts_with(part)));
-            found.unwrap_or_else(|| panic!("no case {part}"))["outcome"].as_str().unwrap().to_owned()
+            let found = lines.iter().find(|line| {
+                line["name"]
+                    .as_str()
+                    .is_some_and(|name| name.starts_with(part))
+            });
+            found.unwrap_or_else(|| panic!("no case {part}"))["outcome"]
+                .as_str()
+                .unwrap()
+                .to_owned()
         };
         for case in proxied.iter().chain(&others[..3]) {
             assert_eq!(outcome(case), "passed", "{case}");
         }
-        assert_eq!(outcome("a_restart_loses_nothing"), "not_applicable", "nobody stops a server through its address");
+        assert_eq!(
+            outcome("a_restart_loses_nothing"),
+            "not_applicable",
+            "nobody stops a server through its address"
+        );
         assert_eq!(keys(&server), NONE);
     }
 
     #[test]
     fn an_interrupted_run_leaves_nothing() {
-        let Some((_runtime, server)) = start() else { return };
+        let Some((_runtime, server)) = start() else {
+            return;
+        };
         let place = Place::at(server.url(), "default");
-        let mut child = place.command(&["conformance", "--effort", "soak", "--case", "history_is_explained"]).spawn().unwrap();
+        let mut child = place
+            .command(&[
+                "conformance",
+                "--effort",
+                "soak",
+                "--case",
+                "history_is_explained",
+            ])
+            .spawn()
+            .unwrap();
         let until = std::time::Instant::now() + support::secs(30);
         while keys(&server) == NONE {
             assert!(std::time::Instant::now() < until, "it did not begin");
@@ -187,17 +366,33 @@ mod server {
 
     #[test]
     fn a_cluster_that_exists_is_left_alone() {
-        let Some((_runtime, server)) = start() else { return };
+        let Some((_runtime, server)) = start() else {
+            return;
+        };
         let place = Place::at(server.url(), "default");
         // The connection is refused in no other way than that of a table that is there.
-        let began = place.command(&["silo", "--listen", "127.0.0.1:0", "--preset", "local", "--json"]).spawn();
+        let began = place
+            .command(&[
+                "silo",
+                "--listen",
+                "127.0.0.1:0",
+                "--preset",
+                "local",
+                "--json",
+            ])
+            .spawn();
         let mut silo = began.unwrap();
-        let active = BufReader::new(silo.stdout.take().unwrap()).lines().map_while(Result::ok).any(|line| line.contains("active"));
+        let active = BufReader::new(silo.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok)
+            .any(|line| line.contains("active"));
         let _ = kill_process(Pid::from_child(&silo), Signal::KILL);
         silo.wait().unwrap();
         let before = keys(&server);
         assert!(active && before != NONE);
-        let ran = place.run(&["conformance", "--cluster", "default"]).expect(2);
+        let ran = place
+            .run(&["conformance", "--cluster", "default"])
+            .expect(2);
         assert!(ran.err.contains("exists") && ran.out.is_empty(), "{ran:?}");
         assert_eq!(keys(&server), before);
     }
@@ -206,19 +401,40 @@ mod server {
 #[test]
 fn an_interrupted_run_leaves_nothing() {
     let place = Place::new();
-    let mut child = place.command(&["conformance", "--effort", "soak", "--case", "history_is_explained"]).spawn().unwrap();
+    let mut child = place
+        .command(&[
+            "conformance",
+            "--effort",
+            "soak",
+            "--case",
+            "history_is_explained",
+        ])
+        .spawn()
+        .unwrap();
     let until = std::time::Instant::now() + support::secs(30);
     let rows = || -> Option<u32> {
         let connection = rusqlite::Connection::open(place.file()).ok()?;
-        connection.query_row("SELECT count(*) FROM membership_version", [], |row| row.get(0)).ok()
+        connection
+            .query_row("SELECT count(*) FROM membership_version", [], |row| {
+                row.get(0)
+            })
+            .ok()
     };
     while !place.file().exists() || rows().is_none_or(|rows| rows == 0) {
         assert!(std::time::Instant::now() < until, "it did not begin");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok).collect::<Vec<_>>();
+    let lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .collect::<Vec<_>>();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{lines:?}");
-    assert!(lines.iter().any(|line| line.contains("stopped before the end")), "{lines:?}");
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("stopped before the end")),
+        "{lines:?}"
+    );
     nothing_left(&place);
 }

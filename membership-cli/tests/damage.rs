@@ -1,5 +1,10 @@
 //! A table that somebody else has had their hands on.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 mod support;
 
@@ -21,11 +26,29 @@ fn a_damaged_row_is_shown_and_can_be_removed() {
     place.insert(&table, vec![active(1), active(2)]);
     place.beat(&table, silo(1), 1, support::now());
     place.beat(&table, silo(2), 1, support::now());
-    sql(&place, "UPDATE membership_silo SET body = '{\"layout\":1' WHERE silo LIKE '%:2@%'");
+    sql(
+        &place,
+        "UPDATE membership_silo SET body = '{\"layout\":1' WHERE silo LIKE '%:2@%'",
+    );
     let ran = place.run(&["status"]).expect(0).out;
-    assert!(ran.contains("cannot be decoded") && ran.contains("1 damaged row"), "{ran}");
-    assert!(place.run(&["doctor", "--quick"]).expect(1).out.contains("cannot be decoded"));
-    assert!(place.run(&["doctor", "--quick", "--repair", "--yes"]).expect(0).out.contains("removed the damaged row"));
+    assert!(
+        ran.contains("cannot be decoded") && ran.contains("1 damaged row"),
+        "{ran}"
+    );
+    assert!(
+        place
+            .run(&["doctor", "--quick"])
+            .expect(1)
+            .out
+            .contains("cannot be decoded")
+    );
+    assert!(
+        place
+            .run(&["doctor", "--quick", "--repair", "--yes"])
+            .expect(0)
+            .out
+            .contains("removed the damaged row")
+    );
     place.run(&["doctor", "--quick"]).expect(0);
     assert!(place.entry(&table, silo(1)).is_some() && place.entry(&table, silo(2)).is_none());
 }
@@ -36,10 +59,27 @@ fn a_ghost_can_be_evicted() {
     let table = place.initialize();
     place.insert(&table, vec![active(1)]);
     place.run(&["doctor", "--quick"]).expect(1);
-    let ran = place.run(&["doctor", "--quick", "--repair", "--yes"]).expect(1);
-    assert!(ran.out.contains("leave --quick out") && !ran.out.contains("evicted 127"), "clocks alone evict nobody: {ran:?}");
-    assert!(place.run(&["doctor", "--repair", "--yes"]).expect(0).out.contains("evicted 127.0.0.1:1@"));
-    assert!(place.run(&["why", "silo-1"]).expect(0).out.contains("no heartbeat for"));
+    let ran = place
+        .run(&["doctor", "--quick", "--repair", "--yes"])
+        .expect(1);
+    assert!(
+        ran.out.contains("leave --quick out") && !ran.out.contains("evicted 127"),
+        "clocks alone evict nobody: {ran:?}"
+    );
+    assert!(
+        place
+            .run(&["doctor", "--repair", "--yes"])
+            .expect(0)
+            .out
+            .contains("evicted 127.0.0.1:1@")
+    );
+    assert!(
+        place
+            .run(&["why", "silo-1"])
+            .expect(0)
+            .out
+            .contains("no heartbeat for")
+    );
 }
 
 #[test]
@@ -50,7 +90,10 @@ fn foreign_and_newer_tables_are_refused() {
     place.run(&["silo", "--listen", "127.0.0.1:0"]).expect(6);
     let place = Place::new();
     drop(place.initialize());
-    sql(&place, "UPDATE membership_meta SET value = '9' WHERE name LIKE '%layout'");
+    sql(
+        &place,
+        "UPDATE membership_meta SET value = '9' WHERE name LIKE '%layout'",
+    );
     assert!(place.run(&["status"]).expect(6).err.contains("update"));
     place.run(&["silo", "--listen", "127.0.0.1:0"]).expect(6);
 }
@@ -58,10 +101,21 @@ fn foreign_and_newer_tables_are_refused() {
 #[test]
 fn a_row_damaged_under_a_running_cluster_kills_nobody() {
     let mut cluster = Cluster::started(3, "local");
-    let version = cluster.place.run(&["status", "--json"]).expect(0).json()["version"].as_u64().unwrap();
-    sql(&cluster.place, "INSERT INTO membership_silo VALUES ('nonsense', 'nonsense', 'Active', 1, '{')");
-    sql(&cluster.place, "UPDATE membership_heartbeat SET at = 'soon'");
+    let version = cluster.place.run(&["status", "--json"]).expect(0).json()["version"]
+        .as_u64()
+        .unwrap();
+    sql(
+        &cluster.place,
+        "INSERT INTO membership_silo VALUES ('nonsense', 'nonsense', 'Active', 1, '{')",
+    );
+    sql(
+        &cluster.place,
+        "UPDATE membership_heartbeat SET at = 'soon'",
+    );
     std::thread::sleep(Duration::from_secs(5));
     cluster.is_whole();
-    assert_eq!(cluster.place.run(&["status", "--json"]).expect(0).json()["version"], version);
+    assert_eq!(
+        cluster.place.run(&["status", "--json"]).expect(0).json()["version"],
+        version
+    );
 }

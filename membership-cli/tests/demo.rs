@@ -1,5 +1,10 @@
 //! The demo: what a newcomer runs first.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 mod support;
 
@@ -12,7 +17,13 @@ use support::{PROGRAM, secs};
 /// The demo with a temporary folder of its own, which shows whether a file was left.
 fn demo(args: &[&str], tmp: &std::path::Path) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.arg("demo").args(args).env("TMPDIR", tmp).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg("demo")
+        .args(args)
+        .env("TMPDIR", tmp)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -30,7 +41,9 @@ fn process_in(tmp: &std::path::Path) -> Option<String> {
     let processes = std::fs::read_dir("/proc").ok()?;
     processes.flatten().find_map(|p| {
         let folder = std::fs::read_link(p.path().join("cwd")).ok()?;
-        folder.starts_with(tmp).then(|| p.file_name().to_string_lossy().into_owned())
+        folder
+            .starts_with(tmp)
+            .then(|| p.file_name().to_string_lossy().into_owned())
     })
 }
 
@@ -40,9 +53,13 @@ fn the_demo_ends_with_one_view() {
     for args in [&[][..], &["--silos", "4", "--kill", "2"]] {
         let ran: support::Ran = demo(args, tmp.path()).output().unwrap().into();
         let ran = ran.expect(0);
-        for part in
-            ["killed 127.0.0.1:", "Dead, voted", "time until every survivor published the death", "final version", "one view: digest"]
-        {
+        for part in [
+            "killed 127.0.0.1:",
+            "Dead, voted",
+            "time until every survivor published the death",
+            "final version",
+            "one view: digest",
+        ] {
             assert!(ran.out.contains(part), "{part}: {}", ran.out);
         }
         nothing_left(tmp.path());
@@ -51,15 +68,27 @@ fn the_demo_ends_with_one_view() {
 
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
-    for (signal, leaves_files) in [(Signal::INT, false), (Signal::TERM, false), (Signal::KILL, true)] {
+    for (signal, leaves_files) in [
+        (Signal::INT, false),
+        (Signal::TERM, false),
+        (Signal::KILL, true),
+    ] {
         let tmp = tempfile::tempdir().unwrap();
         let mut child = demo(&[], tmp.path()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().contains("Active")), "it started");
+        assert!(
+            lines.any(|line| line.unwrap().contains("Active")),
+            "it started"
+        );
         kill_process(Pid::from_child(&child), signal).unwrap();
         let status = child.wait().unwrap();
         let mut err = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut err)
+            .unwrap();
         if leaves_files {
             // Nobody can clean up after SIGKILL, but the silos find out that they are alone.
             let until = std::time::Instant::now() + secs(15);
@@ -77,6 +106,9 @@ fn an_interrupted_demo_leaves_nothing() {
 #[test]
 fn nobody_would_be_left() {
     let tmp = tempfile::tempdir().unwrap();
-    let ran: support::Ran = demo(&["--silos", "3", "--kill", "3"], tmp.path()).output().unwrap().into();
+    let ran: support::Ran = demo(&["--silos", "3", "--kill", "3"], tmp.path())
+        .output()
+        .unwrap()
+        .into();
     assert!(ran.expect(2).err.contains("leaves nobody"));
 }

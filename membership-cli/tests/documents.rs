@@ -19,10 +19,19 @@ fn text(name: &str) -> String {
 
 /// The first cells of the table rows under a heading.
 fn table(document: &str, heading: &str) -> Vec<Vec<String>> {
-    let part = document.split(&format!("\n## {heading}\n")).nth(1).unwrap_or_else(|| panic!("no heading {heading}"));
+    let part = document
+        .split(&format!("\n## {heading}\n"))
+        .nth(1)
+        .unwrap_or_else(|| panic!("no heading {heading}"));
     let part = part.split("\n## ").next().unwrap();
     let rows = part.lines().filter(|line| line.starts_with('|')).skip(2);
-    rows.map(|line| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()).collect()
+    rows.map(|line| {
+        line.trim_matches('|')
+            .split(" | ")
+            .map(|cell| cell.trim().to_owned())
+            .collect()
+    })
+    .collect()
 }
 
 fn name(cell: &str) -> String {
@@ -43,8 +52,14 @@ fn metrics() {
     let names: Vec<String> = rows.iter().map(|row| name(&row[0])).collect();
     assert_eq!(names, membership::metrics::ALL);
     let alerts = document.split("\n## Alerts\n").nth(1).unwrap();
-    for word in alerts.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|w| w.starts_with("membership_")) {
-        assert!(membership::metrics::ALL.contains(&word), "there is no metric {word}");
+    for word in alerts
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|w| w.starts_with("membership_"))
+    {
+        assert!(
+            membership::metrics::ALL.contains(&word),
+            "there is no metric {word}"
+        );
     }
 }
 
@@ -52,7 +67,8 @@ fn metrics() {
 fn settings() {
     let rows = table(&text("docs/operating.md"), "Settings");
     let documented: BTreeSet<String> = rows.iter().map(|row| name(&row[0])).collect();
-    let presets = [Preset::Local, Preset::Lan, Preset::Wan].map(|preset| serde_json::to_value(Config::preset(preset)).unwrap());
+    let presets = [Preset::Local, Preset::Lan, Preset::Wan]
+        .map(|preset| serde_json::to_value(Config::preset(preset)).unwrap());
     let fields: BTreeSet<String> = presets[0].as_object().unwrap().keys().cloned().collect();
     assert_eq!(documented, fields);
     for row in rows {
@@ -65,7 +81,11 @@ fn settings() {
             }
         }
         let shared = serde_json::to_value(SharedSettings::default()).unwrap();
-        assert_eq!(row[0].ends_with('*'), shared.get(&field).is_some(), "whether {field} is shared");
+        assert_eq!(
+            row[0].ends_with('*'),
+            shared.get(&field).is_some(),
+            "whether {field} is shared"
+        );
     }
 }
 
@@ -83,17 +103,36 @@ fn duration(text: &str) -> Duration {
         };
         return Duration::from_secs_f64(number * unit);
     }
-    text.split(' ').map(|part| humantime::parse_duration(part).unwrap()).sum()
+    text.split(' ')
+        .map(|part| humantime::parse_duration(part).unwrap())
+        .sum()
 }
 
 #[test]
 fn every_command_is_documented() {
-    let (mut out, connectors) = (tempfile::NamedTempFile::new().unwrap(), membership_cli::Connectors::default());
+    let (mut out, connectors) = (
+        tempfile::NamedTempFile::new().unwrap(),
+        membership_cli::Connectors::default(),
+    );
     let writer = out.reopen().unwrap();
-    assert_eq!(membership_cli::run(connectors, ["membership", "help"].map(Into::into), writer, std::io::sink()), Exit::Ok);
+    assert_eq!(
+        membership_cli::run(
+            connectors,
+            ["membership", "help"].map(Into::into),
+            writer,
+            std::io::sink()
+        ),
+        Exit::Ok
+    );
     let mut help = String::new();
     std::io::Read::read_to_string(&mut out, &mut help).unwrap();
-    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let listed = help
+        .split("Commands:\n")
+        .nth(1)
+        .unwrap()
+        .split("\n\n")
+        .next()
+        .unwrap();
     let commands: BTreeSet<String> = listed
         .lines()
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
@@ -102,7 +141,10 @@ fn every_command_is_documented() {
         .map(str::to_owned)
         .collect();
     let rows = table(&text("docs/operating.md"), "Commands");
-    let mut documented: BTreeSet<String> = rows.iter().map(|row| name(&row[0]).split(' ').next().unwrap().to_owned()).collect();
+    let mut documented: BTreeSet<String> = rows
+        .iter()
+        .map(|row| name(&row[0]).split(' ').next().unwrap().to_owned())
+        .collect();
     // The one command that a feature brings.
     assert!(documented.contains("conformance"));
     if cfg!(not(feature = "conformance")) {
@@ -117,17 +159,37 @@ fn error_kinds_and_clauses() {
     for kind in TableErrorKind::ALL {
         assert!(document.contains(&format!("`{kind:?}`")), "{kind:?}");
     }
-    let clauses: Vec<String> = table(&document, "Clauses").iter().map(|row| row[0].clone()).collect();
-    assert_eq!(clauses, (1..=16).map(|n| format!("T{n}")).collect::<Vec<_>>());
-    let invariants: Vec<String> = table(&text("docs/protocol.md"), "Invariants").iter().map(|row| row[0].clone()).collect();
-    assert_eq!(invariants, (1..=11).map(|n| format!("P{n}")).collect::<Vec<_>>());
+    let clauses: Vec<String> = table(&document, "Clauses")
+        .iter()
+        .map(|row| row[0].clone())
+        .collect();
+    assert_eq!(
+        clauses,
+        (1..=16).map(|n| format!("T{n}")).collect::<Vec<_>>()
+    );
+    let invariants: Vec<String> = table(&text("docs/protocol.md"), "Invariants")
+        .iter()
+        .map(|row| row[0].clone())
+        .collect();
+    assert_eq!(
+        invariants,
+        (1..=11).map(|n| format!("P{n}")).collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn links_lead_somewhere() {
     let mut documents = vec![];
-    for folder in [".", "docs", "docs/decisions", "conformance-tests", "membership", "membership-cli", "membership-core", "membership-sql"]
-    {
+    for folder in [
+        ".",
+        "docs",
+        "docs/decisions",
+        "conformance-tests",
+        "membership",
+        "membership-cli",
+        "membership-core",
+        "membership-sql",
+    ] {
         for file in std::fs::read_dir(root().join(folder)).unwrap() {
             let path = file.unwrap().path();
             if path.extension().is_some_and(|e| e == "md") {
@@ -138,7 +200,11 @@ fn links_lead_somewhere() {
     assert!(documents.len() > 15, "{documents:?}");
     for document in documents {
         let content = std::fs::read_to_string(&document).unwrap();
-        for link in content.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        for link in content
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
             let (path, _) = link.split_once('#').unwrap_or((link, ""));
             if path.is_empty() || path.contains("://") || path.contains(' ') {
                 continue;
@@ -152,8 +218,14 @@ fn links_lead_somewhere() {
 /// Files that are named in the text as living in the repository.
 #[test]
 fn named_files_exist() {
-    for name in ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/protocol.md", "docs/new-provider.md", "docs/conformance.md"]
-    {
+    for name in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/protocol.md",
+        "docs/new-provider.md",
+        "docs/conformance.md",
+    ] {
         for word in text(name).split('`').skip(1).step_by(2) {
             let crates = [
                 "conformance-tests/",

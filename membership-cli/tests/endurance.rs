@@ -1,5 +1,10 @@
 //! Silos with the preset `lan` under hardship that must not kill anybody: a busy machine, a stopped machine, a crowd. Takes two minutes.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 mod support;
 

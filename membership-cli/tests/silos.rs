@@ -1,5 +1,10 @@
 //! Silos as real processes with the preset `local`: killed, stopped, asked to leave, started again, in each other's way.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 mod support;
 
@@ -56,13 +61,26 @@ fn a_silo_that_was_stopped_for_half_a_minute_is_told_and_publishes_nothing_more(
     assert_eq!(code, Some(3), "{err}");
     assert!(err.contains("membership why"), "{err}");
     let after: Vec<_> = stopped.lines().split_off(before);
-    assert!(after.iter().all(|l| l.event["event"] != "view"), "{after:#?}");
-    let told = after.iter().find(|l| l.event["event"] == "terminated").unwrap();
+    assert!(
+        after.iter().all(|l| l.event["event"] != "view"),
+        "{after:#?}"
+    );
+    let told = after
+        .iter()
+        .find(|l| l.event["event"] == "terminated")
+        .unwrap();
     assert_eq!(told.event["cause"], "voted");
-    assert!(!told.event["votes"].as_array().unwrap().is_empty(), "{}", told.event);
+    assert!(
+        !told.event["votes"].as_array().unwrap().is_empty(),
+        "{}",
+        told.event
+    );
     cluster.agree(secs(5));
     let why = cluster.place.run(&["why", &name]).expect(0).out;
-    assert!(why.contains("is Dead, voted") && why.contains("missed probe"), "{why}");
+    assert!(
+        why.contains("is Dead, voted") && why.contains("missed probe"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -88,7 +106,10 @@ fn a_silo_that_is_asked_to_leave_is_seen_as_left() {
 fn five_killed_and_five_started_on_the_same_ports() {
     let mut cluster = Cluster::started(5, "local");
     let ports = cluster.kill_all();
-    cluster.silos = ports.into_iter().map(|port| Process::start(&cluster.place, port, "local", &[])).collect();
+    cluster.silos = ports
+        .into_iter()
+        .map(|port| Process::start(&cluster.place, port, "local", &[]))
+        .collect();
     cluster.all_active(secs(15));
     cluster.agree(secs(5));
 }
@@ -117,7 +138,12 @@ fn a_second_process_at_the_address_of_a_living_one_harms_nobody() {
     let mut same = Process::start(&cluster.place, taken, "local", &[]);
     let (code, err) = same.ends(secs(20));
     assert_eq!(code, Some(4), "{err}");
-    let mut advertised = Process::start(&cluster.place, port(), "local", &["--advertise", &loopback(taken).to_string()]);
+    let mut advertised = Process::start(
+        &cluster.place,
+        port(),
+        "local",
+        &["--advertise", &loopback(taken).to_string()],
+    );
     let (code, err) = advertised.ends(secs(20));
     assert_eq!(code, Some(4), "{err}");
     assert!(err.contains("leads to another silo"), "{err}");
@@ -127,7 +153,12 @@ fn a_second_process_at_the_address_of_a_living_one_harms_nobody() {
 #[test]
 fn an_advertised_address_where_nobody_listens() {
     let place = Place::new();
-    let mut silo = Process::start(&place, port(), "local", &["--advertise", &loopback(port()).to_string()]);
+    let mut silo = Process::start(
+        &place,
+        port(),
+        "local",
+        &["--advertise", &loopback(port()).to_string()],
+    );
     let (code, err) = silo.ends(secs(40));
     assert_eq!(code, Some(4), "{err}");
     assert!(err.contains("--advertise"), "{err}");
@@ -137,7 +168,12 @@ fn an_advertised_address_where_nobody_listens() {
 fn garbage_and_oversized_frames_harm_nobody() {
     let mut cluster = Cluster::started(2, "local");
     for silo in &cluster.silos {
-        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 64][..], &[0; 4096][..], &[0x7f, 0xff, 0xff, 0xff, 1, 2, 3][..]] {
+        for garbage in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            &[0xff; 64][..],
+            &[0; 4096][..],
+            &[0x7f, 0xff, 0xff, 0xff, 1, 2, 3][..],
+        ] {
             let mut stream = TcpStream::connect(loopback(silo.port)).unwrap();
             let _ = stream.write_all(garbage);
         }
@@ -156,7 +192,12 @@ fn a_table_that_is_deleted_and_made_anew_is_told_and_kills_nobody() {
     }
     let table_event = |silo: &Process, what: &str| {
         silo.wait(what, secs(15), |lines| {
-            lines.iter().find(|l| l.event["event"] == "table" && (what == "any" || l.event["state"] == what)).map(|l| l.event.clone())
+            lines
+                .iter()
+                .find(|l| {
+                    l.event["event"] == "table" && (what == "any" || l.event["state"] == what)
+                })
+                .map(|l| l.event.clone())
         })
     };
     for silo in &cluster.silos {
@@ -175,10 +216,15 @@ fn a_reader_that_goes_away_does_not_stop_a_silo() {
     let place = Place::new();
     let port = port();
     let listen = format!("127.0.0.1:{port}");
-    let mut child = place.command(&["silo", "--json", "--listen", &listen, "--preset", "local"]).spawn().unwrap();
+    let mut child = place
+        .command(&["silo", "--json", "--listen", &listen, "--preset", "local"])
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let until = Instant::now() + secs(20);
-    while place.run(&["status", "--json"]).out.is_empty() || count(&place.run(&["status", "--json"]).json(), "Active") == 0 {
+    while place.run(&["status", "--json"]).out.is_empty()
+        || count(&place.run(&["status", "--json"]).json(), "Active") == 0
+    {
         assert!(Instant::now() < until);
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -191,7 +237,9 @@ fn a_reader_that_goes_away_does_not_stop_a_silo() {
 fn an_evicted_silo_is_told_so() {
     let mut cluster = Cluster::started(3, "local");
     let name = cluster.address(2);
-    let ran = cluster.place.run(&["evict", &name, "--reason", "disk is dying", "--yes"]);
+    let ran = cluster
+        .place
+        .run(&["evict", &name, "--reason", "disk is dying", "--yes"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.err.contains("it is alive"), "{ran:?}");
     let mut gone = cluster.silos.pop().unwrap();
@@ -201,19 +249,41 @@ fn an_evicted_silo_is_told_so() {
     for silo in &cluster.silos {
         silo.sees_dead(&name, "evicted", secs(10));
     }
-    assert!(cluster.place.run(&["why", &name]).expect(0).out.contains("disk is dying"));
+    assert!(
+        cluster
+            .place
+            .run(&["why", &name])
+            .expect(0)
+            .out
+            .contains("disk is dying")
+    );
 }
 
 #[test]
 fn what_cannot_start_says_why() {
     let place = Place::new();
-    let ask = |args: &[&str], code: i32| place.run(&[&["silo", "--listen", "127.0.0.1:0"], args].concat()).expect(code).err;
-    std::fs::write(place.file().with_extension("toml"), "probe_timeout = \"1h\"").unwrap();
+    let ask = |args: &[&str], code: i32| {
+        place
+            .run(&[&["silo", "--listen", "127.0.0.1:0"], args].concat())
+            .expect(code)
+            .err
+    };
+    std::fs::write(
+        place.file().with_extension("toml"),
+        "probe_timeout = \"1h\"",
+    )
+    .unwrap();
     let file = place.file().with_extension("toml");
     assert!(ask(&["--config", file.to_str().unwrap()], 2).contains("100ms to 60s"));
     assert!(ask(&["--metadata", "novalue"], 2).contains("key=value"));
     assert!(ask(&["--advertise", "0.0.0.0:1"], 2).contains("--advertise"));
-    assert!(place.run(&["silo", "--listen", "0.0.0.0:0"]).expect(2).err.contains("--advertise"));
+    assert!(
+        place
+            .run(&["silo", "--listen", "0.0.0.0:0"])
+            .expect(2)
+            .err
+            .contains("--advertise")
+    );
     assert!(ask(&["--table", "gopher:x"], 2).contains("no scheme"));
     std::fs::write(place.file(), vec![b'x'; 8192]).unwrap();
     ask(&[], 6);

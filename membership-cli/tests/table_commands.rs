@@ -1,5 +1,10 @@
 //! The commands that need nothing but a table, each run as a process on a SQLite file.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 mod support;
 
@@ -16,7 +21,12 @@ fn cluster() -> (Place, membership_sql::SqliteTable) {
     for port in [1, 2] {
         place.beat(&table, silo(port), 5, now());
     }
-    place.beat(&table, silo(3), 4, now().minus(std::time::Duration::from_millis(63_900)));
+    place.beat(
+        &table,
+        silo(3),
+        4,
+        now().minus(std::time::Duration::from_millis(63_900)),
+    );
     (place, table)
 }
 
@@ -24,13 +34,23 @@ fn cluster() -> (Place, membership_sql::SqliteTable) {
 fn status_shows_every_silo_and_a_summary() {
     let (place, _table) = cluster();
     let ran = place.run(&["status"]).expect(0);
-    for part in
-        ["SILO", "127.0.0.1:1@", "silo-2", "Active", "voted 60 s ago", "2 Active, 1 Dead (1 voted)", "version 1", "leader 127.0.0.1:1@"]
-    {
+    for part in [
+        "SILO",
+        "127.0.0.1:1@",
+        "silo-2",
+        "Active",
+        "voted 60 s ago",
+        "2 Active, 1 Dead (1 voted)",
+        "version 1",
+        "leader 127.0.0.1:1@",
+    ] {
         assert!(ran.out.contains(part), "{part}: {}", ran.out);
     }
     assert!(!ran.out.contains('\u{1b}'), "colours only on a terminal");
-    assert!(!ran.out.contains("ROLE"), "a column that nobody fills is left out");
+    assert!(
+        !ran.out.contains("ROLE"),
+        "a column that nobody fills is left out"
+    );
     let json = place.run(&["status", "--json"]).expect(0).json();
     assert_eq!(json["version"], 1);
     assert_eq!(json["members"][2]["cause"], "voted");
@@ -41,7 +61,11 @@ fn status_shows_every_silo_and_a_summary() {
 #[test]
 fn why_tells_the_story_however_the_silo_is_named() {
     let (place, _table) = cluster();
-    for name in [silo(3).to_string(), silo(3).endpoint().to_string(), "silo-3".to_owned()] {
+    for name in [
+        silo(3).to_string(),
+        silo(3).endpoint().to_string(),
+        "silo-3".to_owned(),
+    ] {
         let ran = place.run(&["why", &name]).expect(0);
         for part in [
             "is Dead, voted",
@@ -55,19 +79,48 @@ fn why_tells_the_story_however_the_silo_is_named() {
             assert!(ran.out.contains(part), "{part}: {}", ran.out);
         }
     }
-    assert!(place.run(&["why", "silo-1"]).expect(0).out.contains("is not dead"));
-    assert!(place.run(&["why", "nobody"]).expect(2).err.contains("membership status"));
+    assert!(
+        place
+            .run(&["why", "silo-1"])
+            .expect(0)
+            .out
+            .contains("is not dead")
+    );
+    assert!(
+        place
+            .run(&["why", "nobody"])
+            .expect(2)
+            .err
+            .contains("membership status")
+    );
 }
 
 #[test]
 fn history_is_ordered_and_can_be_cut() {
     let (place, _table) = cluster();
     let ran = place.run(&["history"]).expect(0);
-    let at = |part: &str| ran.out.find(part).unwrap_or_else(|| panic!("{part}: {}", ran.out));
-    assert!(at("started") < at("active") && at("active") < at("Dead: voted") && at("Dead: voted") < at("COMMIT"));
+    let at = |part: &str| {
+        ran.out
+            .find(part)
+            .unwrap_or_else(|| panic!("{part}: {}", ran.out))
+    };
+    assert!(
+        at("started") < at("active")
+            && at("active") < at("Dead: voted")
+            && at("Dead: voted") < at("COMMIT")
+    );
     let cut = place.run(&["history", "--since", "2min"]).expect(0).out;
-    assert!(cut.contains("Dead: voted") && !cut.contains("started"), "{cut}");
-    assert!(place.run(&["history", "--since", "yesterday"]).expect(2).err.contains("--since"));
+    assert!(
+        cut.contains("Dead: voted") && !cut.contains("started"),
+        "{cut}"
+    );
+    assert!(
+        place
+            .run(&["history", "--since", "yesterday"])
+            .expect(2)
+            .err
+            .contains("--since")
+    );
     for line in place.run(&["history", "--json"]).expect(0).out.lines() {
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
@@ -84,10 +137,18 @@ fn cleanup_removes_only_what_age_and_number_both_give_up() {
         entries.push(entry);
     }
     place.insert(&table, entries);
-    let dry = place.run(&["cleanup", "--older-than", "1h", "--keep", "2", "--dry-run"]).expect(0).out;
-    assert!(dry.contains("127.0.0.1:3@") && dry.contains("1 row would go"), "{dry}");
+    let dry = place
+        .run(&["cleanup", "--older-than", "1h", "--keep", "2", "--dry-run"])
+        .expect(0)
+        .out;
+    assert!(
+        dry.contains("127.0.0.1:3@") && dry.contains("1 row would go"),
+        "{dry}"
+    );
     assert!(place.entry(&table, silo(3)).is_some());
-    place.run(&["cleanup", "--older-than", "1h", "--keep", "2"]).expect(0);
+    place
+        .run(&["cleanup", "--older-than", "1h", "--keep", "2"])
+        .expect(0);
     let left = |port| place.entry(&table, silo(port)).is_some();
     assert!(!left(3) && left(4) && left(5) && left(1));
     place.run(&["cleanup", "--older-than", "1s"]).expect(2);
@@ -96,13 +157,43 @@ fn cleanup_removes_only_what_age_and_number_both_give_up() {
 #[test]
 fn settings_are_shown_and_changed_by_a_commit() {
     let (place, _table) = cluster();
-    assert!(place.run(&["settings"]).expect(0).out.contains("i_am_alive_period"));
-    let ran = place.run(&["settings", "set", "i_am_alive_period=30s"]).expect(0).out;
+    assert!(
+        place
+            .run(&["settings"])
+            .expect(0)
+            .out
+            .contains("i_am_alive_period")
+    );
+    let ran = place
+        .run(&["settings", "set", "i_am_alive_period=30s"])
+        .expect(0)
+        .out;
     assert!(ran.contains("version 2") && ran.contains("30s"), "{ran}");
-    assert!(place.run(&["settings", "set", "i_am_alive_period=30s"]).expect(0).out.contains("nothing to change"));
-    assert!(place.run(&["settings", "set", "i_am_alive_period=1ms"]).expect(2).err.contains("500ms to 600s"));
-    assert!(place.run(&["settings", "set", "colour=red"]).expect(2).err.contains("no shared setting"));
-    assert_eq!(place.run(&["settings", "--json"]).expect(0).json()["i_am_alive_period"], "30s");
+    assert!(
+        place
+            .run(&["settings", "set", "i_am_alive_period=30s"])
+            .expect(0)
+            .out
+            .contains("nothing to change")
+    );
+    assert!(
+        place
+            .run(&["settings", "set", "i_am_alive_period=1ms"])
+            .expect(2)
+            .err
+            .contains("500ms to 600s")
+    );
+    assert!(
+        place
+            .run(&["settings", "set", "colour=red"])
+            .expect(2)
+            .err
+            .contains("no shared setting")
+    );
+    assert_eq!(
+        place.run(&["settings", "--json"]).expect(0).json()["i_am_alive_period"],
+        "30s"
+    );
 }
 
 #[test]
@@ -117,32 +208,69 @@ fn doctor_finds_ghosts_and_clocks_and_says_so() {
     place.beat(&table, silo(2), 6, now().plus(secs(60)));
     // Watched for a period and a half: nobody beats here, so the old heartbeat is a ghost's.
     let ran = place.run(&["doctor"]).expect(1);
-    assert!(ran.out.contains("127.0.0.1:9@") && ran.out.contains("has not written a heartbeat"), "{ran:?}");
-    assert!(ran.out.contains("ahead of this machine") && ran.err.contains("--repair"), "{ran:?}");
+    assert!(
+        ran.out.contains("127.0.0.1:9@") && ran.out.contains("has not written a heartbeat"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.out.contains("ahead of this machine") && ran.err.contains("--repair"),
+        "{ran:?}"
+    );
 }
 
 #[test]
 fn evict_asks_and_warns() {
     let (place, table) = cluster();
-    assert!(place.run(&["evict", "silo-1", "--reason", "test"]).expect_lines(2).err.contains("--yes"));
-    let mut child = place.command(&["evict", "silo-1", "--reason", "test"]).stdin(Stdio::piped()).spawn().unwrap();
+    assert!(
+        place
+            .run(&["evict", "silo-1", "--reason", "test"])
+            .expect_lines(2)
+            .err
+            .contains("--yes")
+    );
+    let mut child = place
+        .command(&["evict", "silo-1", "--reason", "test"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(b"no\n").unwrap();
     let ran: support::Ran = child.wait_with_output().unwrap().into();
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.err.contains("it is alive"), "{ran:?}");
-    assert_eq!(place.entry(&table, silo(1)).unwrap().status, membership_core::SiloStatus::Active);
-    assert!(place.run(&["evict", "silo-3", "--reason", "test", "--yes"]).expect(2).err.contains("Dead already"));
-    place.run(&["evict", "silo-1", "--reason", " ", "--yes"]).expect(2);
+    assert_eq!(
+        place.entry(&table, silo(1)).unwrap().status,
+        membership_core::SiloStatus::Active
+    );
+    assert!(
+        place
+            .run(&["evict", "silo-3", "--reason", "test", "--yes"])
+            .expect(2)
+            .err
+            .contains("Dead already")
+    );
+    place
+        .run(&["evict", "silo-1", "--reason", " ", "--yes"])
+        .expect(2);
 }
 
 #[test]
 fn delete_asks_for_the_name_and_then_nothing_is_left() {
     let (place, _table) = cluster();
     place.run(&["delete"]).expect(2);
-    place.run(&["delete", "--cluster", "default"]).expect_lines(2);
+    place
+        .run(&["delete", "--cluster", "default"])
+        .expect_lines(2);
     place.run(&["status"]).expect(0);
-    place.run(&["delete", "--cluster", "default", "--yes"]).expect(0);
-    assert!(place.run(&["status"]).expect(5).err.contains("not_initialized"));
+    place
+        .run(&["delete", "--cluster", "default", "--yes"])
+        .expect(0);
+    assert!(
+        place
+            .run(&["status"])
+            .expect(5)
+            .err
+            .contains("not_initialized")
+    );
 }
 
 #[test]
@@ -184,9 +312,15 @@ fn a_store_that_is_not_there_or_not_built_in_shows_no_password() {
         for (feature, built_in, url) in stores {
             let place = &place;
             scope.spawn(move || {
-                let ran = place.run(&["status", "--table", url]).expect(if built_in { 5 } else { 2 });
+                let ran =
+                    place
+                        .run(&["status", "--table", url])
+                        .expect(if built_in { 5 } else { 2 });
                 assert!(!format!("{ran:?}").contains("hunter2x"), "{ran:?}");
-                assert!(built_in || ran.err.contains(&format!("--features {feature}")), "{ran:?}");
+                assert!(
+                    built_in || ran.err.contains(&format!("--features {feature}")),
+                    "{ran:?}"
+                );
             });
         }
     });
@@ -199,7 +333,10 @@ fn help_has_the_exit_codes_and_a_reader_may_leave() {
     for exit in membership_cli::Exit::ALL {
         assert!(help.contains(exit.meaning()), "{help}");
     }
-    let mut child = place.command(&["watch", "--every", "50ms", "--json"]).spawn().unwrap();
+    let mut child = place
+        .command(&["watch", "--every", "50ms", "--json"])
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     // The next line meets a closed pipe; until the table changes there is none.
     std::thread::sleep(std::time::Duration::from_millis(100));
@@ -211,12 +348,23 @@ fn help_has_the_exit_codes_and_a_reader_may_leave() {
 fn watch_ends_when_the_table_is_replaced() {
     use std::io::{BufRead, BufReader};
     let (place, table) = cluster();
-    let mut child = place.command(&["watch", "--every", "50ms", "--json"]).spawn().unwrap();
+    let mut child = place
+        .command(&["watch", "--every", "50ms", "--json"])
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.next().unwrap().unwrap().contains("\"event\":\"view\""));
+    assert!(
+        lines
+            .next()
+            .unwrap()
+            .unwrap()
+            .contains("\"event\":\"view\"")
+    );
     place.insert(&table, vec![active(7)]);
     assert!(lines.next().unwrap().unwrap().contains("127.0.0.1:7@"));
-    place.run(&["delete", "--cluster", "default", "--yes"]).expect(0);
+    place
+        .run(&["delete", "--cluster", "default", "--yes"])
+        .expect(0);
     let last = lines.last().unwrap().unwrap();
     assert!(last.contains("\"event\":\"table\""), "{last}");
     assert_eq!(child.wait().unwrap().code(), Some(6));
@@ -225,16 +373,46 @@ fn watch_ends_when_the_table_is_replaced() {
 #[test]
 fn the_schema_is_printed_where_there_is_one() {
     let place = Place::new();
-    assert!(place.run(&["schema"]).expect(2).err.contains("the first silo makes what it needs"));
+    assert!(
+        place
+            .run(&["schema"])
+            .expect(2)
+            .err
+            .contains("the first silo makes what it needs")
+    );
     place.run(&["schema", "--table", "gopher:x"]).expect(2);
     #[cfg(feature = "postgres")]
     {
-        let printed = place.run(&["schema", "--table", "postgres://nobody:hunter2@nowhere.invalid/app"]).expect(0).out;
-        assert!(printed.contains("CREATE TABLE") && printed.contains("membership_") && !printed.contains("hunter2"), "{printed}");
+        let printed = place
+            .run(&[
+                "schema",
+                "--table",
+                "postgres://nobody:hunter2@nowhere.invalid/app",
+            ])
+            .expect(0)
+            .out;
+        assert!(
+            printed.contains("CREATE TABLE")
+                && printed.contains("membership_")
+                && !printed.contains("hunter2"),
+            "{printed}"
+        );
     }
     #[cfg(feature = "mysql")]
     {
-        let printed = place.run(&["schema", "--table", "mysql://nobody:hunter2@nowhere.invalid/app"]).expect(0).out;
-        assert!(printed.contains("CREATE TABLE") && printed.contains("CREATE PROCEDURE") && !printed.contains("hunter2"), "{printed}");
+        let printed = place
+            .run(&[
+                "schema",
+                "--table",
+                "mysql://nobody:hunter2@nowhere.invalid/app",
+            ])
+            .expect(0)
+            .out;
+        assert!(
+            printed.contains("CREATE TABLE")
+                && printed.contains("CREATE PROCEDURE")
+                && !printed.contains("hunter2"),
+            "{printed}"
+        );
     }
 }

@@ -16,7 +16,11 @@ impl Inner {
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let by = self.link.deadline();
         for _ in 0..COLLISIONS {
-            match self.everything(by).await?.usable(None, Operation::Initialize) {
+            match self
+                .everything(by)
+                .await?
+                .usable(None, Operation::Initialize)
+            {
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {}
                 Err(e) => return Err(e),
@@ -26,14 +30,22 @@ impl Inner {
             let mut txn = Txn::default();
             for (key, text) in codec::parts(&self.keys, &row)? {
                 let text = text.as_str().unwrap_or_default();
-                txn = if key == self.keys.table() { txn.make(key, text) } else { txn.put(key, text) };
+                txn = if key == self.keys.table() {
+                    txn.make(key, text)
+                } else {
+                    txn.put(key, text)
+                };
             }
             if let Done::All(_) = self.link.write(&txn, by).await? {
                 tracing::info!(cluster = %self.cluster, at = self.link.at(), "table made");
                 return Ok(());
             }
         }
-        Err(error(TableErrorKind::Busy, "the table is made and removed, again and again").at(self.link.at()))
+        Err(error(
+            TableErrorKind::Busy,
+            "the table is made and removed, again and again",
+        )
+        .at(self.link.at()))
     }
 
     /// All of it goes at once, so that nothing can be left over; the contract's mark of a deletion that was begun is never needed.
@@ -46,7 +58,9 @@ impl Inner {
         for _ in 0..COLLISIONS {
             let found = self.everything(by).await?;
             match found.usable(None, Operation::Delete) {
-                Err(e) if !matches!(e.kind(), BeingDeleted | Damaged | NotInitialized) => return Err(e),
+                Err(e) if !matches!(e.kind(), BeingDeleted | Damaged | NotInitialized) => {
+                    return Err(e);
+                }
                 _ => {}
             }
             if found.is_nothing() {
@@ -58,11 +72,19 @@ impl Inner {
                 Some(index) => Txn::default().unchanged(table, index),
                 None => Txn::default().make(table, "{}"),
             };
-            if let Done::All(_) = self.link.write(&txn.remove_tree(self.keys.root().to_owned()), by).await? {
+            if let Done::All(_) = self
+                .link
+                .write(&txn.remove_tree(self.keys.root().to_owned()), by)
+                .await?
+            {
                 tracing::info!(cluster = %self.cluster, at = self.link.at(), "table removed");
                 return Ok(());
             }
         }
-        Err(error(TableErrorKind::Busy, "the table is made and removed, again and again").at(self.link.at()))
+        Err(error(
+            TableErrorKind::Busy,
+            "the table is made and removed, again and again",
+        )
+        .at(self.link.at()))
     }
 }

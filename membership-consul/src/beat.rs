@@ -63,41 +63,89 @@ impl Inner {
         match write {
             HeartbeatWrite::Silo { silo, heartbeat } => {
                 let key = silo.row_key();
-                let missing = || error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(key.clone());
-                self.overwrite(&key, &self.keys.row(&key), &self.keys.alive(&key), &heartbeat.to_string(), missing).await
+                let missing = || {
+                    error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(key.clone())
+                };
+                self.overwrite(
+                    &key,
+                    &self.keys.row(&key),
+                    &self.keys.alive(&key),
+                    &heartbeat.to_string(),
+                    missing,
+                )
+                .await
             }
-            HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => {
-                Err(error(TableErrorKind::LimitExceeded, format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes")))
-            }
+            HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => Err(error(
+                TableErrorKind::LimitExceeded,
+                format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes"),
+            )),
             HeartbeatWrite::Cluster { text } => {
-                let missing = || error(TableErrorKind::NotInitialized, "the cluster has no version row");
-                self.overwrite("", &self.keys.table(), &self.keys.cell(), text, missing).await
+                let missing = || {
+                    error(
+                        TableErrorKind::NotInitialized,
+                        "the cluster has no version row",
+                    )
+                };
+                self.overwrite("", &self.keys.table(), &self.keys.cell(), text, missing)
+                    .await
             }
         }
     }
 
     /// Writes a key, only if another one is there; what is written late finds that somebody has written since.
-    async fn overwrite(&self, name: &str, owner: &str, key: &str, text: &str, missing: impl Fn() -> TableError) -> Result<(), TableError> {
+    async fn overwrite(
+        &self,
+        name: &str,
+        owner: &str,
+        key: &str,
+        text: &str,
+        missing: impl Fn() -> TableError,
+    ) -> Result<(), TableError> {
         let by = self.link.deadline();
         for _ in 0..COLLISIONS {
             let index = match self.beats.of(name) {
                 Some(index) => index,
-                None => self.written_at(owner, key, by).await?.ok_or_else(&missing)?,
+                None => self
+                    .written_at(owner, key, by)
+                    .await?
+                    .ok_or_else(&missing)?,
             };
-            let txn = Txn::default().there(owner.to_owned()).replace(key.to_owned(), text, index);
+            let txn = Txn::default()
+                .there(owner.to_owned())
+                .replace(key.to_owned(), text, index);
             // What is asked for next goes by what is there: this one may have been carried out, or may be yet.
-            let done = self.link.write(&txn, by).await.inspect_err(|_| self.beats.set(name, None))?;
+            let done = self
+                .link
+                .write(&txn, by)
+                .await
+                .inspect_err(|_| self.beats.set(name, None))?;
             if let Done::All(pairs) = done {
-                self.beats.set(name, pairs.iter().find(|pair| pair.key == key).map(|pair| pair.modify_index).filter(|index| *index > 0));
+                self.beats.set(
+                    name,
+                    pairs
+                        .iter()
+                        .find(|pair| pair.key == key)
+                        .map(|pair| pair.modify_index)
+                        .filter(|index| *index > 0),
+                );
                 return Ok(());
             }
             self.beats.set(name, None);
         }
-        Err(error(TableErrorKind::Busy, "others write the same heartbeat, again and again").at(self.link.at()))
+        Err(error(
+            TableErrorKind::Busy,
+            "others write the same heartbeat, again and again",
+        )
+        .at(self.link.at()))
     }
 
     /// At which index a key was written last, 0 if it never was; none if what it belongs to is not there.
-    async fn written_at(&self, owner: &str, key: &str, by: Instant) -> Result<Option<u64>, TableError> {
+    async fn written_at(
+        &self,
+        owner: &str,
+        key: &str,
+        by: Instant,
+    ) -> Result<Option<u64>, TableError> {
         let txn = Txn::default().tree(owner.to_owned()).tree(key.to_owned());
         let pairs = self.link.look(&txn, by).await?;
         if !pairs.iter().any(|pair| pair.key == owner) {
@@ -105,6 +153,11 @@ impl Inner {
             self.may_see(by).await?;
             return Ok(None);
         }
-        Ok(Some(pairs.iter().find(|pair| pair.key == key).map_or(0, |pair| pair.modify_index)))
+        Ok(Some(
+            pairs
+                .iter()
+                .find(|pair| pair.key == key)
+                .map_or(0, |pair| pair.modify_index),
+        ))
     }
 }

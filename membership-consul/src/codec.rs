@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use membership_core::{
-    CommitRequest, Heartbeat, Heartbeats, Operation, Row, Rows, SharedSettings, TableError, TableErrorKind, VersionRow, VersionToken,
-    WallTime, usable_version_row,
+    CommitRequest, Heartbeat, Heartbeats, Operation, Row, Rows, SharedSettings, TableError,
+    TableErrorKind, VersionRow, VersionToken, WallTime, usable_version_row,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
@@ -38,7 +38,9 @@ pub(crate) fn encoded(text: &str) -> String {
 
 /// What is no text is shown as one all the same: rows that cannot be decoded are rows (clause T12).
 fn decoded(value: Option<String>) -> String {
-    let bytes = value.map(|value| STANDARD.decode(value).unwrap_or_default()).unwrap_or_default();
+    let bytes = value
+        .map(|value| STANDARD.decode(value).unwrap_or_default())
+        .unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
@@ -47,7 +49,12 @@ fn decoded(value: Option<String>) -> String {
 /// # Errors
 /// Plain data with string keys; cannot fail.
 pub(crate) fn json<T: serde::Serialize>(part: &T) -> Result<String, TableError> {
-    serde_json::to_string(part).map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))
+    serde_json::to_string(part).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    })
 }
 
 /// The record that a commit leaves in the version row.
@@ -72,9 +79,22 @@ pub(crate) fn mark(row_count: u64) -> String {
 pub(crate) fn table(row: &VersionRow) -> Result<String, TableError> {
     let mut fields = match serde_json::to_value(row) {
         Ok(Json::Object(fields)) => fields,
-        _ => return Err(error(TableErrorKind::InvalidRequest, "this cannot be written as JSON")),
+        _ => {
+            return Err(error(
+                TableErrorKind::InvalidRequest,
+                "this cannot be written as JSON",
+            ));
+        }
     };
-    for of_others in ["table_id", "version", "recent", "row_count", "settings", "core", "deleting"] {
+    for of_others in [
+        "table_id",
+        "version",
+        "recent",
+        "row_count",
+        "settings",
+        "core",
+        "deleting",
+    ] {
         fields.remove(of_others);
     }
     json(&fields)
@@ -115,10 +135,20 @@ pub(crate) struct Found {
 impl Found {
     pub(crate) fn sort(keys: &Keys, pairs: Vec<Pair>) -> Self {
         let mut found = Self::default();
-        for Pair { key, value, modify_index } in pairs {
-            let Some(part) = keys.part(&key) else { continue };
+        for Pair {
+            key,
+            value,
+            modify_index,
+        } in pairs
+        {
+            let Some(part) = keys.part(&key) else {
+                continue;
+            };
             let text = || decoded(value);
-            found.any |= !matches!(part, Part::Row(_) | Part::Alive(_) | Part::Beside | Part::Cell | Part::Foreign);
+            found.any |= !matches!(
+                part,
+                Part::Row(_) | Part::Alive(_) | Part::Beside | Part::Cell | Part::Foreign
+            );
             match part {
                 Part::Table => (found.table, found.since) = (Some(text()), Some(modify_index)),
                 Part::Settings => found.settings = Some(text()),
@@ -165,16 +195,24 @@ impl Found {
         }
         let own = self.table.clone().unwrap_or_default();
         // Whatever stands there instead is judged as it is.
-        let Ok(Json::Object(mut row)) = serde_json::from_str(&own) else { return Some(own) };
+        let Ok(Json::Object(mut row)) = serde_json::from_str(&own) else {
+            return Some(own);
+        };
         if let Some((name, text)) = self.mark().and_then(|_| self.marks.first()) {
             let mut words = name.split('.');
-            let number = words.next().map(|version| version.parse::<i64>().map_or_else(|_| version.into(), Json::from));
+            let number = words.next().map(|version| {
+                version
+                    .parse::<i64>()
+                    .map_or_else(|_| version.into(), Json::from)
+            });
             row.insert("version".to_owned(), number.unwrap_or_default());
             row.insert("table_id".to_owned(), words.next().into());
             if words.nth(1) == Some(DELETING) {
                 row.insert("deleting".to_owned(), true.into());
             }
-            let Json::Object(more) = parsed(text) else { return Some(Json::Object(row).to_string()) };
+            let Json::Object(more) = parsed(text) else {
+                return Some(Json::Object(row).to_string());
+            };
             row.extend(more);
         }
         if let Some(settings) = &self.settings {
@@ -193,11 +231,17 @@ impl Found {
     ///
     /// # Errors
     /// As [`usable_version_row`].
-    pub(crate) fn usable(&self, known: Option<&VersionToken>, during: Operation) -> Result<VersionRow, TableError> {
+    pub(crate) fn usable(
+        &self,
+        known: Option<&VersionToken>,
+        during: Operation,
+    ) -> Result<VersionRow, TableError> {
         let stray = self.rows.first().map(|(key, _)| key.as_str());
         if let (None, Some(key), false) = (stray, &self.foreign, self.any) {
             let message = "something stands under this name that is no table: use another prefix";
-            return Err(error(TableErrorKind::ForeignTable, message).during(during).with_key(key.clone()));
+            return Err(error(TableErrorKind::ForeignTable, message)
+                .during(during)
+                .with_key(key.clone()));
         }
         let row = usable_version_row(self.text().as_deref(), stray, known, during, STORE)?;
         self.fits(row).map_err(|e| e.during(during))
@@ -209,7 +253,9 @@ impl Found {
     /// `ForeignTable`, `NewerLayout`, `Damaged`.
     pub(crate) fn any_version(&self) -> Result<Option<VersionRow>, TableError> {
         use membership_core::encoding::{VersionRowError, decode_version_row};
-        let Some(text) = self.text() else { return Ok(None) };
+        let Some(text) = self.text() else {
+            return Ok(None);
+        };
         let row = decode_version_row(&text).map_err(|e| {
             let kind = match e {
                 VersionRowError::Foreign(_) => TableErrorKind::ForeignTable,
@@ -223,7 +269,10 @@ impl Found {
 
     /// The mark names the commit whose record is the last.
     fn fits(&self, row: VersionRow) -> Result<VersionRow, TableError> {
-        let words: Vec<&str> = self.mark().map(|name| name.split('.').collect()).unwrap_or_default();
+        let words: Vec<&str> = self
+            .mark()
+            .map(|name| name.split('.').collect())
+            .unwrap_or_default();
         if let [_, _, commit] | [_, _, commit, DELETING] = words[..]
             && commit == row.last_commit().to_string()
         {
@@ -252,20 +301,37 @@ impl Found {
 
     /// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
     pub(crate) fn heartbeats(&self, rows: &Rows) -> Heartbeats {
-        let shown = self.beats.iter().filter(|(key, ..)| rows.by_key(key).is_some());
-        let silos = shown.filter_map(|(key, text, _)| Some((key.parse().ok()?, heartbeat(text)))).collect();
-        Heartbeats { silos, cluster: self.cell.clone() }
+        let shown = self
+            .beats
+            .iter()
+            .filter(|(key, ..)| rows.by_key(key).is_some());
+        let silos = shown
+            .filter_map(|(key, text, _)| Some((key.parse().ok()?, heartbeat(text))))
+            .collect();
+        Heartbeats {
+            silos,
+            cluster: self.cell.clone(),
+        }
     }
 
     /// The heartbeat of one silo.
     pub(crate) fn heartbeat_of(&self, key: &str) -> Option<Heartbeat> {
-        self.beats.iter().find(|(of, ..)| of == key).map(|(_, text, _)| heartbeat(text))
+        self.beats
+            .iter()
+            .find(|(of, ..)| of == key)
+            .map(|(_, text, _)| heartbeat(text))
     }
 
     /// At which index the heartbeat of each row was written last, 0 where it never was.
     pub(crate) fn beaten_at(&self) -> impl Iterator<Item = (&str, u64)> {
-        let beats: HashMap<&str, u64> = self.beats.iter().map(|(key, _, index)| (key.as_str(), *index)).collect();
-        self.rows.iter().map(move |(key, _)| (key.as_str(), beats.get(key.as_str()).copied().unwrap_or(0)))
+        let beats: HashMap<&str, u64> = self
+            .beats
+            .iter()
+            .map(|(key, _, index)| (key.as_str(), *index))
+            .collect();
+        self.rows
+            .iter()
+            .map(move |(key, _)| (key.as_str(), beats.get(key.as_str()).copied().unwrap_or(0)))
     }
 
     /// All rows, of which those with the text that is known already are not decoded again.
@@ -279,7 +345,12 @@ impl Found {
             }
         }
         if all.len() != keys.len() {
-            let gone: Vec<String> = all.iter().map(Row::key).filter(|key| !keys.contains(*key)).map(str::to_owned).collect();
+            let gone: Vec<String> = all
+                .iter()
+                .map(Row::key)
+                .filter(|key| !keys.contains(*key))
+                .map(str::to_owned)
+                .collect();
             for key in gone {
                 all.remove(&key);
             }
@@ -297,7 +368,10 @@ fn parsed(text: &str) -> Json {
 fn heartbeat(text: &str) -> Heartbeat {
     text.parse().unwrap_or_else(|_| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        Heartbeat { counter: digits.parse().unwrap_or(0), at: WallTime::from_millis(0) }
+        Heartbeat {
+            counter: digits.parse().unwrap_or(0),
+            at: WallTime::from_millis(0),
+        }
     })
 }
 
@@ -309,7 +383,10 @@ pub(crate) fn parts(keys: &Keys, row: &VersionRow) -> Result<Map<String, Json>, 
     let mut parts = Map::new();
     parts.insert(keys.table(), table(row)?.into());
     parts.insert(keys.settings(), json(&row.settings)?.into());
-    parts.insert(keys.mark(row.version, row.table_id, row.last_commit()), mark(row.row_count).into());
+    parts.insert(
+        keys.mark(row.version, row.table_id, row.last_commit()),
+        mark(row.row_count).into(),
+    );
     Ok(parts)
 }
 
@@ -323,19 +400,32 @@ mod tests {
     }
 
     fn entry(port: u16) -> MembershipEntry {
-        MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+        MembershipEntry::new(
+            SiloAddress::new([127, 0, 0, 1].into(), port, 1),
+            InstanceId::new(1),
+            WallTime::default(),
+        )
     }
 
     fn pair(key: impl Into<String>, text: &str) -> Pair {
-        Pair { key: key.into(), value: Some(encoded(text)), modify_index: 7 }
+        Pair {
+            key: key.into(),
+            value: Some(encoded(text)),
+            modify_index: 7,
+        }
     }
 
     fn pairs(parts: &Map<String, Json>) -> Vec<Pair> {
-        parts.iter().map(|(key, text)| pair(key, text.as_str().unwrap())).collect()
+        parts
+            .iter()
+            .map(|(key, text)| pair(key, text.as_str().unwrap()))
+            .collect()
     }
 
     fn read(parts: &Map<String, Json>) -> Result<VersionRow, TableErrorKind> {
-        Found::sort(&keys(), pairs(parts)).usable(None, Operation::Read).map_err(|e| e.kind())
+        Found::sort(&keys(), pairs(parts))
+            .usable(None, Operation::Read)
+            .map_err(|e| e.kind())
     }
 
     #[test]
@@ -345,8 +435,19 @@ mod tests {
         let mut stored = parts(&keys, &expected).unwrap();
         assert_eq!(read(&stored), Ok(expected.clone()));
         for n in 1..40_u16 {
-            let (inserts, removes) = if n % 3 == 0 { (None, Some(entry(n - 1).address.row_key())) } else { (Some(entry(n)), None) };
-            let mut commit = CommitRequest::new(token(&expected), CommitId::new(n.into()), None, inserts, [], removes);
+            let (inserts, removes) = if n % 3 == 0 {
+                (None, Some(entry(n - 1).address.row_key()))
+            } else {
+                (Some(entry(n)), None)
+            };
+            let mut commit = CommitRequest::new(
+                token(&expected),
+                CommitId::new(n.into()),
+                None,
+                inserts,
+                [],
+                removes,
+            );
             if n == 5 {
                 commit.core = Some("cell".to_owned());
                 stored.insert(keys.core(), "cell".into());
@@ -354,7 +455,10 @@ mod tests {
             stored.remove(&keys.mark_of(&commit.expected)).unwrap();
             stored.insert(keys.recent(commit.makes()), record(&commit).unwrap().into());
             expected = commit.next_version_row(&expected);
-            stored.insert(keys.mark(expected.version, expected.table_id, commit.id), mark(expected.row_count).into());
+            stored.insert(
+                keys.mark(expected.version, expected.table_id, commit.id),
+                mark(expected.row_count).into(),
+            );
             assert_eq!(read(&stored), Ok(expected.clone()));
             assert_eq!(rows_in(&token(&expected)), Some(expected.row_count));
         }
@@ -372,27 +476,61 @@ mod tests {
             read(&stored)
         };
         let own = table(&row).unwrap();
-        assert_eq!(with(keys.table(), &own.replacen('{', "{\"moon\":1,", 1)).unwrap().extra.0["moon"], 1);
+        assert_eq!(
+            with(keys.table(), &own.replacen('{', "{\"moon\":1,", 1))
+                .unwrap()
+                .extra
+                .0["moon"],
+            1
+        );
         assert!(with(format!("{}moon", keys.version()), "1").is_ok());
-        assert_eq!(with(keys.table(), &own.replace("\"min_layout\":1", "\"min_layout\":900")), Err(TableErrorKind::NewerLayout));
-        assert_eq!(with(keys.table(), "{\"Version\":7}"), Err(TableErrorKind::ForeignTable));
+        assert_eq!(
+            with(
+                keys.table(),
+                &own.replace("\"min_layout\":1", "\"min_layout\":900")
+            ),
+            Err(TableErrorKind::NewerLayout)
+        );
+        assert_eq!(
+            with(keys.table(), "{\"Version\":7}"),
+            Err(TableErrorKind::ForeignTable)
+        );
         assert_eq!(with(keys.table(), "7"), Err(TableErrorKind::ForeignTable));
         let twice = keys.mark(1, row.table_id, CommitId::new(9));
-        for (key, text) in [(keys.settings(), "{"), (keys.recent(3), "{"), (twice, "{\"row_count\":0}")] {
-            assert_eq!(with(key.clone(), text), Err(TableErrorKind::Damaged), "{key}");
+        for (key, text) in [
+            (keys.settings(), "{"),
+            (keys.recent(3), "{"),
+            (twice, "{\"row_count\":0}"),
+        ] {
+            assert_eq!(
+                with(key.clone(), text),
+                Err(TableErrorKind::Damaged),
+                "{key}"
+            );
         }
         let mark_of_now = keys.mark(0, row.table_id, CommitId::new(0));
-        for (more, kind) in [(".deleting", TableErrorKind::BeingDeleted), (".moon", TableErrorKind::Damaged)] {
+        for (more, kind) in [
+            (".deleting", TableErrorKind::BeingDeleted),
+            (".moon", TableErrorKind::Damaged),
+        ] {
             let mut stored = good.clone();
             let count = stored.remove(&mark_of_now).unwrap();
             stored.insert(format!("{mark_of_now}{more}"), count);
             assert_eq!(read(&stored), Err(kind), "{more}");
         }
-        for mark in ["-1.00000000000000000000000000000007.00000000000000000000000000000000", "x", "0.7.1", ""] {
+        for mark in [
+            "-1.00000000000000000000000000000007.00000000000000000000000000000000",
+            "x",
+            "0.7.1",
+            "",
+        ] {
             let mut stored = good.clone();
             stored.remove(&mark_of_now).unwrap();
             assert_eq!(read(&stored), Err(TableErrorKind::Damaged));
-            stored.insert(format!("{}{mark}", keys.marks()), "{\"row_count\":0}".into());
+            stored.insert(
+                format!("{}{mark}", keys.marks()),
+                "{\"row_count\":0}".into(),
+            );
             assert_eq!(read(&stored), Err(TableErrorKind::Damaged), "{mark}");
         }
     }
@@ -400,13 +538,31 @@ mod tests {
     #[test]
     fn what_is_no_table_is_told() {
         let keys = keys();
-        let of = |pairs: Vec<Pair>| Found::sort(&keys, pairs).usable(None, Operation::Read).unwrap_err();
+        let of = |pairs: Vec<Pair>| {
+            Found::sort(&keys, pairs)
+                .usable(None, Operation::Read)
+                .unwrap_err()
+        };
         assert_eq!(of(vec![]).kind(), TableErrorKind::NotInitialized);
-        assert_eq!(of(vec![pair(keys.alive("10.0.0.1:1@1"), "1"), pair(keys.cell(), "x")]).kind(), TableErrorKind::NotInitialized);
+        assert_eq!(
+            of(vec![
+                pair(keys.alive("10.0.0.1:1@1"), "1"),
+                pair(keys.cell(), "x")
+            ])
+            .kind(),
+            TableErrorKind::NotInitialized
+        );
         let stray = of(vec![pair(keys.row("10.0.0.1:1@1"), "{}")]);
-        assert!(stray.kind() == TableErrorKind::Damaged && stray.to_string().contains("10.0.0.1:1@1"), "{stray}");
+        assert!(
+            stray.kind() == TableErrorKind::Damaged && stray.to_string().contains("10.0.0.1:1@1"),
+            "{stray}"
+        );
         let foreign = of(vec![pair(format!("{}10.0.0.1:1@1", keys.root()), "{}")]);
-        assert!(foreign.kind() == TableErrorKind::ForeignTable && foreign.to_string().contains("10.0.0.1:1@1"), "{foreign}");
+        assert!(
+            foreign.kind() == TableErrorKind::ForeignTable
+                && foreign.to_string().contains("10.0.0.1:1@1"),
+            "{foreign}"
+        );
     }
 
     #[test]
@@ -419,8 +575,16 @@ mod tests {
             vec![
                 pair(keys.row(&key), &body),
                 pair(keys.row("a/b"), "no JSON"),
-                Pair { key: keys.row("empty"), value: None, modify_index: 7 },
-                Pair { key: keys.row("bytes"), value: Some(STANDARD.encode([0xff, b'x'])), modify_index: 7 },
+                Pair {
+                    key: keys.row("empty"),
+                    value: None,
+                    modify_index: 7,
+                },
+                Pair {
+                    key: keys.row("bytes"),
+                    value: Some(STANDARD.encode([0xff, b'x'])),
+                    modify_index: 7,
+                },
                 pair(keys.alive(&key), "7 nonsense"),
                 pair(keys.alive("10.0.0.2:1@1"), "8 nonsense"),
                 pair(keys.cell(), "cell"),
@@ -431,10 +595,25 @@ mod tests {
         assert_eq!((rows.len(), rows.undecodable().count()), (4, 3));
         assert_eq!(rows.by_key("a/b").map(Row::body), Some("no JSON"));
         let beats = found.heartbeats(&rows);
-        assert_eq!((beats.silos.len(), beats.cluster.as_deref()), (1, Some("cell")));
-        assert_eq!(found.heartbeat_of(&key), Some(Heartbeat { counter: 7, at: WallTime::from_millis(0) }));
+        assert_eq!(
+            (beats.silos.len(), beats.cluster.as_deref()),
+            (1, Some("cell"))
+        );
+        assert_eq!(
+            found.heartbeat_of(&key),
+            Some(Heartbeat {
+                counter: 7,
+                at: WallTime::from_millis(0)
+            })
+        );
         let mut again = Found::sort(&keys, vec![pair(keys.row(&key), &body)]);
         let fewer = again.take_rows(&rows);
-        assert!(fewer.len() == 1 && fewer.by_key(&key).unwrap().is_same(rows.by_key(&key).unwrap()));
+        assert!(
+            fewer.len() == 1
+                && fewer
+                    .by_key(&key)
+                    .unwrap()
+                    .is_same(rows.by_key(&key).unwrap())
+        );
     }
 }

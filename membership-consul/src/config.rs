@@ -89,10 +89,13 @@ impl ConsulConfig {
     pub fn from_url(url: &str) -> Result<Self, TableError> {
         let parts = ConnectionString::parse(STORE, &["consul", "consul+https"], url)?;
         if parts.user.is_some() {
-            return Err(wrong("Consul has no users: a token stands after a colon, as in consul://:token@host"));
+            return Err(wrong(
+                "Consul has no users: a token stands after a colon, as in consul://:token@host",
+            ));
         }
         let https = parts.scheme == "consul+https";
-        let mut config = Self::new(parts.addresses(if https { HTTPS_PORT } else { HTTP_PORT })).https(https);
+        let mut config =
+            Self::new(parts.addresses(if https { HTTPS_PORT } else { HTTP_PORT })).https(https);
         if let Some(token) = parts.password.filter(|token| !token.is_empty()) {
             config = config.token(token);
         }
@@ -106,8 +109,14 @@ impl ConsulConfig {
                 "namespace" => config.namespace(option.text()),
                 "partition" => config.partition(option.text()),
                 "tls_ca" => config.tls_ca(option.text()),
-                "tls_cert" => Self { tls_certificate: Some(option.text().into()), ..config },
-                "tls_key" => Self { tls_key: Some(option.text().into()), ..config },
+                "tls_cert" => Self {
+                    tls_certificate: Some(option.text().into()),
+                    ..config
+                },
+                "tls_key" => Self {
+                    tls_key: Some(option.text().into()),
+                    ..config
+                },
                 "operation_timeout" => config.operation_timeout(option.duration()?),
                 "connect_timeout" => config.connect_timeout(option.duration()?),
                 _ => return Err(option.unknown(OPTIONS)),
@@ -177,7 +186,11 @@ impl ConsulConfig {
 
     /// Shows this certificate to servers that ask for one: two PEM files. Default: those of `CONSUL_CLIENT_CERT` and `CONSUL_CLIENT_KEY`.
     #[must_use]
-    pub fn tls_identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+    pub fn tls_identity(
+        mut self,
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+    ) -> Self {
         (self.tls_certificate, self.tls_key) = (Some(certificate.into()), Some(key.into()));
         self
     }
@@ -207,7 +220,10 @@ impl ConsulConfig {
     /// What everybody may do who uses the table, as a policy of Consul's in HCL: for `consul acl policy create -rules -`.
     #[must_use]
     pub fn policy(&self) -> String {
-        format!("key_prefix \"{}/\" {{\n  policy = \"write\"\n}}\n", self.prefix)
+        format!(
+            "key_prefix \"{}/\" {{\n  policy = \"write\"\n}}\n",
+            self.prefix
+        )
     }
 
     pub(crate) fn folder(&self) -> &str {
@@ -219,7 +235,10 @@ impl ConsulConfig {
     }
 
     /// What the environment adds to what was said.
-    pub(crate) fn completed(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, TableError> {
+    pub(crate) fn completed(
+        &self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, TableError> {
         let mut config = self.clone();
         let of = |name: &str| variable(name).filter(|value| !value.is_empty());
         if config.token.is_none() {
@@ -232,7 +251,9 @@ impl ConsulConfig {
         config.namespace = config.namespace.or_else(|| of("CONSUL_NAMESPACE"));
         config.partition = config.partition.or_else(|| of("CONSUL_PARTITION"));
         if config.https {
-            config.tls_ca = config.tls_ca.or_else(|| of("CONSUL_CACERT").map(Into::into));
+            config.tls_ca = config
+                .tls_ca
+                .or_else(|| of("CONSUL_CACERT").map(Into::into));
             if config.tls_certificate.is_none() && config.tls_key.is_none() {
                 config.tls_certificate = of("CONSUL_CLIENT_CERT").map(Into::into);
                 config.tls_key = of("CONSUL_CLIENT_KEY").map(Into::into);
@@ -244,20 +265,45 @@ impl ConsulConfig {
 
     /// Refuses what cannot work whatever the servers are.
     pub(crate) fn validate(&self) -> Result<(), TableError> {
-        let odd = |name: &str| name.is_empty() || name.len() > MAX_PREFIX || name.chars().any(|c| c.is_control() || c == '?' || c == '#');
-        if odd(&self.prefix) || self.prefix.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
-            return Err(wrong(format!("a prefix is a path such as apps/membership, of {MAX_PREFIX} bytes at most")));
+        let odd = |name: &str| {
+            name.is_empty()
+                || name.len() > MAX_PREFIX
+                || name.chars().any(|c| c.is_control() || c == '?' || c == '#')
+        };
+        if odd(&self.prefix)
+            || self
+                .prefix
+                .split('/')
+                .any(|part| part.is_empty() || part == "." || part == "..")
+        {
+            return Err(wrong(format!(
+                "a prefix is a path such as apps/membership, of {MAX_PREFIX} bytes at most"
+            )));
         }
         for server in &self.servers {
-            let host = server.strip_prefix("http://").or_else(|| server.strip_prefix("https://"));
-            if host.is_some() || server.is_empty() || server.starts_with(':') || server.contains(['/', '@', '?', '#', ' ']) {
+            let host = server
+                .strip_prefix("http://")
+                .or_else(|| server.strip_prefix("https://"));
+            if host.is_some()
+                || server.is_empty()
+                || server.starts_with(':')
+                || server.contains(['/', '@', '?', '#', ' '])
+            {
                 return Err(wrong("a server is host or host:port, and nothing else"));
             }
         }
-        if self.token.as_ref().is_some_and(|token| HeaderValue::from_bytes(token.as_bytes()).is_err()) {
+        if self
+            .token
+            .as_ref()
+            .is_some_and(|token| HeaderValue::from_bytes(token.as_bytes()).is_err())
+        {
             return Err(wrong("the token has characters that no token has"));
         }
-        for (name, value) in [("datacenter", &self.datacenter), ("namespace", &self.namespace), ("partition", &self.partition)] {
+        for (name, value) in [
+            ("datacenter", &self.datacenter),
+            ("namespace", &self.namespace),
+            ("partition", &self.partition),
+        ] {
             if value.as_ref().is_some_and(|value| odd(value)) {
                 return Err(wrong(format!("the {name} has no name that could be one")));
             }
@@ -267,12 +313,17 @@ impl ConsulConfig {
         }
         let files = self.tls_ca.is_some() || self.tls_certificate.is_some();
         if files && !self.https {
-            return Err(wrong("there are files for TLS, but the servers are to be spoken to without: write consul+https://"));
+            return Err(wrong(
+                "there are files for TLS, but the servers are to be spoken to without: write consul+https://",
+            ));
         }
         if files && self.client.is_some() {
             return Err(wrong("an existing client has its own certificates"));
         }
-        for (name, time) in [("operation_timeout", self.operation_timeout), ("connect_timeout", self.connect_timeout)] {
+        for (name, time) in [
+            ("operation_timeout", self.operation_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ] {
             if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&time) {
                 return Err(wrong(format!("{name} is 10 ms to 1 h")));
             }
@@ -284,7 +335,12 @@ impl ConsulConfig {
     pub(crate) fn servers(&self) -> Vec<String> {
         let port = if self.https { HTTPS_PORT } else { HTTP_PORT };
         let of = |server: &String| match server.rsplit_once(':') {
-            Some((host, number)) if number.parse::<u16>().is_ok() && (!host.contains(':') || host.starts_with('[')) => server.clone(),
+            Some((host, number))
+                if number.parse::<u16>().is_ok()
+                    && (!host.contains(':') || host.starts_with('[')) =>
+            {
+                server.clone()
+            }
             _ if server.contains(':') && !server.starts_with('[') => format!("[{server}]:{port}"),
             _ => format!("{server}:{port}"),
         };
@@ -301,16 +357,25 @@ impl ConsulConfig {
 
     /// The token as a header that is never shown.
     pub(crate) fn header(&self) -> Result<Option<HeaderValue>, TableError> {
-        let Some(token) = &self.token else { return Ok(None) };
-        let mut value = HeaderValue::from_bytes(token.as_bytes()).map_err(|_| wrong("the token has characters that no token has"))?;
+        let Some(token) = &self.token else {
+            return Ok(None);
+        };
+        let mut value = HeaderValue::from_bytes(token.as_bytes())
+            .map_err(|_| wrong("the token has characters that no token has"))?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
 
     /// What each request says besides: names and values.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, &str)> {
-        let all = [("dc", &self.datacenter), ("ns", &self.namespace), ("partition", &self.partition)];
-        all.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect()
+        let all = [
+            ("dc", &self.datacenter),
+            ("ns", &self.namespace),
+            ("partition", &self.partition),
+        ];
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_deref()?)))
+            .collect()
     }
 
     /// The client: it sends once, goes nowhere else, and asks no proxy.
@@ -329,27 +394,49 @@ impl ConsulConfig {
             .http1_only();
         if let Some(path) = &self.tls_ca {
             let pem = file(path, "tls_ca")?;
-            let all = Certificate::from_pem_bundle(&pem).ok().filter(|all| !all.is_empty());
-            builder = builder.tls_certs_only(all.ok_or_else(|| wrong(format!("{} holds no certificate in PEM form", path.display())))?);
+            let all = Certificate::from_pem_bundle(&pem)
+                .ok()
+                .filter(|all| !all.is_empty());
+            builder = builder.tls_certs_only(all.ok_or_else(|| {
+                wrong(format!(
+                    "{} holds no certificate in PEM form",
+                    path.display()
+                ))
+            })?);
         }
         if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
             let mut pem = file(certificate, "tls_cert")?;
             pem.push(b'\n');
             pem.extend(file(key, "tls_key")?);
-            let identity = Identity::from_pem(&pem)
-                .map_err(|_| wrong(format!("{} and {} are no certificate and key in PEM form", certificate.display(), key.display())))?;
+            let identity = Identity::from_pem(&pem).map_err(|_| {
+                wrong(format!(
+                    "{} and {} are no certificate and key in PEM form",
+                    certificate.display(),
+                    key.display()
+                ))
+            })?;
             builder = builder.identity(identity);
         }
-        builder.build().map_err(|e| wrong(format!("no client can be made of this ({e}): look at the files for TLS")))
+        builder.build().map_err(|e| {
+            wrong(format!(
+                "no client can be made of this ({e}): look at the files for TLS"
+            ))
+        })
     }
 }
 
 fn file(path: &Path, what: &str) -> Result<Vec<u8>, TableError> {
-    std::fs::read(path).map_err(|e| wrong(format!("the file of {what}, {}, cannot be read ({e})", path.display())))
+    std::fs::read(path).map_err(|e| {
+        wrong(format!(
+            "the file of {what}, {}, cannot be read ({e})",
+            path.display()
+        ))
+    })
 }
 
 fn token_in(path: &Path) -> Result<String, TableError> {
-    let text = String::from_utf8(file(path, "the token")?).map_err(|_| wrong(format!("{} holds no token", path.display())))?;
+    let text = String::from_utf8(file(path, "the token")?)
+        .map_err(|_| wrong(format!("{} holds no token", path.display())))?;
     match text.trim() {
         "" => Err(wrong(format!("{} holds no token", path.display()))),
         token => Ok(token.to_owned()),
@@ -381,17 +468,34 @@ mod tests {
 
     #[test]
     fn a_url_is_a_configuration() {
-        let url =
-            "consul+https://:t%2Fk@a.example,[::1]:9/apps/silos/?datacenter=west&namespace=n&partition=p&tls_ca=/ca&operation_timeout=3s";
+        let url = "consul+https://:t%2Fk@a.example,[::1]:9/apps/silos/?datacenter=west&namespace=n&partition=p&tls_ca=/ca&operation_timeout=3s";
         let config = ConsulConfig::from_url(url).unwrap();
-        assert_eq!((config.folder(), config.scheme(), config.token.as_deref()), ("apps/silos", "https", Some("t/k")));
+        assert_eq!(
+            (config.folder(), config.scheme(), config.token.as_deref()),
+            ("apps/silos", "https", Some("t/k"))
+        );
         assert_eq!(config.servers(), ["a.example:8501", "[::1]:9"]);
-        assert_eq!(config.parameters(), [("dc", "west"), ("ns", "n"), ("partition", "p")]);
-        assert_eq!((config.timeout(), config.tls_ca.as_deref()), (Duration::from_secs(3), Some(Path::new("/ca"))));
+        assert_eq!(
+            config.parameters(),
+            [("dc", "west"), ("ns", "n"), ("partition", "p")]
+        );
+        assert_eq!(
+            (config.timeout(), config.tls_ca.as_deref()),
+            (Duration::from_secs(3), Some(Path::new("/ca")))
+        );
         let least = ConsulConfig::from_url("consul://").unwrap();
-        assert_eq!((least.folder(), least.servers(), &least.token), ("membership", vec!["127.0.0.1:8500".to_owned()], &None));
-        assert_eq!(ConsulConfig::new(["::1", "a", "[::2]", "b:1"]).servers(), ["[::1]:8500", "a:8500", "[::2]:8500", "b:1"]);
-        assert_eq!(ConsulConfig::from_url("consul://h/apps").unwrap().policy(), "key_prefix \"apps/\" {\n  policy = \"write\"\n}\n");
+        assert_eq!(
+            (least.folder(), least.servers(), &least.token),
+            ("membership", vec!["127.0.0.1:8500".to_owned()], &None)
+        );
+        assert_eq!(
+            ConsulConfig::new(["::1", "a", "[::2]", "b:1"]).servers(),
+            ["[::1]:8500", "a:8500", "[::2]:8500", "b:1"]
+        );
+        assert_eq!(
+            ConsulConfig::from_url("consul://h/apps").unwrap().policy(),
+            "key_prefix \"apps/\" {\n  policy = \"write\"\n}\n"
+        );
     }
 
     #[test]
@@ -403,18 +507,41 @@ mod tests {
             "CONSUL_PARTITION" => Some(String::new()),
             _ => None,
         };
-        let plain = ConsulConfig::from_url("consul://").unwrap().completed(variable).unwrap();
+        let plain = ConsulConfig::from_url("consul://")
+            .unwrap()
+            .completed(variable)
+            .unwrap();
         assert_eq!(
-            (plain.token.as_deref(), plain.namespace.as_deref(), &plain.partition, &plain.tls_ca),
+            (
+                plain.token.as_deref(),
+                plain.namespace.as_deref(),
+                &plain.partition,
+                &plain.tls_ca
+            ),
             (Some("from-there"), Some("n"), &None, &None)
         );
-        let said = ConsulConfig::from_url("consul+https://:mine@h?namespace=m&tls_ca=/own").unwrap().completed(variable).unwrap();
+        let said = ConsulConfig::from_url("consul+https://:mine@h?namespace=m&tls_ca=/own")
+            .unwrap()
+            .completed(variable)
+            .unwrap();
         assert_eq!(
-            (said.token.as_deref(), said.namespace.as_deref(), said.tls_ca.as_deref()),
+            (
+                said.token.as_deref(),
+                said.namespace.as_deref(),
+                said.tls_ca.as_deref()
+            ),
             (Some("mine"), Some("m"), Some(Path::new("/own")))
         );
-        let missing = |name: &str| (name == "CONSUL_HTTP_TOKEN_FILE").then(|| "/no/such/file".to_owned());
-        assert!(ConsulConfig::from_url("consul://").unwrap().completed(missing).unwrap_err().to_string().contains("/no/such/file"));
+        let missing =
+            |name: &str| (name == "CONSUL_HTTP_TOKEN_FILE").then(|| "/no/such/file".to_owned());
+        assert!(
+            ConsulConfig::from_url("consul://")
+                .unwrap()
+                .completed(missing)
+                .unwrap_err()
+                .to_string()
+                .contains("/no/such/file")
+        );
     }
 
     #[test]
@@ -432,14 +559,29 @@ mod tests {
             ("consul+https://:hunter2@h?tls_key=/x", "together"),
             ("consul://:hunter2@h?datacenter=", "datacenter"),
             ("consul://:hunter2@h?operation_timeout=1ms", "10 ms to 1 h"),
-            ("consul://:hunter2@h?token_file=/no/such/file", "/no/such/file"),
+            (
+                "consul://:hunter2@h?token_file=/no/such/file",
+                "/no/such/file",
+            ),
             ("consul://:x@h?colour=hunter2", "there are token_file"),
         ] {
-            let error = ConsulConfig::from_url(url).map(|config| panic!("{url}: {config:?}")).unwrap_err();
+            let error = ConsulConfig::from_url(url)
+                .map(|config| panic!("{url}: {config:?}"))
+                .unwrap_err();
             assert_eq!(error.kind(), TableErrorKind::Configuration, "{url}");
-            assert!(error.to_string().contains(why) && !format!("{error} {error:?}").contains("hunter2"), "{url}: {error}");
+            assert!(
+                error.to_string().contains(why)
+                    && !format!("{error} {error:?}").contains("hunter2"),
+                "{url}: {error}"
+            );
         }
         let config = ConsulConfig::new(["h"]).https(true).tls_ca("/no/such/file");
-        assert!(config.open().unwrap_err().to_string().contains("/no/such/file"));
+        assert!(
+            config
+                .open()
+                .unwrap_err()
+                .to_string()
+                .contains("/no/such/file")
+        );
     }
 }

@@ -37,20 +37,33 @@ pub(crate) struct Hints {
 
 impl Hints {
     pub(crate) fn new(link: Arc<Link>, folder: String, cluster: String) -> Self {
-        Self { link, folder, cluster, bell: watch::Sender::new(0), task: Arc::default() }
+        Self {
+            link,
+            folder,
+            cluster,
+            bell: watch::Sender::new(0),
+            task: Arc::default(),
+        }
     }
 
     /// A stream of hints; it ends when the table is dropped. None without a runtime to ask on.
     pub(crate) fn listen(&self) -> Option<HintStream> {
         let Ok(runtime) = Handle::try_current() else {
-            tracing::warn!(cluster = self.cluster, "no hints: they need a tokio runtime");
+            tracing::warn!(
+                cluster = self.cluster,
+                "no hints: they need a tokio runtime"
+            );
             return None;
         };
         // The task ends under the same lock, when it sees no listener.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = self.bell.subscribe();
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let (link, bell, running) = (Arc::clone(&self.link), self.bell.clone(), Arc::clone(&self.task));
+            let (link, bell, running) = (
+                Arc::clone(&self.link),
+                self.bell.clone(),
+                Arc::clone(&self.task),
+            );
             let (folder, cluster) = (self.folder.clone(), self.cluster.clone());
             let asking = runtime.spawn(async move {
                 loop {
@@ -79,7 +92,12 @@ impl Hints {
 
 impl Drop for Hints {
     fn drop(&mut self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             // The streams end with the last sender.
             task.abort();
         }
@@ -127,9 +145,17 @@ fn next(since: u64, index: u64) -> u64 {
 
 async fn ask(link: &Link, folder: &str, since: u64) -> Result<u64, TableError> {
     let wait = WAIT.as_secs();
-    let query = format!("/v1/kv/{}?recurse=&index={since}&wait={wait}s", path(folder));
-    let request = Request { path: query, ..Request::get(folder) };
-    link.keys(&request, Instant::now() + WAIT_AND_MORE + link.timeout).await.map(|(_, index)| index)
+    let query = format!(
+        "/v1/kv/{}?recurse=&index={since}&wait={wait}s",
+        path(folder)
+    );
+    let request = Request {
+        path: query,
+        ..Request::get(folder)
+    };
+    link.keys(&request, Instant::now() + WAIT_AND_MORE + link.timeout)
+        .await
+        .map(|(_, index)| index)
 }
 
 #[cfg(test)]
@@ -138,7 +164,10 @@ mod tests {
 
     #[test]
     fn an_index_that_went_back_means_nothing() {
-        assert_eq!((next(0, 7), next(7, 9), next(9, 9), next(9, 3), next(9, 0)), (7, 9, 9, 0, 0));
+        assert_eq!(
+            (next(0, 7), next(7, 9), next(9, 9), next(9, 3), next(9, 0)),
+            (7, 9, 9, 0, 0)
+        );
         assert!(WAIT + WAIT / 16 <= WAIT_AND_MORE);
     }
 }

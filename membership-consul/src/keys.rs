@@ -51,7 +51,9 @@ pub(crate) enum Part<'a> {
 
 impl Keys {
     pub(crate) fn new(prefix: &str, cluster: &str) -> Self {
-        Self { root: format!("{prefix}/{cluster}/") }
+        Self {
+            root: format!("{prefix}/{cluster}/"),
+        }
     }
 
     /// The folder of everything.
@@ -79,7 +81,11 @@ impl Keys {
 
     /// Where the record of a version stands.
     pub(crate) fn recent(&self, version: u64) -> String {
-        format!("{}version/recent/{:02}", self.root, version % RECENT_COMMITS as u64)
+        format!(
+            "{}version/recent/{:02}",
+            self.root,
+            version % RECENT_COMMITS as u64
+        )
     }
 
     /// The folder of the mark. Its index moves with each commit.
@@ -126,14 +132,21 @@ impl Keys {
                 _ => Part::Unknown,
             });
         }
-        if let Some((silo, what)) = name.strip_prefix("silo/").and_then(|rest| rest.rsplit_once('/')) {
+        if let Some((silo, what)) = name
+            .strip_prefix("silo/")
+            .and_then(|rest| rest.rsplit_once('/'))
+        {
             return Some(match what {
                 "row" => Part::Row(unescaped(silo)),
                 "alive" => Part::Alive(unescaped(silo)),
                 _ => Part::Beside,
             });
         }
-        Some(if name == "cluster" { Part::Cell } else { Part::Foreign })
+        Some(if name == "cluster" {
+            Part::Cell
+        } else {
+            Part::Foreign
+        })
     }
 }
 
@@ -167,30 +180,67 @@ mod tests {
     fn every_key_is_known_again() {
         let keys = Keys::new("membership", "billing~-blue");
         let part = |key: &str| keys.part(key).map(|part| format!("{part:?}"));
-        assert_eq!(keys.row("[::1]:7100@17"), "membership/billing~-blue/silo/[::1]:7100@17/row");
-        for key in ["10.0.0.1:7100@17", "[::1]:7100@17", "no silo's key", "a/b", "a%2Fb", "/", "", "%", "a/row", "ü☃"] {
-            assert_eq!(keys.part(&keys.row(key)), Some(Part::Row(key.to_owned())), "{key}");
-            assert_eq!(keys.part(&keys.alive(key)), Some(Part::Alive(key.to_owned())), "{key}");
+        assert_eq!(
+            keys.row("[::1]:7100@17"),
+            "membership/billing~-blue/silo/[::1]:7100@17/row"
+        );
+        for key in [
+            "10.0.0.1:7100@17",
+            "[::1]:7100@17",
+            "no silo's key",
+            "a/b",
+            "a%2Fb",
+            "/",
+            "",
+            "%",
+            "a/row",
+            "ü☃",
+        ] {
+            assert_eq!(
+                keys.part(&keys.row(key)),
+                Some(Part::Row(key.to_owned())),
+                "{key}"
+            );
+            assert_eq!(
+                keys.part(&keys.alive(key)),
+                Some(Part::Alive(key.to_owned())),
+                "{key}"
+            );
         }
-        assert!(!keys.silo("a").starts_with(&keys.silo("a/b")) && !keys.silo("a/b").starts_with(&keys.silo("a")));
+        assert!(
+            !keys.silo("a").starts_with(&keys.silo("a/b"))
+                && !keys.silo("a/b").starts_with(&keys.silo("a"))
+        );
         let mark = keys.mark(17, TableId::new(1), CommitId::new(2));
         let name = mark.strip_prefix(&keys.marks()).unwrap();
         assert_eq!(keys.part(&mark), Some(Part::Mark(name)));
-        assert!(name.starts_with("17.") && name.split('.').count() == 3, "{name}");
+        assert!(
+            name.starts_with("17.") && name.split('.').count() == 3,
+            "{name}"
+        );
         assert_eq!(keys.part(&keys.table()), Some(Part::Table));
         assert_eq!(keys.part(&keys.settings()), Some(Part::Settings));
         assert_eq!(keys.part(&keys.core()), Some(Part::Core));
         assert_eq!(
             (keys.recent(33), keys.part(&keys.recent(33))),
-            ("membership/billing~-blue/version/recent/01".to_owned(), Some(Part::Recent))
+            (
+                "membership/billing~-blue/version/recent/01".to_owned(),
+                Some(Part::Recent)
+            )
         );
         assert_eq!(keys.part(&keys.cell()), Some(Part::Cell));
-        assert_eq!(keys.part("membership/billing~-blue/10.0.0.1:7100@17"), Some(Part::Foreign));
+        assert_eq!(
+            keys.part("membership/billing~-blue/10.0.0.1:7100@17"),
+            Some(Part::Foreign)
+        );
         assert_eq!(part("membership/billing~-blue2/cluster"), None);
     }
 
     #[test]
     fn paths_are_encoded() {
-        assert_eq!(path("a/[::1]:1@2/row?x=ü"), "a/%5B%3A%3A1%5D%3A1%402/row%3Fx%3D%C3%BC");
+        assert_eq!(
+            path("a/[::1]:1@2/row?x=ü"),
+            "a/%5B%3A%3A1%5D%3A1%402/row%3Fx%3D%C3%BC"
+        );
     }
 }

@@ -13,7 +13,9 @@ use reqwest::{Client, Method};
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::ConsulConfig;
-use crate::error::{Trouble, error, has_no_leader, knows_no_token, refused, trouble, unanswered, wrong};
+use crate::error::{
+    Trouble, error, has_no_leader, knows_no_token, refused, trouble, unanswered, wrong,
+};
 use crate::keys::path;
 
 /// Between two times that a token is shown to servers that do not know it, and may be about to.
@@ -33,12 +35,20 @@ pub(crate) struct Request {
 impl Request {
     /// Reads a key.
     pub(crate) fn get(key: &str) -> Self {
-        Self { method: Method::GET, path: format!("/v1/kv/{}?consistent=", path(key)), body: None, writes: false }
+        Self {
+            method: Method::GET,
+            path: format!("/v1/kv/{}?consistent=", path(key)),
+            body: None,
+            writes: false,
+        }
     }
 
     /// Reads all keys that begin so: one moment of the leader, which makes sure that it still leads.
     pub(crate) fn tree(folder: &str) -> Self {
-        Self { path: format!("/v1/kv/{}?consistent=&recurse=", path(folder)), ..Self::get(folder) }
+        Self {
+            path: format!("/v1/kv/{}?consistent=&recurse=", path(folder)),
+            ..Self::get(folder)
+        }
     }
 }
 
@@ -78,7 +88,11 @@ impl Link {
     /// # Errors
     /// `Configuration`.
     pub(crate) fn open(config: &ConsulConfig) -> Result<Self, TableError> {
-        let parameters = config.parameters().into_iter().map(|(name, value)| format!("&{name}={}", path(value))).collect();
+        let parameters = config
+            .parameters()
+            .into_iter()
+            .map(|(name, value)| format!("&{name}={}", path(value)))
+            .collect();
         Ok(Self {
             client: config.open()?,
             scheme: config.scheme(),
@@ -104,7 +118,12 @@ impl Link {
     ///
     /// # Errors
     /// What the server says, or that it says nothing: then the outcome is unknown if the request writes.
-    pub(crate) async fn ask(&self, request: &Request, fine: &[u16], by: Instant) -> Result<Answer, TableError> {
+    pub(crate) async fn ask(
+        &self,
+        request: &Request,
+        fine: &[u16],
+        by: Instant,
+    ) -> Result<Answer, TableError> {
         let answer = self.any(request, by).await?;
         if fine.contains(&answer.status) {
             return Ok(answer);
@@ -121,7 +140,11 @@ impl Link {
         let servers = self.servers.len().max(1);
         let first = self.turn.load(Ordering::Relaxed) % servers;
         // A connection that was kept may be found broken: who only asks, asks once more.
-        let tries = if request.writes { servers } else { servers.max(2) };
+        let tries = if request.writes {
+            servers
+        } else {
+            servers.max(2)
+        };
         let mut last = error(TableErrorKind::Unavailable, "no server is named");
         // Whoever has just come to lead knows no token until it has read its own log.
         let mut in_doubt = None;
@@ -136,7 +159,9 @@ impl Link {
                 Ok(Ok(answer))
                     if answer.status == 403
                         && knows_no_token(&answer.text())
-                        && Instant::now() < *in_doubt.get_or_insert_with(|| Instant::now() + self.timeout / 2) =>
+                        && Instant::now()
+                            < *in_doubt
+                                .get_or_insert_with(|| Instant::now() + self.timeout / 2) =>
                 {
                     next(self);
                     failed -= 1;
@@ -174,7 +199,11 @@ impl Link {
                 }
                 Err(_) => {
                     next(self);
-                    return Err(unanswered(request.writes, &format!("no answer within {:?}", self.timeout)).at(name));
+                    return Err(unanswered(
+                        request.writes,
+                        &format!("no answer within {:?}", self.timeout),
+                    )
+                    .at(name));
                 }
             }
         }
@@ -183,7 +212,13 @@ impl Link {
 
     async fn send(&self, server: usize, request: &Request) -> Result<Answer, Trouble> {
         let mark = if request.path.contains('?') { "" } else { "?" };
-        let url = format!("{}://{}{}{mark}{}", self.scheme, self.name(server), request.path, self.parameters);
+        let url = format!(
+            "{}://{}{}{mark}{}",
+            self.scheme,
+            self.name(server),
+            request.path,
+            self.parameters
+        );
         let mut sent = self.client.request(request.method.clone(), url);
         if let Some(token) = &self.token {
             sent = sent.header("X-Consul-Token", token.clone());
@@ -193,19 +228,34 @@ impl Link {
         }
         let answer = sent.send().await.map_err(|e| trouble(&e))?;
         let status = answer.status().as_u16();
-        let index = answer.headers().get("X-Consul-Index").and_then(|value| value.to_str().ok()?.parse().ok());
+        let index = answer
+            .headers()
+            .get("X-Consul-Index")
+            .and_then(|value| value.to_str().ok()?.parse().ok());
         let body = answer.bytes().await.map_err(|e| trouble(&e))?.to_vec();
-        Ok(Answer { status, body, index, server })
+        Ok(Answer {
+            status,
+            body,
+            index,
+            server,
+        })
     }
 
     /// A question about keys: the answer's body, none where there are no such keys, and the index that it is as of.
     ///
     /// # Errors
     /// As [`ask`](Self::ask); and `Configuration` where the answer is none of Consul's: what is nowhere is not taken for an empty table.
-    pub(crate) async fn keys(&self, request: &Request, by: Instant) -> Result<(Option<Vec<u8>>, u64), TableError> {
+    pub(crate) async fn keys(
+        &self,
+        request: &Request,
+        by: Instant,
+    ) -> Result<(Option<Vec<u8>>, u64), TableError> {
         let answer = self.ask(request, &[200, 404], by).await?;
         let Some(index) = answer.index else {
-            let message = format!("what answers there with the HTTP status {} is not Consul: check the address", answer.status);
+            let message = format!(
+                "what answers there with the HTTP status {} is not Consul: check the address",
+                answer.status
+            );
             return Err(wrong(message).at(self.name(answer.server)));
         };
         Ok(((answer.status == 200).then_some(answer.body), index))

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use membership_core::{
-    Operation, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress, Snapshot, TableError, VersionRow, VersionToken,
+    Operation, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress, Snapshot, TableError,
+    VersionRow, VersionToken,
 };
 use tokio::time::Instant;
 
@@ -21,8 +22,9 @@ impl Inner {
     pub(crate) async fn everything(&self, by: Instant) -> Result<Found, TableError> {
         let (body, _) = self.link.keys(&Request::tree(self.keys.root()), by).await?;
         let pairs: Vec<Pair> = match body {
-            Some(body) => serde_json::from_slice(&body)
-                .map_err(|_| wrong("what answers there is not Consul: check the address").at(self.link.at()))?,
+            Some(body) => serde_json::from_slice(&body).map_err(|_| {
+                wrong("what answers there is not Consul: check the address").at(self.link.at())
+            })?,
             None => Vec::new(),
         };
         let found = Found::sort(&self.keys, pairs);
@@ -37,17 +39,28 @@ impl Inner {
     /// # Errors
     /// What the servers say, `PermissionDenied` above all.
     pub(crate) async fn may_see(&self, by: Instant) -> Result<(), TableError> {
-        self.link.keys(&Request::get(&self.keys.table()), by).await.map(drop)
+        self.link
+            .keys(&Request::get(&self.keys.table()), by)
+            .await
+            .map(drop)
     }
 
     /// A snapshot out of what was found; it is remembered, so that its rows are decoded once.
     ///
     /// # Errors
     /// `Damaged` where rows are gone, or do not show to this token.
-    pub(crate) fn snapshot(&self, row: VersionRow, found: &mut Found) -> Result<Snapshot, TableError> {
+    pub(crate) fn snapshot(
+        &self,
+        row: VersionRow,
+        found: &mut Found,
+    ) -> Result<Snapshot, TableError> {
         found.complete(&row)?;
         let known = self.seen().map_or_else(Rows::new, |seen| seen.rows);
-        let snapshot = Snapshot { token: codec::token(&row), version_row: Arc::new(row), rows: found.take_rows(&known) };
+        let snapshot = Snapshot {
+            token: codec::token(&row),
+            version_row: Arc::new(row),
+            rows: found.take_rows(&known),
+        };
         self.remember(&snapshot);
         Ok(snapshot)
     }
@@ -61,17 +74,28 @@ impl Inner {
         let snapshot = self.snapshot(row, &mut found)?;
         let heartbeats = request.heartbeats.then(|| found.heartbeats(&snapshot.rows));
         Ok(match &request.known {
-            Some(known) if known.same_commit(&snapshot.token) => ReadAnswer::Unchanged { heartbeats },
-            _ => ReadAnswer::Snapshot { snapshot, heartbeats },
+            Some(known) if known.same_commit(&snapshot.token) => {
+                ReadAnswer::Unchanged { heartbeats }
+            }
+            _ => ReadAnswer::Snapshot {
+                snapshot,
+                heartbeats,
+            },
         })
     }
 
     /// # Errors
     /// As [`MembershipTable::read_row`](membership_core::MembershipTable::read_row).
-    pub(crate) async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    pub(crate) async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let by = self.link.deadline();
         let key = silo.row_key();
-        let txn = Txn::default().tree(self.keys.version()).tree(self.keys.silo(&key));
+        let txn = Txn::default()
+            .tree(self.keys.version())
+            .tree(self.keys.silo(&key));
         let found = Found::sort(&self.keys, self.link.look(&txn, by).await?);
         if found.is_no_table() {
             self.may_see(by).await?;
@@ -80,6 +104,10 @@ impl Inner {
         self.beats.learn(found.beaten_at());
         let text = found.rows.iter().find(|(of, _)| *of == key);
         let heartbeat = text.and_then(|_| found.heartbeat_of(&key));
-        Ok(RowRead { token: codec::token(&row), row: text.map(|(key, body)| Row::decode(key.clone(), body.clone())), heartbeat })
+        Ok(RowRead {
+            token: codec::token(&row),
+            row: text.map(|(key, body)| Row::decode(key.clone(), body.clone())),
+            heartbeat,
+        })
     }
 }

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable,
-    Operation, ReadAnswer, ReadRequest, Recency, RowRead, SiloAddress, Snapshot, TableError, TableLimits, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
+    SiloAddress, Snapshot, TableError, TableLimits, VersionToken, Yardstick,
 };
 
 use crate::STORE;
@@ -36,7 +37,10 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn seen(&self) -> Option<Snapshot> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn remember(&self, snapshot: &Snapshot) {
@@ -48,7 +52,10 @@ impl Inner {
 impl std::fmt::Debug for ConsulTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let at = self.0.link.at();
-        f.debug_struct("ConsulTable").field("at", &at).field("folder", &self.0.keys.root()).finish_non_exhaustive()
+        f.debug_struct("ConsulTable")
+            .field("at", &at)
+            .field("folder", &self.0.keys.root())
+            .finish_non_exhaustive()
     }
 }
 
@@ -63,7 +70,15 @@ impl ConsulTable {
         let link = Arc::new(Link::open(&config)?);
         let keys = Keys::new(config.folder(), &cluster.store_key());
         let hints = Hints::new(Arc::clone(&link), keys.marks(), cluster.to_string());
-        let inner = Inner { link, keys, cluster, config, hints, beats: Beats::default(), seen: Mutex::default() };
+        let inner = Inner {
+            link,
+            keys,
+            cluster,
+            config,
+            hints,
+            beats: Beats::default(),
+            seen: Mutex::default(),
+        };
         inner.may_see(inner.link.deadline()).await?;
         Ok(Self(Arc::new(inner)))
     }
@@ -86,28 +101,50 @@ impl MembershipTable for ConsulTable {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.0.initialize(request).await.map_err(|e| e.during(Operation::Initialize))
+        self.0
+            .initialize(request)
+            .await
+            .map_err(|e| e.during(Operation::Initialize))
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        self.0.read(request).await.map_err(|e| e.during(Operation::Read))
+        self.0
+            .read(request)
+            .await
+            .map_err(|e| e.during(Operation::Read))
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
-        self.0.read_row(silo, known).await.map_err(|e| e.during(Operation::ReadRow))
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        self.0
+            .read_row(silo, known)
+            .await
+            .map_err(|e| e.during(Operation::ReadRow))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.0.commit(request).await.map_err(|e| e.during(Operation::Commit))
+        self.0
+            .commit(request)
+            .await
+            .map_err(|e| e.during(Operation::Commit))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.0.beat(write).await.map_err(|e| e.during(Operation::UpdateIAmAlive))
+        self.0
+            .beat(write)
+            .await
+            .map_err(|e| e.during(Operation::UpdateIAmAlive))
     }
 
     async fn delete(&self) -> Result<(), TableError> {
-        self.0.delete().await.map_err(|e| e.during(Operation::Delete))
+        self.0
+            .delete()
+            .await
+            .map_err(|e| e.during(Operation::Delete))
     }
 
     fn limits(&self) -> TableLimits {
@@ -115,7 +152,10 @@ impl MembershipTable for ConsulTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: Durability::Kept,
+        }
     }
 
     fn hints(&self) -> Option<HintStream> {
@@ -123,6 +163,9 @@ impl MembershipTable for ConsulTable {
     }
 
     fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
-        Some(Box::new(ConsulYardstick::new(Arc::clone(&self.0.link), self.0.config.folder())))
+        Some(Box::new(ConsulYardstick::new(
+            Arc::clone(&self.0.link),
+            self.0.config.folder(),
+        )))
     }
 }

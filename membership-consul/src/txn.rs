@@ -37,8 +37,21 @@ struct Op {
 pub(crate) struct Txn(Vec<Op>);
 
 impl Txn {
-    fn with(mut self, verb: &'static str, key: String, value: Option<&str>, index: Option<u64>) -> Self {
-        self.0.push(Op { kv: Verb { verb, key, value: value.map(encoded), index } });
+    fn with(
+        mut self,
+        verb: &'static str,
+        key: String,
+        value: Option<&str>,
+        index: Option<u64>,
+    ) -> Self {
+        self.0.push(Op {
+            kv: Verb {
+                verb,
+                key,
+                value: value.map(encoded),
+                index,
+            },
+        });
         self
     }
 
@@ -131,13 +144,27 @@ impl Link {
     pub(crate) async fn look(&self, txn: &Txn, by: Instant) -> Result<Vec<Pair>, TableError> {
         match self.transact(txn, "/v1/txn?consistent=", false, by).await? {
             Done::All(pairs) => Ok(pairs),
-            Done::Nothing(why) => Err(error(TableErrorKind::Unavailable, format!("the servers do not read ({why})")).at(self.at())),
+            Done::Nothing(why) => Err(error(
+                TableErrorKind::Unavailable,
+                format!("the servers do not read ({why})"),
+            )
+            .at(self.at())),
         }
     }
 
-    async fn transact(&self, txn: &Txn, path: &str, writes: bool, by: Instant) -> Result<Done, TableError> {
-        let body = serde_json::to_string(&txn.0)
-            .map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))?;
+    async fn transact(
+        &self,
+        txn: &Txn,
+        path: &str,
+        writes: bool,
+        by: Instant,
+    ) -> Result<Done, TableError> {
+        let body = serde_json::to_string(&txn.0).map_err(|e| {
+            error(
+                TableErrorKind::InvalidRequest,
+                format!("this cannot be written as JSON ({e})"),
+            )
+        })?;
         if body.len() > MAX_BYTES || txn.0.len() > MAX_OPERATIONS {
             let (bytes, operations) = (body.len(), txn.0.len());
             let message = format!(
@@ -145,28 +172,58 @@ impl Link {
             );
             return Err(error(TableErrorKind::LimitExceeded, message));
         }
-        let request = Request { method: Method::PUT, path: path.to_owned(), body: Some(body), writes };
+        let request = Request {
+            method: Method::PUT,
+            path: path.to_owned(),
+            body: Some(body),
+            writes,
+        };
         let answer = self.ask(&request, &[200, 409], by).await?;
         let parsed: Result<Results, _> = serde_json::from_slice(&answer.body);
-        let parsed = parsed.map(|both| Results { errors: both.errors.filter(|errors| !errors.is_empty()), ..both });
+        let parsed = parsed.map(|both| Results {
+            errors: both.errors.filter(|errors| !errors.is_empty()),
+            ..both
+        });
         match (answer.status, parsed) {
             // Each transaction that writes here has a condition or a value to set, and Consul says what became of those.
-            (200, Ok(Results { results, errors: None })) if !writes || results.as_ref().is_some_and(|all| !all.is_empty()) => {
-                Ok(Done::All(results.unwrap_or_default().into_iter().filter_map(|one| one.kv).collect()))
-            }
-            (409, Ok(Results { errors: Some(errors), .. })) => {
+            (
+                200,
+                Ok(Results {
+                    results,
+                    errors: None,
+                }),
+            ) if !writes || results.as_ref().is_some_and(|all| !all.is_empty()) => Ok(Done::All(
+                results
+                    .unwrap_or_default()
+                    .into_iter()
+                    .filter_map(|one| one.kv)
+                    .collect(),
+            )),
+            (
+                409,
+                Ok(Results {
+                    errors: Some(errors),
+                    ..
+                }),
+            ) => {
                 let what: Vec<&str> = errors.iter().map(|failed| failed.what.as_str()).collect();
                 match what.iter().find(|what| is_about_rights(what)) {
                     Some(what) => Err(denied(what).at(self.at())),
-                    None => Ok(Done::Nothing(shorten(what.first().copied().unwrap_or_default()))),
+                    None => Ok(Done::Nothing(shorten(
+                        what.first().copied().unwrap_or_default(),
+                    ))),
                 }
             }
             (status, _) if writes => {
-                let message = format!("what answers there with the HTTP status {status} is not Consul's answer to a transaction");
+                let message = format!(
+                    "what answers there with the HTTP status {status} is not Consul's answer to a transaction"
+                );
                 Err(error(TableErrorKind::OutcomeUnknown, message).at(self.at()))
             }
             (status, _) => {
-                let message = format!("what answers there with the HTTP status {status} is not Consul: check the address");
+                let message = format!(
+                    "what answers there with the HTTP status {status} is not Consul: check the address"
+                );
                 Err(wrong(message).at(self.at()))
             }
         }
@@ -179,7 +236,11 @@ mod tests {
 
     #[test]
     fn a_transaction_is_what_consul_reads() {
-        let txn = Txn::default().there("a".to_owned()).make("b".to_owned(), "x").put("c".to_owned(), "").remove("d".to_owned());
+        let txn = Txn::default()
+            .there("a".to_owned())
+            .make("b".to_owned(), "x")
+            .put("c".to_owned(), "")
+            .remove("d".to_owned());
         let txn = txn.remove_tree("e/".to_owned()).tree("f/".to_owned());
         assert_eq!(
             serde_json::to_string(&txn.0).unwrap(),
@@ -195,13 +256,40 @@ mod tests {
             r#"{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":0,"Value":"eA==","CreateIndex":11,"ModifyIndex":11}}],"Errors":null}"#,
         )
         .unwrap();
-        assert_eq!(done.results.unwrap().into_iter().filter_map(|one| one.kv).map(|pair| pair.key).collect::<Vec<_>>(), ["a"]);
-        let refused: Results =
-            serde_json::from_str(r#"{"Results":null,"Errors":[{"OpIndex":0,"What":"key \"nope\" doesn't exist"}]}"#).unwrap();
-        assert_eq!(refused.errors.unwrap()[0].what, "key \"nope\" doesn't exist");
-        assert!(serde_json::from_str::<Results>(r#"{"Results":null,"Errors":null}"#).unwrap().results.is_none());
-        for stranger in ["{}", r#"{"Errors":null}"#, r#"{"status":"ok"}"#, "null", "[]"] {
-            assert!(serde_json::from_str::<Results>(stranger).is_err(), "{stranger}");
+        assert_eq!(
+            done.results
+                .unwrap()
+                .into_iter()
+                .filter_map(|one| one.kv)
+                .map(|pair| pair.key)
+                .collect::<Vec<_>>(),
+            ["a"]
+        );
+        let refused: Results = serde_json::from_str(
+            r#"{"Results":null,"Errors":[{"OpIndex":0,"What":"key \"nope\" doesn't exist"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            refused.errors.unwrap()[0].what,
+            "key \"nope\" doesn't exist"
+        );
+        assert!(
+            serde_json::from_str::<Results>(r#"{"Results":null,"Errors":null}"#)
+                .unwrap()
+                .results
+                .is_none()
+        );
+        for stranger in [
+            "{}",
+            r#"{"Errors":null}"#,
+            r#"{"status":"ok"}"#,
+            "null",
+            "[]",
+        ] {
+            assert!(
+                serde_json::from_str::<Results>(stranger).is_err(),
+                "{stranger}"
+            );
         }
     }
 }

@@ -24,11 +24,23 @@ pub(crate) struct ConsulYardstick {
 impl ConsulYardstick {
     pub(crate) fn new(link: Arc<Link>, prefix: &str) -> Self {
         // No cluster's folder has such a name.
-        Self { link, key: format!("{prefix}/!yardstick/{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)) }
+        Self {
+            link,
+            key: format!(
+                "{prefix}/!yardstick/{}-{}",
+                std::process::id(),
+                COUNT.fetch_add(1, Ordering::Relaxed)
+            ),
+        }
     }
 
     fn writes(&self, method: Method, body: Option<String>) -> Request {
-        Request { method, path: format!("/v1/kv/{}", path(&self.key)), body, writes: true }
+        Request {
+            method,
+            path: format!("/v1/kv/{}", path(&self.key)),
+            body,
+            writes: true,
+        }
     }
 }
 
@@ -52,15 +64,27 @@ impl Yardstick for ConsulYardstick {
         // What is written must differ from what is there, or Consul does less.
         let content = format!("{CONTENT}{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let request = self.writes(Method::PUT, Some(content));
-        self.link.ask(&request, &[200], self.link.deadline()).await.map(drop).map_err(|e| e.during(Operation::Commit))
+        self.link
+            .ask(&request, &[200], self.link.deadline())
+            .await
+            .map(drop)
+            .map_err(|e| e.during(Operation::Commit))
     }
 
     async fn read(&self) -> Result<(), TableError> {
-        self.link.keys(&Request::get(&self.key), self.link.deadline()).await.map(drop).map_err(|e| e.during(Operation::Read))
+        self.link
+            .keys(&Request::get(&self.key), self.link.deadline())
+            .await
+            .map(drop)
+            .map_err(|e| e.during(Operation::Read))
     }
 
     async fn remove(&self) -> Result<(), TableError> {
         let request = self.writes(Method::DELETE, None);
-        self.link.ask(&request, &[200], self.link.deadline()).await.map(drop).map_err(|e| e.during(Operation::Delete))
+        self.link
+            .ask(&request, &[200], self.link.deadline())
+            .await
+            .map(drop)
+            .map_err(|e| e.during(Operation::Delete))
     }
 }

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use membership_core::protocol::{Gate, Identity, Setup, successors};
 use membership_core::{
-    CauseOfDeath, ClusterView, CommitId, CommitRequest, Config, Death, Delta, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row,
-    Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableId, TableLimits, VersionRow, WallTime,
+    CauseOfDeath, ClusterView, CommitId, CommitRequest, Config, Death, Delta, Evidence, Extra,
+    Grounds, InstanceId, MembershipEntry, Row, Rows, SharedSettings, SiloAddress, SiloStatus,
+    Snapshot, Suspicion, TableId, TableLimits, VersionRow, WallTime,
 };
 
 const SMALL: u32 = 1_000;
@@ -32,12 +33,26 @@ fn main() -> ExitCode {
         println!("not measured: run it with `cargo bench`");
         return ExitCode::SUCCESS;
     }
-    println!("{:<66} {:>11} {:>11} {:>7} {:>6}  ok", "name", "a", "b", "ratio", "limit");
+    println!(
+        "{:<66} {:>11} {:>11} {:>7} {:>6}  ok",
+        "name", "a", "b", "ratio", "limit"
+    );
     let mut good = true;
-    for line in [changing_a_view(), committing(), adopting_fresh(), adopting_shared(), adopting_from_rows(), choosing_targets()] {
+    for line in [
+        changing_a_view(),
+        committing(),
+        adopting_fresh(),
+        adopting_shared(),
+        adopting_from_rows(),
+        choosing_targets(),
+    ] {
         good &= line.print();
     }
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// One comparison: how many times `b` is `a`, and may be; without a limit it is only told.
@@ -52,7 +67,9 @@ impl Line {
     fn print(&self) -> bool {
         let ratio = self.a.as_secs_f64() / self.b.as_secs_f64();
         let ok = self.limit.is_none_or(|limit| ratio <= limit);
-        let limit = self.limit.map_or_else(|| "-".to_owned(), |l| format!("{l:.1}"));
+        let limit = self
+            .limit
+            .map_or_else(|| "-".to_owned(), |l| format!("{l:.1}"));
         println!(
             "{:<66} {:>11} {:>11} {ratio:>7.2} {limit:>6}  {}",
             self.name,
@@ -65,8 +82,14 @@ impl Line {
 }
 
 /// The least times of two operations over `rounds`. Each operation prepares itself and tells how long what counts took.
-fn alternate(rounds: usize, mut a: impl FnMut() -> Duration, mut b: impl FnMut() -> Duration) -> (Duration, Duration) {
-    (0..rounds).fold((Duration::MAX, Duration::MAX), |(least_a, least_b), _| (least_a.min(a()), least_b.min(b())))
+fn alternate(
+    rounds: usize,
+    mut a: impl FnMut() -> Duration,
+    mut b: impl FnMut() -> Duration,
+) -> (Duration, Duration) {
+    (0..rounds).fold((Duration::MAX, Duration::MAX), |(least_a, least_b), _| {
+        (least_a.min(a()), least_b.min(b()))
+    })
 }
 
 /// The time of one of `times` repetitions.
@@ -87,12 +110,20 @@ fn once<T>(what: impl FnOnce() -> T) -> Duration {
 
 fn silo(i: u32) -> SiloAddress {
     let [_, a, b, c] = i.to_be_bytes();
-    SiloAddress::new([10, a, b, c].into(), 11_111, 1_763_000_000_000 + u64::from(i % 977))
+    SiloAddress::new(
+        [10, a, b, c].into(),
+        11_111,
+        1_763_000_000_000 + u64::from(i % 977),
+    )
 }
 
 /// A row as a cluster has it: named, with a role, a zone and some metadata; one of 50 is Dead, one of 100 is suspected.
 fn entry(i: u32, version: u64) -> MembershipEntry {
-    let mut e = MembershipEntry::new(silo(i), InstanceId::new(u128::from(i) << 64 | 7), WallTime::from_millis(1_763_000_000_000));
+    let mut e = MembershipEntry::new(
+        silo(i),
+        InstanceId::new(u128::from(i) << 64 | 7),
+        WallTime::from_millis(1_763_000_000_000),
+    );
     e.status = SiloStatus::Active;
     e.active_since = Some(u64::from(i));
     e.gateway_port = 30_000;
@@ -100,14 +131,23 @@ fn entry(i: u32, version: u64) -> MembershipEntry {
     e.silo_name = format!("orders-{i}");
     e.role = "orders".to_owned();
     e.zone = format!("zone-{}", i % 3);
-    e.metadata = [("build", format!("2026.11.{}", i % 28)), ("shard", (i % 64).to_string())].map(|(k, v)| (k.to_owned(), v)).into();
+    e.metadata = [
+        ("build", format!("2026.11.{}", i % 28)),
+        ("shard", (i % 64).to_string()),
+    ]
+    .map(|(k, v)| (k.to_owned(), v))
+    .into();
     e.written_at = version;
     if i % 100 == 99 {
         e.suspicions.push(Suspicion {
             accuser: silo(i / 2),
             at: WallTime::from_millis(1_763_000_060_000),
             grounds: Grounds::Silent,
-            evidence: Evidence { misses: 3, timeout_ms: 5000, ..Evidence::default() },
+            evidence: Evidence {
+                misses: 3,
+                timeout_ms: 5000,
+                ..Evidence::default()
+            },
             extra: Extra::default(),
         });
     }
@@ -129,8 +169,14 @@ fn table(n: u32) -> Snapshot {
     let mut version_row = VersionRow::initial(TableId::new(9), SharedSettings::default());
     version_row.version = 10;
     version_row.row_count = u64::from(n);
-    let rows: Rows = (0..n).map(|i| Row::encode(entry(i, u64::from(i % 10) + 1))).collect();
-    let mut snapshot = Snapshot { token: version_row.token(&[]), version_row: Arc::new(version_row), rows };
+    let rows: Rows = (0..n)
+        .map(|i| Row::encode(entry(i, u64::from(i % 10) + 1)))
+        .collect();
+    let mut snapshot = Snapshot {
+        token: version_row.token(&[]),
+        version_row: Arc::new(version_row),
+        rows,
+    };
     for i in 0..10 {
         snapshot = then(&snapshot, i);
     }
@@ -139,7 +185,9 @@ fn table(n: u32) -> Snapshot {
 
 fn commit(base: &Snapshot, i: u32) -> CommitRequest {
     let mut changed = entry(i, 0);
-    changed.metadata.insert("load".to_owned(), base.version().to_string());
+    changed
+        .metadata
+        .insert("load".to_owned(), base.version().to_string());
     let id = CommitId::new(u128::from(base.version()) << 64 | u128::from(i));
     CommitRequest::new(base.token.clone(), id, Some(silo(0)), [], [changed], [])
 }
@@ -155,18 +203,31 @@ const CHANGES: u32 = 200;
 
 fn changes(n: u32) -> (ClusterView, Vec<Delta>, Vec<CommitRequest>) {
     let base = table(n);
-    let commits: Vec<CommitRequest> = (0..CHANGES).map(|i| commit(&base, i * (n / CHANGES))).collect();
+    let commits: Vec<CommitRequest> = (0..CHANGES)
+        .map(|i| commit(&base, i * (n / CHANGES)))
+        .collect();
     let next = |c: &CommitRequest| ClusterView::new(c.apply_to(&base, c.next_token(&[])));
-    let deltas = commits.iter().map(|c| next(c).delta_since(base.version()).expect("one commit")).collect();
+    let deltas = commits
+        .iter()
+        .map(|c| next(c).delta_since(base.version()).expect("one commit"))
+        .collect();
     (ClusterView::new(base), deltas, commits)
 }
 
 fn changing_a_view() -> Line {
     let ((large, deltas, _), (small, few, _)) = (changes(LARGE), changes(SMALL));
-    let apply =
-        |view: &ClusterView, deltas: &[Delta]| each(CHANGES, |i| drop(black_box(view.apply(&deltas[i as usize]).expect("applies"))));
+    let apply = |view: &ClusterView, deltas: &[Delta]| {
+        each(CHANGES, |i| {
+            drop(black_box(view.apply(&deltas[i as usize]).expect("applies")))
+        })
+    };
     let (a, b) = alternate(201, || apply(&large, &deltas), || apply(&small, &few));
-    Line { name: "a view takes a delta of one row: 10,000 rows / 1,000 rows", a, b, limit: Some(3.0) }
+    Line {
+        name: "a view takes a delta of one row: 10,000 rows / 1,000 rows",
+        a,
+        b,
+        limit: Some(3.0),
+    }
 }
 
 fn committing() -> Line {
@@ -174,16 +235,25 @@ fn committing() -> Line {
     let apply = |view: &ClusterView, commits: &[CommitRequest]| {
         each(CHANGES, |i| {
             let commit = &commits[i as usize];
-            drop(black_box(commit.apply_to(view.snapshot(), commit.next_token(&[]))));
+            drop(black_box(
+                commit.apply_to(view.snapshot(), commit.next_token(&[])),
+            ));
         })
     };
     let (a, b) = alternate(201, || apply(&large, &commits), || apply(&small, &few));
-    Line { name: "a snapshot takes a commit of one row: 10,000 rows / 1,000 rows", a, b, limit: Some(3.0) }
+    Line {
+        name: "a snapshot takes a commit of one row: 10,000 rows / 1,000 rows",
+        a,
+        b,
+        limit: Some(3.0),
+    }
 }
 
 /// The same rows as other objects, as a store gives them: nothing in memory is shared with what is known.
 fn fresh(rows: &Rows) -> Vec<Row> {
-    rows.iter().map(|r| Row::decode(r.key(), r.body())).collect()
+    rows.iter()
+        .map(|r| Row::decode(r.key(), r.body()))
+        .collect()
 }
 
 fn deep_clone(rows: &Rows) -> Duration {
@@ -202,14 +272,28 @@ fn gate(known: Snapshot) -> Gate {
         zone: String::new(),
         metadata: std::collections::BTreeMap::new(),
     };
-    let limits = TableLimits { rows_per_commit: 100, bytes_per_row: 1 << 20, bytes_per_commit: 1 << 23, rows: 100_000 };
-    let mut gate = Gate::new(Setup { identity, config: Config::default(), limits, seed: 1 });
+    let limits = TableLimits {
+        rows_per_commit: 100,
+        bytes_per_row: 1 << 20,
+        bytes_per_commit: 1 << 23,
+        rows: 100_000,
+    };
+    let mut gate = Gate::new(Setup {
+        identity,
+        config: Config::default(),
+        limits,
+        seed: 1,
+    });
     assert!(gate.adopt_read(known));
     gate
 }
 
 /// Adopting what was read one commit later: checked against the view that was known, and installed in its place.
-fn adopting(name: &'static str, limit: Option<f64>, next: impl Fn(&Snapshot) -> Box<dyn FnOnce() -> Snapshot>) -> Line {
+fn adopting(
+    name: &'static str,
+    limit: Option<f64>,
+    next: impl Fn(&Snapshot) -> Box<dyn FnOnce() -> Snapshot>,
+) -> Line {
     let known = table(LARGE);
     let later = then(&known, 77);
     let adopt = || {
@@ -225,30 +309,57 @@ fn adopting(name: &'static str, limit: Option<f64>, next: impl Fn(&Snapshot) -> 
 }
 
 fn adopting_fresh() -> Line {
-    adopting("adopting a read snapshot, no row shared / cloning its entries", Some(2.0), |later| {
-        let snapshot = Snapshot { rows: fresh(&later.rows).into_iter().collect(), ..later.clone() };
-        Box::new(move || snapshot)
-    })
+    adopting(
+        "adopting a read snapshot, no row shared / cloning its entries",
+        Some(2.0),
+        |later| {
+            let snapshot = Snapshot {
+                rows: fresh(&later.rows).into_iter().collect(),
+                ..later.clone()
+            };
+            Box::new(move || snapshot)
+        },
+    )
 }
 
 fn adopting_shared() -> Line {
-    adopting("adopting a read snapshot, all rows but one shared / the same", Some(2.0), |later| {
-        let snapshot = later.clone();
-        Box::new(move || snapshot)
-    })
+    adopting(
+        "adopting a read snapshot, all rows but one shared / the same",
+        Some(2.0),
+        |later| {
+            let snapshot = later.clone();
+            Box::new(move || snapshot)
+        },
+    )
 }
 
 /// Only told: the same with what the store does before, putting rows that it decoded one by one in order.
 fn adopting_from_rows() -> Line {
-    adopting("adopting 10,000 decoded rows, putting them in order / the same", None, |later| {
-        let (rows, later) = (fresh(&later.rows), later.clone());
-        Box::new(move || Snapshot { rows: rows.into_iter().collect(), ..later })
-    })
+    adopting(
+        "adopting 10,000 decoded rows, putting them in order / the same",
+        None,
+        |later| {
+            let (rows, later) = (fresh(&later.rows), later.clone());
+            Box::new(move || Snapshot {
+                rows: rows.into_iter().collect(),
+                ..later
+            })
+        },
+    )
 }
 
 fn choosing_targets() -> Line {
-    let (large, small): (Vec<_>, Vec<_>) = ((0..LARGE).map(silo).collect(), (0..SMALL).map(silo).collect());
-    let choose = |silos: &[SiloAddress]| each(2, |i| drop(black_box(successors(&silo(i * 3), silos, 10))));
+    let (large, small): (Vec<_>, Vec<_>) = (
+        (0..LARGE).map(silo).collect(),
+        (0..SMALL).map(silo).collect(),
+    );
+    let choose =
+        |silos: &[SiloAddress]| each(2, |i| drop(black_box(successors(&silo(i * 3), silos, 10))));
     let (a, b) = alternate(201, || choose(&large), || choose(&small));
-    Line { name: "choosing 10 probe targets: among 10,000 / among 1,000", a, b, limit: Some(12.0) }
+    Line {
+        name: "choosing 10 probe targets: among 10,000 / among 1,000",
+        a,
+        b,
+        limit: Some(12.0),
+    }
 }

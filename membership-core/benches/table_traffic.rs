@@ -4,7 +4,12 @@
 //! Counted in virtual time, so that it takes seconds; the same figures on every machine. What a store makes of one request (pages, units,
 //! bytes on the wire) is the store's.
 
-#![allow(clippy::disallowed_macros, clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+#![allow(
+    clippy::disallowed_macros,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::unwrap_used
+)]
 
 use std::time::Duration;
 
@@ -17,7 +22,16 @@ fn main() {
     println!("per silo and hour, preset lan, in requests and bytes of keys and values");
     println!(
         "{:>6} {:<8} {:>9} {:>9} {:>9} {:>10} {:>9} {:>10} {:>11} {:>11}",
-        "silos", "hour", "requests", "reads", "unchanged", "heartbeats", "commits", "conflicts", "bytes read", "written"
+        "silos",
+        "hour",
+        "requests",
+        "reads",
+        "unchanged",
+        "heartbeats",
+        "commits",
+        "conflicts",
+        "bytes read",
+        "written"
     );
     for silos in [5, 20, 100] {
         let (quiet, deploy) = hours(silos);
@@ -28,10 +42,17 @@ fn main() {
 
 /// One quiet hour, and one in which every silo is replaced, one after the other.
 fn hours(silos: usize) -> (TableTraffic, TableTraffic) {
-    let mut cluster = Cluster::builder().seed(11).config(Config::preset(Preset::Lan)).checks(Vec::new()).build().expect("a cluster");
+    let mut cluster = Cluster::builder()
+        .seed(11)
+        .config(Config::preset(Preset::Lan))
+        .checks(Vec::new())
+        .build()
+        .expect("a cluster");
     for _ in 0..silos.div_ceil(20) {
         cluster.start(silos.min(20));
-        cluster.run_until_agreed(Duration::from_secs(300)).expect("no invariant is watched");
+        cluster
+            .run_until_agreed(Duration::from_secs(300))
+            .expect("no invariant is watched");
     }
     cluster.run_for(Duration::from_secs(120)).unwrap();
     let begin = cluster.table_traffic();
@@ -41,7 +62,9 @@ fn hours(silos: usize) -> (TableTraffic, TableTraffic) {
     for silo in cluster.running() {
         cluster.leave(silo);
         cluster.start(1);
-        cluster.run_for(HOUR / u32::try_from(silos + 1).unwrap_or(u32::MAX)).unwrap();
+        cluster
+            .run_for(HOUR / u32::try_from(silos + 1).unwrap_or(u32::MAX))
+            .unwrap();
     }
     let rest = HOUR.saturating_sub(cluster.now() - began);
     cluster.run_for(rest).unwrap();

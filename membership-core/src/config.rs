@@ -137,7 +137,8 @@ impl Config {
     /// Configured probe timeout × missed-probes limit: how long a silo that is gone goes unnoticed.
     #[must_use]
     pub fn failure_window(&self) -> Duration {
-        self.probe_timeout.saturating_mul(self.num_missed_probes_limit)
+        self.probe_timeout
+            .saturating_mul(self.num_missed_probes_limit)
     }
 
     /// What of this the whole cluster shares.
@@ -163,38 +164,116 @@ impl Config {
         let secs = Duration::from_secs;
         let day = secs(24 * 3600);
         duration("probe_timeout", self.probe_timeout, ms(100), secs(60))?;
-        duration("min_probe_timeout", self.min_probe_timeout, ms(50), self.probe_timeout)?;
-        duration("max_probe_timeout", self.max_probe_timeout, self.probe_timeout, secs(120))?;
-        number("num_missed_probes_limit", self.num_missed_probes_limit, 2, 20)?;
+        duration(
+            "min_probe_timeout",
+            self.min_probe_timeout,
+            ms(50),
+            self.probe_timeout,
+        )?;
+        duration(
+            "max_probe_timeout",
+            self.max_probe_timeout,
+            self.probe_timeout,
+            secs(120),
+        )?;
+        number(
+            "num_missed_probes_limit",
+            self.num_missed_probes_limit,
+            2,
+            20,
+        )?;
         number("num_probed_silos", self.num_probed_silos, 1, 50)?;
-        number("num_votes_for_death_declaration", self.num_votes_for_death_declaration, 1, self.num_probed_silos.min(10))?;
-        duration("death_vote_expiration", self.death_vote_expiration, self.failure_window() * 2, secs(3600))?;
-        duration("table_refresh_period", self.table_refresh_period, ms(500), secs(3600))?;
-        duration("i_am_alive_period", self.i_am_alive_period, ms(500), secs(600))?;
-        number("num_missed_i_am_alive_limit", self.num_missed_i_am_alive_limit, 3, 20)?;
-        duration("max_join_attempt_time", self.max_join_attempt_time, secs(1), secs(3600))?;
-        duration("left_silo_expiration", self.left_silo_expiration, secs(120), day * 30)?;
-        duration("defunct_silo_expiration", self.defunct_silo_expiration, secs(120), day * 365)?;
-        number("max_defunct_silo_entries", self.max_defunct_silo_entries, 0, 10_000)?;
+        number(
+            "num_votes_for_death_declaration",
+            self.num_votes_for_death_declaration,
+            1,
+            self.num_probed_silos.min(10),
+        )?;
+        duration(
+            "death_vote_expiration",
+            self.death_vote_expiration,
+            self.failure_window() * 2,
+            secs(3600),
+        )?;
+        duration(
+            "table_refresh_period",
+            self.table_refresh_period,
+            ms(500),
+            secs(3600),
+        )?;
+        duration(
+            "i_am_alive_period",
+            self.i_am_alive_period,
+            ms(500),
+            secs(600),
+        )?;
+        number(
+            "num_missed_i_am_alive_limit",
+            self.num_missed_i_am_alive_limit,
+            3,
+            20,
+        )?;
+        duration(
+            "max_join_attempt_time",
+            self.max_join_attempt_time,
+            secs(1),
+            secs(3600),
+        )?;
+        duration(
+            "left_silo_expiration",
+            self.left_silo_expiration,
+            secs(120),
+            day * 30,
+        )?;
+        duration(
+            "defunct_silo_expiration",
+            self.defunct_silo_expiration,
+            secs(120),
+            day * 365,
+        )?;
+        number(
+            "max_defunct_silo_entries",
+            self.max_defunct_silo_entries,
+            0,
+            10_000,
+        )?;
         // While calls hang, heartbeats must not seem to stand still.
         let still = self.i_am_alive_period * self.num_missed_i_am_alive_limit;
-        duration("table_call_timeout", self.table_call_timeout, ms(100), secs(300).min(still))?;
+        duration(
+            "table_call_timeout",
+            self.table_call_timeout,
+            ms(100),
+            secs(300).min(still),
+        )?;
         duration("leave_timeout", self.leave_timeout, secs(1), secs(3600))
     }
 }
 
-fn duration(field: &'static str, value: Duration, min: Duration, max: Duration) -> Result<(), ConfigError> {
+fn duration(
+    field: &'static str,
+    value: Duration,
+    min: Duration,
+    max: Duration,
+) -> Result<(), ConfigError> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(ConfigError { field, value: format!("{value:?}"), allowed: format!("{min:?} to {max:?}") })
+    Err(ConfigError {
+        field,
+        value: format!("{value:?}"),
+        allowed: format!("{min:?} to {max:?}"),
+    })
 }
 
 fn number(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(ConfigError { field, value: value.to_string(), allowed: format!("{min} to {max}") })
+    Err(ConfigError {
+        field,
+        value: value.to_string(),
+        allowed: format!("{min} to {max}"),
+    })
 }
 
 #[cfg(test)]
@@ -211,7 +290,13 @@ mod tests {
 
     #[test]
     fn an_error_names_the_field_and_the_range() {
-        let config = Config { probe_timeout: Duration::from_secs(300), ..Config::default() };
-        assert_eq!(config.validate().unwrap_err().to_string(), "`probe_timeout` is 300s, but must be 100ms to 60s");
+        let config = Config {
+            probe_timeout: Duration::from_secs(300),
+            ..Config::default()
+        };
+        assert_eq!(
+            config.validate().unwrap_err().to_string(),
+            "`probe_timeout` is 300s, but must be 100ms to 60s"
+        );
     }
 }

@@ -61,16 +61,22 @@ impl ConnectionString {
     pub fn parse(store: &'static str, schemes: &[&str], text: &str) -> Result<Self, TableError> {
         let (mut parts, place) = Self::begin(store, schemes, text, "://")?;
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
-        let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(login, hosts)| (Some(login), hosts));
+        let (login, hosts) = authority
+            .rsplit_once('@')
+            .map_or((None, authority), |(login, hosts)| (Some(login), hosts));
         let decode = |text: &str| decode(text).map_err(|message| wrong(store, message));
         if let Some(login) = login {
-            let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
+            let (user, password) = login
+                .split_once(':')
+                .map_or((login, None), |(user, password)| (user, Some(password)));
             parts.user = some(decode(user)?);
             parts.password = password.map(decode).transpose()?;
         }
         parts.path = some(decode(path)?);
         for host in hosts.split(',').filter(|h| !h.is_empty()) {
-            parts.hosts.push(host_and_port(host).map_err(|message| wrong(store, message))?);
+            parts
+                .hosts
+                .push(host_and_port(host).map_err(|message| wrong(store, message))?);
         }
         Ok(parts)
     }
@@ -79,7 +85,11 @@ impl ConnectionString {
     ///
     /// # Errors
     /// As those of [`parse`](Self::parse).
-    pub fn parse_file(store: &'static str, schemes: &[&str], text: &str) -> Result<Self, TableError> {
+    pub fn parse_file(
+        store: &'static str,
+        schemes: &[&str],
+        text: &str,
+    ) -> Result<Self, TableError> {
         let (mut parts, place) = Self::begin(store, schemes, text, ":")?;
         let place = place.strip_prefix("//").unwrap_or(place);
         parts.path = some(decode(place).map_err(|message| wrong(store, message))?);
@@ -91,27 +101,56 @@ impl ConnectionString {
     pub fn addresses(&self, default_port: u16) -> Vec<String> {
         let shown = |(host, port): &(String, Option<u16>)| {
             let port = port.unwrap_or(default_port);
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+            if host.contains(':') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            }
         };
         self.hosts.iter().map(shown).collect()
     }
 
     /// The scheme and the options, and what is between them.
-    fn begin<'a>(store: &'static str, schemes: &[&str], text: &'a str, mark: &str) -> Result<(Self, &'a str), TableError> {
+    fn begin<'a>(
+        store: &'static str,
+        schemes: &[&str],
+        text: &'a str,
+        mark: &str,
+    ) -> Result<(Self, &'a str), TableError> {
         let known = |scheme: &str| schemes.iter().any(|one| one.eq_ignore_ascii_case(scheme));
         let Some((scheme, rest)) = text.split_once(mark).filter(|(scheme, _)| known(scheme)) else {
-            let all: Vec<String> = schemes.iter().map(|scheme| format!("`{scheme}{mark}`")).collect();
-            return Err(wrong(store, format!("a connection string starts with {}", all.join(" or "))));
+            let all: Vec<String> = schemes
+                .iter()
+                .map(|scheme| format!("`{scheme}{mark}`"))
+                .collect();
+            return Err(wrong(
+                store,
+                format!("a connection string starts with {}", all.join(" or ")),
+            ));
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = Vec::new();
         for option in query.split('&').filter(|o| !o.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, "true"));
             let decode = |text: &str| decode(text).map_err(|message| wrong(store, message));
-            options.push(ConnectionOption { store, name: decode(name)?, value: decode(value)? });
+            options.push(ConnectionOption {
+                store,
+                name: decode(name)?,
+                value: decode(value)?,
+            });
         }
         let scheme = scheme.to_ascii_lowercase();
-        Ok((Self { scheme, user: None, password: None, hosts: Vec::new(), path: None, options }, place))
+        Ok((
+            Self {
+                scheme,
+                user: None,
+                password: None,
+                hosts: Vec::new(),
+                path: None,
+                options,
+            },
+            place,
+        ))
     }
 }
 
@@ -157,7 +196,9 @@ impl ConnectionOption {
     /// # Errors
     /// `Configuration`: it is another one.
     pub fn one_of<T: Clone>(&self, words: &[(&str, T)]) -> Result<T, TableError> {
-        let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&self.value));
+        let found = words
+            .iter()
+            .find(|(word, _)| word.eq_ignore_ascii_case(&self.value));
         found.map(|(_, meaning)| meaning.clone()).ok_or_else(|| {
             let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             self.wrong(&either(&words))
@@ -181,12 +222,19 @@ impl ConnectionOption {
     /// That there is no such option, but `there_are` others.
     #[must_use]
     pub fn unknown(&self, there_are: &str) -> TableError {
-        wrong(self.store, format!("`{}` is no option: there are {there_are}", self.short()))
+        wrong(
+            self.store,
+            format!("`{}` is no option: there are {there_are}", self.short()),
+        )
     }
 
     /// The name, as much of it as a line bears.
     fn short(&self) -> String {
-        self.name.chars().filter(|c| !c.is_control()).take(40).collect()
+        self.name
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(40)
+            .collect()
     }
 }
 
@@ -194,7 +242,11 @@ impl ConnectionOption {
 impl fmt::Debug for ConnectionString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("ConnectionString");
-        shown.field("scheme", &self.scheme).field("hosts", &self.hosts).field("path", &self.path).field("options", &self.options);
+        shown
+            .field("scheme", &self.scheme)
+            .field("hosts", &self.hosts)
+            .field("path", &self.path)
+            .field("options", &self.options);
         shown.finish_non_exhaustive()
     }
 }
@@ -207,7 +259,12 @@ impl fmt::Debug for ConnectionOption {
 }
 
 fn wrong(store: &'static str, message: impl Into<String>) -> TableError {
-    TableError::new(TableErrorKind::Configuration, Operation::Connect, store, message)
+    TableError::new(
+        TableErrorKind::Configuration,
+        Operation::Connect,
+        store,
+        message,
+    )
 }
 
 fn either(words: &[&str]) -> String {
@@ -226,7 +283,9 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
     const PORT: &str = "a port is a number from 1 to 65535";
     let port = |text: &str| text.parse().ok().filter(|p| *p > 0).ok_or(PORT);
     if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']').ok_or("an IPv6 address in a connection string has no closing bracket")?;
+        let (host, rest) = rest
+            .split_once(']')
+            .ok_or("an IPv6 address in a connection string has no closing bracket")?;
         return match rest.strip_prefix(':') {
             Some(p) => Ok((decode(host)?, Some(port(p)?))),
             None if rest.is_empty() => Ok((decode(host)?, None)),
@@ -234,7 +293,9 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
         };
     }
     match text.rsplit_once(':') {
-        Some((host, _)) if host.contains(':') => Err("an IPv6 address in a connection string stands in brackets, as [::1]"),
+        Some((host, _)) if host.contains(':') => {
+            Err("an IPv6 address in a connection string stands in brackets, as [::1]")
+        }
         Some((host, p)) => Ok((decode(host)?, Some(port(p)?))),
         None => Ok((decode(text)?, None)),
     }
@@ -249,10 +310,17 @@ fn decode(text: &str) -> Result<String, &'static str> {
             out.push(b);
             continue;
         }
-        let mut digit = || bytes.next().and_then(|d| char::from(d).to_digit(16)).and_then(|d| u8::try_from(d).ok());
+        let mut digit = || {
+            bytes
+                .next()
+                .and_then(|d| char::from(d).to_digit(16))
+                .and_then(|d| u8::try_from(d).ok())
+        };
         match (digit(), digit()) {
             (Some(high), Some(low)) => out.push(high << 4 | low),
-            _ => return Err("a % in a connection string is not followed by two hexadecimal digits"),
+            _ => {
+                return Err("a % in a connection string is not followed by two hexadecimal digits");
+            }
         }
     }
     String::from_utf8(out).map_err(|_| "the %-codes of a connection string are not UTF-8")
@@ -268,15 +336,41 @@ mod tests {
 
     #[test]
     fn takes_apart_what_people_write() {
-        let parts = parse("DB+tls://ops:p%40ss:w@a.example:5433,[::1]:5434,b/my%20db?x=1&flag&y=%3D").unwrap();
-        assert_eq!((parts.scheme.as_str(), parts.user.as_deref(), parts.password.as_deref()), ("db+tls", Some("ops"), Some("p@ss:w")));
-        let hosts = [("a.example".to_owned(), Some(5433)), ("::1".to_owned(), Some(5434)), ("b".to_owned(), None)];
-        assert_eq!((parts.hosts.as_slice(), parts.path.as_deref()), (hosts.as_slice(), Some("my db")));
+        let parts =
+            parse("DB+tls://ops:p%40ss:w@a.example:5433,[::1]:5434,b/my%20db?x=1&flag&y=%3D")
+                .unwrap();
+        assert_eq!(
+            (
+                parts.scheme.as_str(),
+                parts.user.as_deref(),
+                parts.password.as_deref()
+            ),
+            ("db+tls", Some("ops"), Some("p@ss:w"))
+        );
+        let hosts = [
+            ("a.example".to_owned(), Some(5433)),
+            ("::1".to_owned(), Some(5434)),
+            ("b".to_owned(), None),
+        ];
+        assert_eq!(
+            (parts.hosts.as_slice(), parts.path.as_deref()),
+            (hosts.as_slice(), Some("my db"))
+        );
         let options: Vec<_> = parts.options.iter().map(|o| (o.name(), o.text())).collect();
-        assert_eq!(options, [("x", "1".to_owned()), ("flag", "true".to_owned()), ("y", "=".to_owned())]);
+        assert_eq!(
+            options,
+            [
+                ("x", "1".to_owned()),
+                ("flag", "true".to_owned()),
+                ("y", "=".to_owned())
+            ]
+        );
         assert_eq!(parts.addresses(7), ["a.example:5433", "[::1]:5434", "b:7"]);
         let nothing = parse("db://").unwrap();
-        assert_eq!((nothing.user, nothing.password, nothing.path), (None, None, None));
+        assert_eq!(
+            (nothing.user, nothing.password, nothing.path),
+            (None, None, None)
+        );
         assert!(nothing.hosts.is_empty() && nothing.options.is_empty());
         assert_eq!(parse("db:///d").unwrap().path.as_deref(), Some("d"));
         assert_eq!(parse("db://:@h").unwrap().password.as_deref(), Some(""));
@@ -284,28 +378,57 @@ mod tests {
 
     #[test]
     fn a_file_has_a_path_and_no_host() {
-        for (text, path) in
-            [("file:m.db", "m.db"), ("file:/a/m.db?x", "/a/m.db"), ("file:///a/m%3F.db", "/a/m?.db"), ("file:a@b:1/c", "a@b:1/c")]
-        {
+        for (text, path) in [
+            ("file:m.db", "m.db"),
+            ("file:/a/m.db?x", "/a/m.db"),
+            ("file:///a/m%3F.db", "/a/m?.db"),
+            ("file:a@b:1/c", "a@b:1/c"),
+        ] {
             let parts = ConnectionString::parse_file("files", &["file"], text).unwrap();
-            assert_eq!((parts.path.as_deref(), parts.hosts.len()), (Some(path), 0), "{text}");
+            assert_eq!(
+                (parts.path.as_deref(), parts.hosts.len()),
+                (Some(path), 0),
+                "{text}"
+            );
         }
-        assert_eq!(ConnectionString::parse_file("files", &["file"], "file:").unwrap().path, None);
+        assert_eq!(
+            ConnectionString::parse_file("files", &["file"], "file:")
+                .unwrap()
+                .path,
+            None
+        );
     }
 
     #[test]
     fn options_have_types() {
         let parts = parse("db://h?yes&no=false&n=7&t=250ms&w=Two").unwrap();
-        let [yes, no, number, time, word] = parts.options.as_slice() else { panic!("{parts:?}") };
+        let [yes, no, number, time, word] = parts.options.as_slice() else {
+            panic!("{parts:?}")
+        };
         assert!(yes.flag().unwrap() && !no.flag().unwrap());
-        assert_eq!((number.number::<u32>().unwrap(), time.duration().unwrap()), (7, Duration::from_millis(250)));
+        assert_eq!(
+            (number.number::<u32>().unwrap(), time.duration().unwrap()),
+            (7, Duration::from_millis(250))
+        );
         assert_eq!(word.one_of(&[("one", 1), ("two", 2)]).unwrap(), 2);
         for (error, why) in [
             (word.flag().unwrap_err(), "option `w` is true or false"),
-            (word.number::<u8>().unwrap_err(), "option `w` is a whole number"),
-            (number.duration().unwrap_err(), "option `n` is a time such as 3s"),
-            (number.one_of(&[("a", 0), ("b", 0), ("c", 0)]).unwrap_err(), "option `n` is a, b or c"),
-            (number.unknown("x and y"), "`n` is no option: there are x and y"),
+            (
+                word.number::<u8>().unwrap_err(),
+                "option `w` is a whole number",
+            ),
+            (
+                number.duration().unwrap_err(),
+                "option `n` is a time such as 3s",
+            ),
+            (
+                number.one_of(&[("a", 0), ("b", 0), ("c", 0)]).unwrap_err(),
+                "option `n` is a, b or c",
+            ),
+            (
+                number.unknown("x and y"),
+                "`n` is no option: there are x and y",
+            ),
         ] {
             assert_eq!(error.kind(), TableErrorKind::Configuration);
             assert!(error.to_string().contains(why), "{error}");
@@ -328,9 +451,15 @@ mod tests {
             ("db://h/d?secret=%f", "hexadecimal"),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.to_string().contains(why) && !format!("{error} {error:?}").contains("secret"), "{text}: {error:?}");
+            assert!(
+                error.to_string().contains(why) && !format!("{error} {error:?}").contains("secret"),
+                "{text}: {error:?}"
+            );
         }
         let shown = format!("{:?}", parse("db://user:secret@h?key=secret").unwrap());
-        assert!(!shown.contains("secret") && !shown.contains("user") && shown.contains("key"), "{shown}");
+        assert!(
+            !shown.contains("secret") && !shown.contains("user") && shown.contains("key"),
+            "{shown}"
+        );
     }
 }

@@ -84,7 +84,10 @@ pub use connection::{ConnectionOption, ConnectionString};
 
 pub use model::address::{MAX_SAFE_INTEGER, ParseSiloError, SiloAddress};
 pub use model::cluster::{ClusterName, DEFAULT_SERVICE, ParseClusterError};
-pub use model::entry::{Evidence, Extra, Grounds, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError, Suspicion};
+pub use model::entry::{
+    Evidence, Extra, Grounds, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError,
+    Suspicion,
+};
 pub use model::ids::{CommitId, InstanceId, IntentId, ParseIdError, TableId};
 pub use model::rows::{Row, Rows};
 pub use model::settings::SharedSettings;
@@ -92,15 +95,19 @@ pub use model::snapshot::Snapshot;
 pub use model::status::{CauseOfDeath, Death, ParseStatusError, SiloStatus};
 pub use model::time::{MonoTime, Now, ParseTimeError, WallTime};
 pub use model::version::{
-    ChangedKeys, CommitRecord, MAX_CLUSTER_CELL_BYTES, MAX_CORE_BYTES, MAX_RECORDED_KEYS, MAX_STORE_TOKEN_BYTES, RECENT_COMMITS,
-    VersionRow, VersionToken,
+    ChangedKeys, CommitRecord, MAX_CLUSTER_CELL_BYTES, MAX_CORE_BYTES, MAX_RECORDED_KEYS,
+    MAX_STORE_TOKEN_BYTES, RECENT_COMMITS, VersionRow, VersionToken,
 };
 pub use table::{
-    Attempt, CommitOutcome, CommitRequest, Conflict, Discontinuity, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest,
-    Judgement, MembershipTable, NextStep, Operation, ReadAnswer, ReadRequest, Recency, RowChange, RowRead, TableError, TableErrorKind,
-    TableLimits, Yardstick, check_snapshot, check_token,
+    Attempt, CommitOutcome, CommitRequest, Conflict, Discontinuity, Durability, Guarantees,
+    HeartbeatWrite, HintStream, InitializeRequest, Judgement, MembershipTable, NextStep, Operation,
+    ReadAnswer, ReadRequest, Recency, RowChange, RowRead, TableError, TableErrorKind, TableLimits,
+    Yardstick, check_snapshot, check_token,
 };
 pub use table::{CleanupPolicy, MemoryState, MemoryStore, MemoryTable, TableExt};
 pub use table::{Decision, usable_version_row};
-pub use table::{DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision, Stored};
+pub use table::{
+    DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision,
+    Stored,
+};
 pub use view::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};

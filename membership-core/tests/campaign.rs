@@ -19,7 +19,11 @@ fn seeds() -> Range<u64> {
         let (from, to) = text.split_once("..")?;
         Some(from.parse().ok()?..to.parse().ok()?)
     };
-    std::env::var("MEMBERSHIP_SEEDS").ok().map_or(SEEDS, |text| parse(text).expect("MEMBERSHIP_SEEDS is from..to"))
+    std::env::var("MEMBERSHIP_SEEDS")
+        .ok()
+        .map_or(SEEDS, |text| {
+            parse(text).expect("MEMBERSHIP_SEEDS is from..to")
+        })
 }
 
 /// Runs every fourth seed. Violations are collected, so that one run tells how many there are and of what kind.
@@ -42,8 +46,15 @@ fn part(number: u64) {
         }
     }
     if let Some(first) = violations.first() {
-        let all: Vec<String> = violations.iter().map(|v| format!("{} seed {}: {}", v.invariant(), v.seed(), v.what())).collect();
-        panic!("{} of {runs} runs break an invariant\n{}\n\n{first}", all.len(), all.join("\n"));
+        let all: Vec<String> = violations
+            .iter()
+            .map(|v| format!("{} seed {}: {}", v.invariant(), v.seed(), v.what()))
+            .collect();
+        panic!(
+            "{} of {runs} runs break an invariant\n{}\n\n{first}",
+            all.len(),
+            all.join("\n")
+        );
     }
     not_vacuous(runs, &total, &kinds);
 }
@@ -82,9 +93,21 @@ fn not_vacuous(runs: u64, total: &Stats, kinds: &BTreeMap<Fault, u64>) {
         ("silos that were half dead", total.hangs, 1),
         ("signs of life from half-dead silos", total.heard, 100),
         ("silos that were held", total.holds, 1),
-        ("unknown outcomes that were applied", total.unknown_applied, 1),
-        ("unknown outcomes that were applied late", total.unknown_late, 1),
-        ("unknown outcomes that were not applied", total.unknown_lost, 1),
+        (
+            "unknown outcomes that were applied",
+            total.unknown_applied,
+            1,
+        ),
+        (
+            "unknown outcomes that were applied late",
+            total.unknown_late,
+            1,
+        ),
+        (
+            "unknown outcomes that were not applied",
+            total.unknown_lost,
+            1,
+        ),
         ("table calls that queued", total.queued_calls, 10),
         ("wipes", total.wipes, 1),
         ("restores", total.restores, 1),
@@ -93,10 +116,17 @@ fn not_vacuous(runs: u64, total: &Stats, kinds: &BTreeMap<Fault, u64>) {
         ("deaths judged by P10", total.deaths_judged, 20),
     ];
     for (what, count, per_run) in floors {
-        assert!(count >= runs * per_run / 2, "{count} {what} in {runs} runs are too few");
+        assert!(
+            count >= runs * per_run / 2,
+            "{count} {what} in {runs} runs are too few"
+        );
     }
     // One that strikes where all was well, and kills somebody, is rare.
-    assert!(total.splits_judged >= runs / 30, "{} splits judged by P11 in {runs} runs are too few", total.splits_judged);
+    assert!(
+        total.splits_judged >= runs / 30,
+        "{} splits judged by P11 in {runs} runs are too few",
+        total.splits_judged
+    );
 }
 
 #[test]
@@ -145,7 +175,13 @@ fn what_was_found_once_holds() {
         (30, 1_001_468),
         (30, 1_012_543),
     ] {
-        if let Err(violation) = campaign::run(seed, &CampaignOptions { silos, ..CampaignOptions::default() }) {
+        if let Err(violation) = campaign::run(
+            seed,
+            &CampaignOptions {
+                silos,
+                ..CampaignOptions::default()
+            },
+        ) {
             panic!("{violation}");
         }
     }
@@ -161,7 +197,10 @@ fn seeds_of_all_kinds(options: &CampaignOptions) -> Vec<u64> {
         }
         let drawn = campaign::drawn(seed, options);
         if drawn.iter().any(|kind| missing.contains_key(kind)) {
-            missing.iter_mut().filter(|(kind, _)| drawn.contains(kind)).for_each(|(_, times)| *times -= 1);
+            missing
+                .iter_mut()
+                .filter(|(kind, _)| drawn.contains(kind))
+                .for_each(|(_, times)| *times -= 1);
             missing.retain(|_, times| *times > 0);
             seeds.push(seed);
         }
@@ -171,7 +210,11 @@ fn seeds_of_all_kinds(options: &CampaignOptions) -> Vec<u64> {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let options = CampaignOptions { silos: 10, minutes: 20, ..CampaignOptions::default() };
+    let options = CampaignOptions {
+        silos: 10,
+        minutes: 20,
+        ..CampaignOptions::default()
+    };
     let seeds = seeds_of_all_kinds(&options);
     let outcome = |seed: &u64| campaign::run(*seed, &options).unwrap();
     let mut total = Stats::default();
@@ -182,22 +225,69 @@ fn the_same_seed_gives_the_same_run() {
         total.add(&once.stats);
         hashes.insert(once.hash);
     }
-    assert_eq!(hashes.len(), seeds.len(), "seeds {seeds:?} give different runs");
-    let lives = [total.kills, total.restarts, total.leaves, total.pauses, total.hangs, total.holds];
-    let clocks = [total.clock_offsets, total.clock_drifts, total.clocks_set_back];
-    let network = [total.dropped, total.duplicated, total.blocks, total.flaps, total.zone_cuts, total.network_outages];
-    let table = [total.table_outages, total.failed_calls, total.queued_calls, total.conflicts, total.unknown];
+    assert_eq!(
+        hashes.len(),
+        seeds.len(),
+        "seeds {seeds:?} give different runs"
+    );
+    let lives = [
+        total.kills,
+        total.restarts,
+        total.leaves,
+        total.pauses,
+        total.hangs,
+        total.holds,
+    ];
+    let clocks = [
+        total.clock_offsets,
+        total.clock_drifts,
+        total.clocks_set_back,
+    ];
+    let network = [
+        total.dropped,
+        total.duplicated,
+        total.blocks,
+        total.flaps,
+        total.zone_cuts,
+        total.network_outages,
+    ];
+    let table = [
+        total.table_outages,
+        total.failed_calls,
+        total.queued_calls,
+        total.conflicts,
+        total.unknown,
+    ];
     let operators = [total.wipes, total.restores, total.rollbacks];
-    let all = [&lives[..], &clocks[..], &network[..], &table[..], &operators[..]].concat();
-    assert!(all.iter().all(|count| *count > 0), "something did not happen in seeds {seeds:?}: {total:?}");
+    let all = [
+        &lives[..],
+        &clocks[..],
+        &network[..],
+        &table[..],
+        &operators[..],
+    ]
+    .concat();
+    assert!(
+        all.iter().all(|count| *count > 0),
+        "something did not happen in seeds {seeds:?}: {total:?}"
+    );
 }
 
 /// Shows the campaign of `MEMBERSHIP_SEED` in full (run it alone, with `--nocapture`); without one, checks that showing changes nothing.
 #[test]
 fn replay() {
-    let wanted: Option<u64> = std::env::var("MEMBERSHIP_SEED").ok().map(|s| s.parse().expect("MEMBERSHIP_SEED is a number"));
-    let options =
-        if wanted.is_some() { CampaignOptions::default() } else { CampaignOptions { silos: 6, minutes: 3, ..CampaignOptions::default() } };
+    let wanted: Option<u64> = std::env::var("MEMBERSHIP_SEED")
+        .ok()
+        .map(|s| s.parse().expect("MEMBERSHIP_SEED is a number"));
+    let options = if wanted.is_some() {
+        CampaignOptions::default()
+    } else {
+        CampaignOptions {
+            silos: 6,
+            minutes: 3,
+            ..CampaignOptions::default()
+        }
+    };
     let seed = wanted.unwrap_or(1);
     let (text, violation) = campaign::replay(seed, &options);
     if wanted.is_some() {
@@ -206,7 +296,13 @@ fn replay() {
             panic!("{violation}");
         }
     } else {
-        assert_eq!(violation.map(|v| v.to_string()), campaign::run(seed, &options).err().map(|v| v.to_string()));
-        assert!(text.lines().count() > 100 && replay_command(seed, &options).contains("replay 1 --silos 6"));
+        assert_eq!(
+            violation.map(|v| v.to_string()),
+            campaign::run(seed, &options).err().map(|v| v.to_string())
+        );
+        assert!(
+            text.lines().count() > 100
+                && replay_command(seed, &options).contains("replay 1 --silos 6")
+        );
     }
 }

@@ -11,8 +11,16 @@ const S: fn(u64) -> Duration = Duration::from_secs;
 
 /// The most messages per silo and second in any minute, after everybody has joined, with three crashes.
 fn peak(silos: usize) -> f64 {
-    let config = Config { i_am_alive_period: S(30), ..Config::preset(Preset::Lan) };
-    let mut cluster = Cluster::builder().seed(8).config(config).checks(Vec::new()).build().unwrap();
+    let config = Config {
+        i_am_alive_period: S(30),
+        ..Config::preset(Preset::Lan)
+    };
+    let mut cluster = Cluster::builder()
+        .seed(8)
+        .config(config)
+        .checks(Vec::new())
+        .build()
+        .unwrap();
     // A few at a time: what is measured is not the join.
     for _ in 0..silos / 20 {
         cluster.start(20);

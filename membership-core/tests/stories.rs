@@ -14,7 +14,12 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 
 /// A cluster whose silos have all joined, and their ids; what led there is not told.
 fn cluster(silos: usize) -> (Cluster, Vec<ProcessId>) {
-    let mut cluster = Cluster::builder().seed(42).silos(silos).detail(Detail::Everything).build().unwrap();
+    let mut cluster = Cluster::builder()
+        .seed(42)
+        .silos(silos)
+        .detail(Detail::Everything)
+        .build()
+        .unwrap();
     if silos > 0 {
         cluster.run_until_agreed(S(120)).unwrap();
         cluster.run_for(S(60)).unwrap();
@@ -29,7 +34,9 @@ fn cluster(silos: usize) -> (Cluster, Vec<ProcessId>) {
 fn the_end(name: &str, title: &str, mut cluster: Cluster) {
     let text = transcript::render(title, &cluster);
     cluster.settle().unwrap();
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(format!("{name}.txt"));
     transcript::compare(path, &text).unwrap();
 }
 
@@ -38,11 +45,18 @@ fn cause(cluster: &Cluster, silo: ProcessId) -> Option<CauseOfDeath> {
 }
 
 fn is_dead(cluster: &Cluster, silo: ProcessId) -> bool {
-    cluster.row(silo).is_some_and(|e| e.status == SiloStatus::Dead)
+    cluster
+        .row(silo)
+        .is_some_and(|e| e.status == SiloStatus::Dead)
 }
 
 fn alive(cluster: &Cluster, silos: &[ProcessId]) -> bool {
-    silos.iter().all(|s| cluster.is_running(*s) && cluster.row(*s).is_some_and(|e| e.status == SiloStatus::Active))
+    silos.iter().all(|s| {
+        cluster.is_running(*s)
+            && cluster
+                .row(*s)
+                .is_some_and(|e| e.status == SiloStatus::Active)
+    })
 }
 
 fn declared_dead(cluster: &Cluster, silo: ProcessId) -> Option<&'static str> {
@@ -63,7 +77,13 @@ fn join() {
     cluster.run_until_agreed(S(30)).unwrap();
     for silo in [first, second, third] {
         let told: Vec<&Notice> = cluster.notices(silo).iter().map(|(_, n)| n).collect();
-        assert!(matches!(told[..], [Notice::Joining { .. }, .., Notice::Active { .. }]), "{told:?}");
+        assert!(
+            matches!(
+                told[..],
+                [Notice::Joining { .. }, .., Notice::Active { .. }]
+            ),
+            "{told:?}"
+        );
         assert_eq!(cluster.view(silo).unwrap().active().count(), 3);
     }
     let leader = cluster.view(third).unwrap().leader().unwrap().address;
@@ -93,7 +113,11 @@ fn indirect_probe_saves_a_silo() {
     cluster.run_for(S(90)).unwrap();
     assert!(cluster.tells("indirect-reply: yes"));
     assert!(alive(&cluster, &all));
-    the_end("indirect_probe", "Two silos cannot talk to each other; the others vouch for them", cluster);
+    the_end(
+        "indirect_probe",
+        "Two silos cannot talk to each other; the others vouch for them",
+        cluster,
+    );
 }
 
 #[test]
@@ -107,7 +131,11 @@ fn the_accuser_is_the_sick_one() {
     cluster.run_for(S(90)).unwrap();
     assert!(alive(&cluster, &all[1..]));
     assert_eq!(declared_dead(&cluster, all[0]), Some("voted"));
-    the_end("sick_accuser", "A silo hears nobody: it is the sick one, and accuses in vain", cluster);
+    the_end(
+        "sick_accuser",
+        "A silo hears nobody: it is the sick one, and accuses in vain",
+        cluster,
+    );
 }
 
 #[test]
@@ -116,7 +144,12 @@ fn takeover_at_the_same_address() {
     let new = cluster.restart(all[1]);
     cluster.run_until_agreed(S(60)).unwrap();
     assert_eq!(cause(&cluster, all[1]), Some(CauseOfDeath::Superseded));
-    assert!(cluster.address(new).unwrap().is_successor_of(&cluster.address(all[1]).unwrap()));
+    assert!(
+        cluster
+            .address(new)
+            .unwrap()
+            .is_successor_of(&cluster.address(all[1]).unwrap())
+    );
     the_end("takeover", "A silo restarts at its address", cluster);
 }
 
@@ -126,11 +159,17 @@ fn two_processes_with_one_address() {
     let second = cluster.start_behind(all[0]);
     assert!(cluster.run_until(S(60), |c| !c.is_running(second)).unwrap());
     match cluster.termination(second) {
-        Some(Termination::JoinFailed(JoinError::AddressInUse { host, .. })) => assert_eq!(host, "host-0"),
+        Some(Termination::JoinFailed(JoinError::AddressInUse { host, .. })) => {
+            assert_eq!(host, "host-0")
+        }
         other => panic!("{other:?}"),
     }
     assert!(alive(&cluster, &all));
-    the_end("one_address", "Two processes advertise one address", cluster);
+    the_end(
+        "one_address",
+        "Two processes advertise one address",
+        cluster,
+    );
 }
 
 #[test]
@@ -142,12 +181,23 @@ fn table_down() {
     let version = cluster.table().unwrap().version();
     cluster.run_for(S(239)).unwrap();
     assert_eq!(cluster.table().unwrap().version(), version);
-    assert!(alive(&cluster, &all[..3]), "nothing is declared without the table");
+    assert!(
+        alive(&cluster, &all[..3]),
+        "nothing is declared without the table"
+    );
     let down = Notice::Table(TableState::Unavailable);
-    assert!(all[..3].iter().all(|s| cluster.notices(*s).iter().any(|(_, n)| *n == down)));
+    assert!(
+        all[..3]
+            .iter()
+            .all(|s| cluster.notices(*s).iter().any(|(_, n)| *n == down))
+    );
     assert!(cluster.run_until(S(180), |c| is_dead(c, all[3])).unwrap());
     assert!(alive(&cluster, &all[..3]));
-    the_end("table_down", "The table is down for five minutes; a silo crashes meanwhile", cluster);
+    the_end(
+        "table_down",
+        "The table is down for five minutes; a silo crashes meanwhile",
+        cluster,
+    );
 }
 
 #[test]
@@ -156,7 +206,11 @@ fn network_down() {
     cluster.network_outage(S(120));
     cluster.run_for(S(300)).unwrap();
     assert!(alive(&cluster, &all));
-    the_end("network_down", "The switch is down for two minutes", cluster);
+    the_end(
+        "network_down",
+        "The switch is down for two minutes",
+        cluster,
+    );
 }
 
 #[test]
@@ -169,8 +223,20 @@ fn unknown_outcome_of_a_join() {
     cluster.run_until_agreed(S(90)).unwrap();
     assert!(cluster.stats().unknown > 0);
     assert!(alive(&cluster, &[new]), "{:?}", cluster.termination(new));
-    assert_eq!(cluster.table().unwrap().rows.at_endpoint(cluster.address(new).unwrap().endpoint()).count(), 1);
-    the_end("unknown_outcome", "A silo joins, and does not know the outcome of its commits", cluster);
+    assert_eq!(
+        cluster
+            .table()
+            .unwrap()
+            .rows
+            .at_endpoint(cluster.address(new).unwrap().endpoint())
+            .count(),
+        1
+    );
+    the_end(
+        "unknown_outcome",
+        "A silo joins, and does not know the outcome of its commits",
+        cluster,
+    );
 }
 
 #[test]
@@ -182,11 +248,18 @@ fn told_dead() {
     cluster.heal();
     cluster.run_for(S(30)).unwrap();
     assert!(cluster.tells("you-are-dead"));
-    assert!(cluster.is_running(all[0]), "a message ends nobody: the table must say so");
+    assert!(
+        cluster.is_running(all[0]),
+        "a message ends nobody: the table must say so"
+    );
     cluster.cut_from_table(all[0], false);
     assert!(cluster.run_until(S(70), |c| !c.is_running(all[0])).unwrap());
     assert_eq!(declared_dead(&cluster, all[0]), Some("voted"));
-    the_end("told_dead", "A silo is voted out behind a broken switch, and told so", cluster);
+    the_end(
+        "told_dead",
+        "A silo is voted out behind a broken switch, and told so",
+        cluster,
+    );
 }
 
 #[test]
@@ -194,8 +267,16 @@ fn leave() {
     let (mut cluster, all) = cluster(4);
     cluster.leave(all[0]);
     assert!(cluster.run_until(S(30), |c| !c.is_running(all[0])).unwrap());
-    assert_eq!(cluster.termination(all[0]), Some(&Termination::Left { clean: true }));
-    assert!(cluster.notices(all[0]).iter().any(|(_, n)| matches!(n, Notice::LeaveBegun { version: Some(_) })));
+    assert_eq!(
+        cluster.termination(all[0]),
+        Some(&Termination::Left { clean: true })
+    );
+    assert!(
+        cluster
+            .notices(all[0])
+            .iter()
+            .any(|(_, n)| matches!(n, Notice::LeaveBegun { version: Some(_) }))
+    );
     cluster.run_for(S(1)).unwrap();
     assert!(cluster.agrees());
     assert_eq!(cause(&cluster, all[0]), Some(CauseOfDeath::Left));
@@ -214,7 +295,11 @@ fn told_dead_while_leaving() {
     cluster.cut_from_table(all[0], false);
     assert!(cluster.run_until(S(40), |c| !c.is_running(all[0])).unwrap());
     assert_eq!(declared_dead(&cluster, all[0]), Some("voted"));
-    the_end("dead_while_leaving", "A silo that leaves finds itself voted out", cluster);
+    the_end(
+        "dead_while_leaving",
+        "A silo that leaves finds itself voted out",
+        cluster,
+    );
 }
 
 #[test]
@@ -223,7 +308,10 @@ fn pause_of_60_seconds() {
     cluster.pause(all[0], S(60));
     assert!(cluster.run_until(S(59), |c| is_dead(c, all[0])).unwrap());
     cluster.run_for(S(58)).unwrap();
-    assert!(!cluster.is_running(all[0]), "it reads the table first, and finds out");
+    assert!(
+        !cluster.is_running(all[0]),
+        "it reads the table first, and finds out"
+    );
     assert_eq!(declared_dead(&cluster, all[0]), Some("voted"));
     assert!(alive(&cluster, &all[1..]));
     the_end("pause", "A process does not run for a minute", cluster);
@@ -237,7 +325,11 @@ fn table_wiped() {
     let told = Notice::Table(TableState::Changed(Discontinuity::Replaced));
     for silo in &all {
         assert!(cluster.is_running(*silo), "everyone keeps running");
-        assert!(cluster.notices(*silo).iter().any(|(_, n)| *n == told), "{:?}", cluster.notices(*silo));
+        assert!(
+            cluster.notices(*silo).iter().any(|(_, n)| *n == told),
+            "{:?}",
+            cluster.notices(*silo)
+        );
     }
     assert!(cluster.table().is_none(), "and nobody writes");
     for silo in all {
@@ -245,7 +337,11 @@ fn table_wiped() {
         cluster.run_for(MS(500)).unwrap();
     }
     cluster.run_until_agreed(S(60)).unwrap();
-    the_end("table_wiped", "Somebody empties the table; the silos are restarted", cluster);
+    the_end(
+        "table_wiped",
+        "Somebody empties the table; the silos are restarted",
+        cluster,
+    );
 }
 
 #[test]
@@ -254,32 +350,50 @@ fn table_rolled_back() {
     cluster.kill(all[2]);
     assert!(cluster.run_until(S(60), |c| is_dead(c, all[2])).unwrap());
     cluster.run_for(S(2)).unwrap();
-    assert!(cluster.roll_back_table(2) == 2 && !is_dead(&cluster, all[2]), "the table has forgotten it");
+    assert!(
+        cluster.roll_back_table(2) == 2 && !is_dead(&cluster, all[2]),
+        "the table has forgotten it"
+    );
     cluster.run_for(S(90)).unwrap();
     let told = Notice::Table(TableState::Changed(Discontinuity::RolledBack));
     for silo in &all[..2] {
         assert!(cluster.is_running(*silo), "everyone keeps running");
-        assert!(cluster.notices(*silo).iter().any(|(_, n)| *n == told), "{:?}", cluster.notices(*silo));
+        assert!(
+            cluster.notices(*silo).iter().any(|(_, n)| *n == told),
+            "{:?}",
+            cluster.notices(*silo)
+        );
     }
     for silo in &all[..2] {
         cluster.restart(*silo);
     }
     cluster.run_until_agreed(S(120)).unwrap();
-    the_end("table_rolled_back", "The table goes back by two versions; the silos are restarted", cluster);
+    the_end(
+        "table_rolled_back",
+        "The table goes back by two versions; the silos are restarted",
+        cluster,
+    );
 }
 
 #[test]
 fn half_dead() {
     let (mut cluster, all) = cluster(5);
     cluster.hang(all[1], S(300));
-    assert!(cluster.run_until(S(180), |c| is_dead(c, all[1])).unwrap(), "signs of life hold a death up, and do not prevent it");
+    assert!(
+        cluster.run_until(S(180), |c| is_dead(c, all[1])).unwrap(),
+        "signs of life hold a death up, and do not prevent it"
+    );
     assert_eq!(cause(&cluster, all[1]), Some(CauseOfDeath::Voted));
     assert!(cluster.stats().heard > 100);
     cluster.run_for(S(300)).unwrap();
     assert_eq!(declared_dead(&cluster, all[1]), Some("voted"));
     let others: Vec<ProcessId> = all.iter().copied().filter(|s| *s != all[1]).collect();
     assert!(alive(&cluster, &others));
-    the_end("half_dead", "The protocol of a silo hangs; its application still answers", cluster);
+    the_end(
+        "half_dead",
+        "The protocol of a silo hangs; its application still answers",
+        cluster,
+    );
 }
 
 #[test]
@@ -288,8 +402,15 @@ fn restart_with_the_clock_set_back() {
     let before = cluster.address(all[1]).unwrap();
     let new = cluster.restart_with_clock(all[1], -86_400_000);
     cluster.run_until_agreed(S(60)).unwrap();
-    assert!(cluster.address(new).unwrap().is_successor_of(&before), "a clock set back locks nobody out");
-    the_end("clock_set_back", "A silo restarts at its address, with the clock a day behind", cluster);
+    assert!(
+        cluster.address(new).unwrap().is_successor_of(&before),
+        "a clock set back locks nobody out"
+    );
+    the_end(
+        "clock_set_back",
+        "A silo restarts at its address, with the clock a day behind",
+        cluster,
+    );
 }
 
 #[test]
@@ -316,5 +437,9 @@ fn whole_cluster_restarted_at_new_addresses() {
     cluster.start(4);
     cluster.run_until_agreed(S(180)).unwrap();
     assert!(all.iter().all(|old| is_dead(&cluster, *old)));
-    the_end("restart_elsewhere", "All silos are gone, and others start at new addresses", cluster);
+    the_end(
+        "restart_elsewhere",
+        "All silos are gone, and others start at new addresses",
+        cluster,
+    );
 }

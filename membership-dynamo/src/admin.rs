@@ -9,12 +9,14 @@ use aws_sdk_dynamodb::operation::describe_table::DescribeTableError;
 use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{
-    AttributeDefinition, AttributeValue, BillingMode, DeleteRequest, KeySchemaElement, KeyType, MultiRegionConsistency,
-    ProvisionedThroughput, Put, ReturnValuesOnConditionCheckFailure, ScalarAttributeType, TableDescription, TableStatus, TransactWriteItem,
-    WriteRequest,
+    AttributeDefinition, AttributeValue, BillingMode, DeleteRequest, KeySchemaElement, KeyType,
+    MultiRegionConsistency, ProvisionedThroughput, Put, ReturnValuesOnConditionCheckFailure,
+    ScalarAttributeType, TableDescription, TableStatus, TransactWriteItem, WriteRequest,
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use membership_core::{InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, encoding::LAYOUT};
+use membership_core::{
+    InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, encoding::LAYOUT,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::codec;
@@ -49,8 +51,15 @@ impl Link {
     /// # Errors
     /// `ForeignTable` where it has other keys, `Configuration` where it is replicated, or what the store says.
     pub(crate) async fn look(&self) -> Result<Found, TableError> {
-        match self.ask(false, || self.client.describe_table().table_name(&self.table).send()).await {
-            Ok(answer) => answer.table.map_or(Ok(Found::None), |table| self.fits(&table)),
+        match self
+            .ask(false, || {
+                self.client.describe_table().table_name(&self.table).send()
+            })
+            .await
+        {
+            Ok(answer) => answer
+                .table
+                .map_or(Ok(Found::None), |table| self.fits(&table)),
             Err(failed) => match failed.answer {
                 Some(DescribeTableError::ResourceNotFoundException(_)) => Ok(Found::None),
                 _ => Err(failed.error),
@@ -59,18 +68,34 @@ impl Link {
     }
 
     fn fits(&self, table: &TableDescription) -> Result<Found, TableError> {
-        let keys = table.key_schema().iter().map(|key| (key.attribute_name(), key.key_type()));
+        let keys = table
+            .key_schema()
+            .iter()
+            .map(|key| (key.attribute_name(), key.key_type()));
         let types = table.attribute_definitions();
-        let is_text = |name: &str| types.iter().any(|a| a.attribute_name() == name && *a.attribute_type() == ScalarAttributeType::S);
-        let due = [(codec::CLUSTER, &KeyType::Hash), (codec::ITEM, &KeyType::Range)];
+        let is_text = |name: &str| {
+            types.iter().any(|a| {
+                a.attribute_name() == name && *a.attribute_type() == ScalarAttributeType::S
+            })
+        };
+        let due = [
+            (codec::CLUSTER, &KeyType::Hash),
+            (codec::ITEM, &KeyType::Range),
+        ];
         if !keys.eq(due) || !is_text(codec::CLUSTER) || !is_text(codec::ITEM) {
-            let message =
-                format!("the table `{}` has other keys than ours (`cluster` and `item`, both texts): name another table", self.table);
+            let message = format!(
+                "the table `{}` has other keys than ours (`cluster` and `item`, both texts): name another table",
+                self.table
+            );
             return Err(error(TableErrorKind::ForeignTable, message));
         }
-        if !table.replicas().is_empty() && table.multi_region_consistency() != Some(&MultiRegionConsistency::Strong) {
-            let message =
-                format!("the table `{}` is a global table: its regions accept conflicting commits; use one of its own", self.table);
+        if !table.replicas().is_empty()
+            && table.multi_region_consistency() != Some(&MultiRegionConsistency::Strong)
+        {
+            let message = format!(
+                "the table `{}` is a global table: its regions accept conflicting commits; use one of its own",
+                self.table
+            );
             return Err(wrong(message));
         }
         Ok(match table.table_status() {
@@ -91,14 +116,22 @@ impl Link {
                     let message = format!(
                         "there is no table `{table}` at {}, and create=false: make it with `aws dynamodb create-table --cli-input-json` and {}",
                         self.at,
-                        config.definition().split_whitespace().collect::<Vec<_>>().join(" ")
+                        config
+                            .definition()
+                            .split_whitespace()
+                            .collect::<Vec<_>>()
+                            .join(" ")
                     );
                     return Err(wrong(message));
                 }
                 Found::None => self.create(config.capacity()).await?,
             };
             if Instant::now() > deadline {
-                let message = format!("the table `{}` is not ready within {:?}", self.table, config.creating());
+                let message = format!(
+                    "the table `{}` is not ready within {:?}",
+                    self.table,
+                    config.creating()
+                );
                 return Err(busy.unwrap_or_else(|| error(TableErrorKind::Unavailable, message)));
             }
             sleep(LOOK).await;
@@ -109,21 +142,43 @@ impl Link {
     async fn create(&self, capacity: Option<(u32, u32)>) -> Result<Option<TableError>, TableError> {
         let mut attributes = Vec::new();
         let mut keys = Vec::new();
-        for (name, kind) in [(codec::CLUSTER, KeyType::Hash), (codec::ITEM, KeyType::Range)] {
-            let attribute = AttributeDefinition::builder().attribute_name(name).attribute_type(ScalarAttributeType::S);
+        for (name, kind) in [
+            (codec::CLUSTER, KeyType::Hash),
+            (codec::ITEM, KeyType::Range),
+        ] {
+            let attribute = AttributeDefinition::builder()
+                .attribute_name(name)
+                .attribute_type(ScalarAttributeType::S);
             attributes.push(attribute.build().map_err(malformed)?);
-            keys.push(KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(malformed)?);
+            keys.push(
+                KeySchemaElement::builder()
+                    .attribute_name(name)
+                    .key_type(kind)
+                    .build()
+                    .map_err(malformed)?,
+            );
         }
         let billing = match capacity {
             None => (BillingMode::PayPerRequest, None),
             Some((read, write)) => {
-                let units = ProvisionedThroughput::builder().read_capacity_units(read.into()).write_capacity_units(write.into());
-                (BillingMode::Provisioned, Some(units.build().map_err(malformed)?))
+                let units = ProvisionedThroughput::builder()
+                    .read_capacity_units(read.into())
+                    .write_capacity_units(write.into());
+                (
+                    BillingMode::Provisioned,
+                    Some(units.build().map_err(malformed)?),
+                )
             }
         };
         let request = || {
-            let create = self.client.create_table().table_name(&self.table).billing_mode(billing.0.clone());
-            let create = create.set_attribute_definitions(Some(attributes.clone())).set_key_schema(Some(keys.clone()));
+            let create = self
+                .client
+                .create_table()
+                .table_name(&self.table)
+                .billing_mode(billing.0.clone());
+            let create = create
+                .set_attribute_definitions(Some(attributes.clone()))
+                .set_key_schema(Some(keys.clone()));
             create.set_provisioned_throughput(billing.1.clone()).send()
         };
         match self.ask(true, request).await {
@@ -145,7 +200,12 @@ impl Link {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
             let request = || {
-                let query = self.client.query().table_name(&self.table).consistent_read(true).projection_expression("#cluster, #item");
+                let query = self
+                    .client
+                    .query()
+                    .table_name(&self.table)
+                    .consistent_read(true)
+                    .projection_expression("#cluster, #item");
                 query
                     .key_condition_expression("#cluster = :cluster")
                     .expression_attribute_names("#cluster", codec::CLUSTER)
@@ -154,9 +214,17 @@ impl Link {
                     .set_exclusive_start_key(after.clone())
                     .send()
             };
-            let page = self.ask(false, request).await.map_err(|failed| failed.error)?;
+            let page = self
+                .ask(false, request)
+                .await
+                .map_err(|failed| failed.error)?;
             let version_row = codec::text(codec::VERSION_ROW);
-            all.extend(page.items.unwrap_or_default().into_iter().filter(|item| item.get(codec::ITEM) != Some(&version_row)));
+            all.extend(
+                page.items
+                    .unwrap_or_default()
+                    .into_iter()
+                    .filter(|item| item.get(codec::ITEM) != Some(&version_row)),
+            );
             after = page.last_evaluated_key.filter(|key| !key.is_empty());
             if after.is_none() {
                 return Ok(all);
@@ -168,34 +236,62 @@ impl Link {
     async fn remove(&self, keys: Vec<Item>) -> Result<(), TableError> {
         let mut left = Vec::with_capacity(keys.len());
         for key in keys {
-            let delete = DeleteRequest::builder().set_key(Some(key)).build().map_err(malformed)?;
+            let delete = DeleteRequest::builder()
+                .set_key(Some(key))
+                .build()
+                .map_err(malformed)?;
             left.push(WriteRequest::builder().delete_request(delete).build());
         }
         for turn in 0..COLLISIONS {
-            let request = || self.client.batch_write_item().request_items(&self.table, left.clone()).send();
-            let answer = self.ask(true, request).await.map_err(|failed| failed.error)?;
-            left = answer.unprocessed_items.unwrap_or_default().into_values().flatten().collect();
+            let request = || {
+                self.client
+                    .batch_write_item()
+                    .request_items(&self.table, left.clone())
+                    .send()
+            };
+            let answer = self
+                .ask(true, request)
+                .await
+                .map_err(|failed| failed.error)?;
+            left = answer
+                .unprocessed_items
+                .unwrap_or_default()
+                .into_values()
+                .flatten()
+                .collect();
             if left.is_empty() {
                 return Ok(());
             }
             sleep(Duration::from_millis(10 * (turn + 1))).await;
         }
-        Err(error(TableErrorKind::Busy, format!("{} removes less than it is asked to, again and again", self.at)))
+        Err(error(
+            TableErrorKind::Busy,
+            format!(
+                "{} removes less than it is asked to, again and again",
+                self.at
+            ),
+        ))
     }
 
     /// Marks the version row; gives what it is then, none where there is none.
     async fn mark(&self) -> Result<Option<codec::Stored>, TableError> {
         let key = self.key(codec::VERSION_ROW);
         let request = || {
-            let mark =
-                self.client.update_item().table_name(&self.table).set_key(Some(key.clone())).update_expression("SET #deleting = :yes");
+            let mark = self
+                .client
+                .update_item()
+                .table_name(&self.table)
+                .set_key(Some(key.clone()))
+                .update_expression("SET #deleting = :yes");
             // What is not ours, or newer than this build, has other attributes.
             let mark = mark.condition_expression("#min_layout <= :layout");
             mark.expression_attribute_names("#deleting", "deleting")
                 .expression_attribute_names("#min_layout", "min_layout")
                 .expression_attribute_values(":yes", AttributeValue::Bool(true))
                 .expression_attribute_values(":layout", codec::number(LAYOUT))
-                .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+                .return_values_on_condition_check_failure(
+                    ReturnValuesOnConditionCheckFailure::AllOld,
+                )
                 .return_values(aws_sdk_dynamodb::types::ReturnValue::AllNew)
                 .send()
         };
@@ -203,10 +299,15 @@ impl Link {
             Ok(answer) => Ok(answer.attributes.as_ref().map(codec::Stored::new)),
             Err(failed) => match failed.answer {
                 Some(UpdateItemError::ConditionalCheckFailedException(why)) => {
-                    let Some(item) = why.item.filter(|item| !item.is_empty()) else { return Ok(None) };
+                    let Some(item) = why.item.filter(|item| !item.is_empty()) else {
+                        return Ok(None);
+                    };
                     match codec::any_version(&codec::Stored::new(&item)) {
                         Err(e) => Err(e),
-                        Ok(_) => Err(error(TableErrorKind::Busy, "the version row changed meanwhile")),
+                        Ok(_) => Err(error(
+                            TableErrorKind::Busy,
+                            "the version row changed meanwhile",
+                        )),
                     }
                 }
                 _ => Err(failed.error),
@@ -218,8 +319,15 @@ impl Link {
     async fn unmark(&self) -> Result<(), TableError> {
         let key = self.key(codec::VERSION_ROW);
         let request = || {
-            let delete = self.client.delete_item().table_name(&self.table).set_key(Some(key.clone()));
-            delete.condition_expression("attribute_exists(#deleting)").expression_attribute_names("#deleting", "deleting").send()
+            let delete = self
+                .client
+                .delete_item()
+                .table_name(&self.table)
+                .set_key(Some(key.clone()));
+            delete
+                .condition_expression("attribute_exists(#deleting)")
+                .expression_attribute_names("#deleting", "deleting")
+                .send()
         };
         match self.ask(true, request).await {
             Ok(_) => Ok(()),
@@ -234,17 +342,33 @@ impl Link {
     async fn begin(&self, row: &VersionRow) -> Result<bool, TableError> {
         let mut version = codec::initial(row)?;
         version.extend(self.key(codec::VERSION_ROW));
-        let version = Put::builder().table_name(&self.table).set_item(Some(version)).condition_expression("attribute_not_exists(#item)");
-        let version = version.expression_attribute_names("#item", codec::ITEM).build().map_err(malformed)?;
+        let version = Put::builder()
+            .table_name(&self.table)
+            .set_item(Some(version))
+            .condition_expression("attribute_not_exists(#item)");
+        let version = version
+            .expression_attribute_names("#item", codec::ITEM)
+            .build()
+            .map_err(malformed)?;
         let mut cell = self.key(codec::CELL);
         cell.insert(codec::SINCE.to_owned(), codec::number(row.version));
-        let cell = Put::builder().table_name(&self.table).set_item(Some(cell)).build().map_err(malformed)?;
+        let cell = Put::builder()
+            .table_name(&self.table)
+            .set_item(Some(cell))
+            .build()
+            .map_err(malformed)?;
         let items = [version, cell].map(|put| TransactWriteItem::builder().put(put).build());
-        let request = || self.client.transact_write_items().set_transact_items(Some(items.to_vec())).send();
+        let request = || {
+            self.client
+                .transact_write_items()
+                .set_transact_items(Some(items.to_vec()))
+                .send()
+        };
         match self.ask(true, request).await {
             Ok(_) => Ok(true),
             Err(failed) => match (failed.answer, failed.error.kind()) {
-                (Some(TransactWriteItemsError::TransactionCanceledException(_)), _) | (_, TableErrorKind::Busy) => Ok(false),
+                (Some(TransactWriteItemsError::TransactionCanceledException(_)), _)
+                | (_, TableErrorKind::Busy) => Ok(false),
                 _ => Err(failed.error),
             },
         }
@@ -258,7 +382,10 @@ impl Inner {
         let row = VersionRow::initial(request.table_id, request.settings.clone());
         for turn in 0..COLLISIONS {
             match self.link.version().await {
-                Ok(Some(stored)) => return codec::usable(Some(&stored), None, None, Operation::Initialize).map(drop),
+                Ok(Some(stored)) => {
+                    return codec::usable(Some(&stored), None, None, Operation::Initialize)
+                        .map(drop);
+                }
                 Ok(None) => {}
                 // No table yet.
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {
@@ -279,7 +406,10 @@ impl Inner {
             }
             sleep(Duration::from_millis(5 * (turn + 1))).await;
         }
-        Err(error(TableErrorKind::Busy, "others make the same table at the same time"))
+        Err(error(
+            TableErrorKind::Busy,
+            "others make the same table at the same time",
+        ))
     }
 
     /// # Errors
@@ -301,13 +431,25 @@ impl Inner {
             }
             // Nobody begins a cluster while the mark stands: as long as it does, what was listed before is what is to go. Otherwise somebody else
             // has finished, and what stands there now is another cluster.
-            if self.link.version().await?.is_some_and(|version| !version.deleting) {
+            if self
+                .link
+                .version()
+                .await?
+                .is_some_and(|version| !version.deleting)
+            {
                 return Ok(());
             }
             let batches: Vec<Vec<Item>> = names.chunks(BATCH).map(<[Item]>::to_vec).collect();
-            stream::iter(batches).map(|keys| self.link.remove(keys)).buffer_unordered(BATCHES).try_collect::<()>().await?;
+            stream::iter(batches)
+                .map(|keys| self.link.remove(keys))
+                .buffer_unordered(BATCHES)
+                .try_collect::<()>()
+                .await?;
         }
-        Err(error(TableErrorKind::Busy, "somebody writes what is being deleted"))
+        Err(error(
+            TableErrorKind::Busy,
+            "somebody writes what is being deleted",
+        ))
     }
 }
 
@@ -317,14 +459,30 @@ impl Link {
     ///
     /// # Errors
     /// What the store says.
-    pub(crate) async fn overwrite(&self, name: &str, attribute: &str, text: &str, must_exist: bool) -> Result<bool, TableError> {
+    pub(crate) async fn overwrite(
+        &self,
+        name: &str,
+        attribute: &str,
+        text: &str,
+        must_exist: bool,
+    ) -> Result<bool, TableError> {
         let key = self.key(name);
         let names = HashMap::from([("#it".to_owned(), attribute.to_owned())]);
         let request = || {
-            let update = self.client.update_item().table_name(&self.table).set_key(Some(key.clone())).update_expression("SET #it = :it");
-            let update = update.set_expression_attribute_names(Some(names.clone())).expression_attribute_values(":it", codec::text(text));
+            let update = self
+                .client
+                .update_item()
+                .table_name(&self.table)
+                .set_key(Some(key.clone()))
+                .update_expression("SET #it = :it");
+            let update = update
+                .set_expression_attribute_names(Some(names.clone()))
+                .expression_attribute_values(":it", codec::text(text));
             match must_exist {
-                true => update.condition_expression("attribute_exists(#item)").expression_attribute_names("#item", codec::ITEM).send(),
+                true => update
+                    .condition_expression("attribute_exists(#item)")
+                    .expression_attribute_names("#item", codec::ITEM)
+                    .send(),
                 false => update.send(),
             }
         };

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use membership_core::{
-    CommitRequest, Heartbeat, Heartbeats, Operation, RECENT_COMMITS, Row, RowChange, Rows, SharedSettings, TableError, TableErrorKind,
-    VersionRow, VersionToken, WallTime, usable_version_row,
+    CommitRequest, Heartbeat, Heartbeats, Operation, RECENT_COMMITS, Row, RowChange, Rows,
+    SharedSettings, TableError, TableErrorKind, VersionRow, VersionToken, WallTime,
+    usable_version_row,
 };
 use serde_json::{Map, Value as Json};
 
@@ -70,7 +71,12 @@ pub(crate) fn number(value: impl ToString) -> AttributeValue {
 /// # Errors
 /// Plain data with string keys; cannot fail.
 pub(crate) fn json<T: serde::Serialize>(part: &T) -> Result<String, TableError> {
-    serde_json::to_string(part).map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))
+    serde_json::to_string(part).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    })
 }
 
 /// The record that a commit leaves in the version row.
@@ -81,10 +87,18 @@ pub(crate) fn record(request: &CommitRequest) -> Result<String, TableError> {
     let mut base = VersionRow::initial(request.expected.table_id(), SharedSettings::default());
     base.version = request.expected.version();
     let next = request.next_version_row(&base);
-    let wrong = |e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})"));
+    let wrong = |e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    };
     let mut record = serde_json::to_value(next.recent.last()).map_err(wrong)?;
     if let Json::Object(fields) = &mut record {
-        let removed = request.changes.iter().filter(|change| matches!(change, RowChange::Remove(_)));
+        let removed = request
+            .changes
+            .iter()
+            .filter(|change| matches!(change, RowChange::Remove(_)));
         fields.insert(REMOVED.to_owned(), removed.map(RowChange::key).collect());
     }
     json(&record)
@@ -123,23 +137,38 @@ pub(crate) struct Stored {
 impl Stored {
     /// The version row that an item means, readable or not.
     pub(crate) fn new(item: &Item) -> Self {
-        let (mut row, mut recent, mut commit, mut removed) = (Map::new(), Vec::new(), None, BTreeMap::new());
+        let (mut row, mut recent, mut commit, mut removed) =
+            (Map::new(), Vec::new(), None, BTreeMap::new());
         for (name, value) in item {
             match (name.as_str(), value) {
                 (CLUSTER | ITEM, _) => {}
                 ("commit", AttributeValue::S(id)) => commit = Some(id.clone()),
                 // A row can have been put there by hand, and not been counted.
-                ("row_count", AttributeValue::N(count)) if count.starts_with('-') => drop(row.insert(name.clone(), 0.into())),
+                ("row_count", AttributeValue::N(count)) if count.starts_with('-') => {
+                    drop(row.insert(name.clone(), 0.into()))
+                }
                 (name, AttributeValue::S(record)) if name.starts_with("recent_") => {
-                    let mut record: Json = serde_json::from_str(record).unwrap_or_else(|_| Json::String(record.clone()));
-                    let gone = record.as_object_mut().and_then(|fields| fields.remove(REMOVED));
-                    if let (Some(version), Some(Json::Array(keys))) = (record["version"].as_u64(), gone) {
-                        removed.insert(version, keys.iter().filter_map(Json::as_str).map(str::to_owned).collect());
+                    let mut record: Json = serde_json::from_str(record)
+                        .unwrap_or_else(|_| Json::String(record.clone()));
+                    let gone = record
+                        .as_object_mut()
+                        .and_then(|fields| fields.remove(REMOVED));
+                    if let (Some(version), Some(Json::Array(keys))) =
+                        (record["version"].as_u64(), gone)
+                    {
+                        removed.insert(
+                            version,
+                            keys.iter()
+                                .filter_map(Json::as_str)
+                                .map(str::to_owned)
+                                .collect(),
+                        );
                     }
                     recent.push(record);
                 }
                 ("settings", AttributeValue::S(settings)) => {
-                    let parsed = serde_json::from_str(settings).unwrap_or_else(|_| Json::String(settings.clone()));
+                    let parsed = serde_json::from_str(settings)
+                        .unwrap_or_else(|_| Json::String(settings.clone()));
                     row.insert(name.clone(), parsed);
                 }
                 (name, value) => drop(row.insert(name.to_owned(), plain(value))),
@@ -148,7 +177,12 @@ impl Stored {
         recent.sort_by_key(|record| record["version"].as_u64());
         row.insert("recent".to_owned(), Json::Array(recent));
         let deleting = row.get("deleting") == Some(&Json::Bool(true));
-        Self { text: Json::Object(row).to_string(), commit, deleting, removed }
+        Self {
+            text: Json::Object(row).to_string(),
+            commit,
+            deleting,
+            removed,
+        }
     }
 }
 
@@ -156,10 +190,16 @@ impl Stored {
 fn plain(value: &AttributeValue) -> Json {
     match value {
         AttributeValue::S(text) => Json::String(text.clone()),
-        AttributeValue::N(number) => serde_json::from_str(number).unwrap_or_else(|_| Json::String(number.clone())),
+        AttributeValue::N(number) => {
+            serde_json::from_str(number).unwrap_or_else(|_| Json::String(number.clone()))
+        }
         AttributeValue::Bool(flag) => Json::Bool(*flag),
         AttributeValue::L(list) => list.iter().map(plain).collect(),
-        AttributeValue::M(map) => Json::Object(map.iter().map(|(name, value)| (name.clone(), plain(value))).collect()),
+        AttributeValue::M(map) => Json::Object(
+            map.iter()
+                .map(|(name, value)| (name.clone(), plain(value)))
+                .collect(),
+        ),
         _ => Json::Null,
     }
 }
@@ -174,7 +214,13 @@ pub(crate) fn usable(
     known: Option<&VersionToken>,
     during: Operation,
 ) -> Result<Version, TableError> {
-    let row = usable_version_row(stored.map(|stored| stored.text.as_str()), stray, known, during, STORE)?;
+    let row = usable_version_row(
+        stored.map(|stored| stored.text.as_str()),
+        stray,
+        known,
+        during,
+        STORE,
+    )?;
     version(row, stored).map_err(|e| e.during(during))
 }
 
@@ -196,11 +242,18 @@ pub(crate) fn any_version(stored: &Stored) -> Result<Version, TableError> {
 }
 
 fn version(row: VersionRow, stored: Option<&Stored>) -> Result<Version, TableError> {
-    if stored.and_then(|stored| stored.commit.as_deref()) != Some(row.last_commit().to_string().as_str()) {
+    if stored.and_then(|stored| stored.commit.as_deref())
+        != Some(row.last_commit().to_string().as_str())
+    {
         let message = "the version row is damaged: its last commit is not the one it names; run `membership doctor`";
         return Err(error(TableErrorKind::Damaged, message));
     }
-    Ok(Version { row: Arc::new(row), removed: stored.map(|stored| stored.removed.clone()).unwrap_or_default() })
+    Ok(Version {
+        row: Arc::new(row),
+        removed: stored
+            .map(|stored| stored.removed.clone())
+            .unwrap_or_default(),
+    })
 }
 
 /// What a request brought, sorted.
@@ -218,12 +271,17 @@ pub(crate) struct Gathered {
 impl Gathered {
     /// The version row alone.
     pub(crate) fn of(version: Option<Stored>) -> Self {
-        Self { version, ..Self::default() }
+        Self {
+            version,
+            ..Self::default()
+        }
     }
 
     /// Sorts an item in. What is none of ours is left where it is.
     pub(crate) fn take(&mut self, mut item: Item) {
-        let Some(AttributeValue::S(name)) = item.remove(ITEM) else { return };
+        let Some(AttributeValue::S(name)) = item.remove(ITEM) else {
+            return;
+        };
         let string = |value: Option<AttributeValue>| match value {
             Some(AttributeValue::S(text)) => Some(text),
             _ => None,
@@ -234,22 +292,38 @@ impl Gathered {
             self.cell = string(item.remove(TEXT));
         } else if let Some(key) = name.strip_prefix(ROW) {
             // A row without a text is still there, and cannot be decoded (clause T12).
-            self.rows.push((key.to_owned(), string(item.remove(BODY)).unwrap_or_default()));
-        } else if let (Some(key), Some(beat)) = (name.strip_prefix(HEARTBEAT), string(item.remove(BEAT))) {
+            self.rows.push((
+                key.to_owned(),
+                string(item.remove(BODY)).unwrap_or_default(),
+            ));
+        } else if let (Some(key), Some(beat)) =
+            (name.strip_prefix(HEARTBEAT), string(item.remove(BEAT)))
+        {
             self.beats.push((key.to_owned(), beat));
         }
     }
 
     /// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
     pub(crate) fn heartbeats(&self, rows: Option<&Rows>) -> Heartbeats {
-        let shown = self.beats.iter().filter(|(key, _)| rows.is_none_or(|rows| rows.by_key(key).is_some()));
-        let silos = shown.filter_map(|(key, text)| Some((key.parse().ok()?, heartbeat(text)))).collect();
-        Heartbeats { silos, cluster: self.cell.clone() }
+        let shown = self
+            .beats
+            .iter()
+            .filter(|(key, _)| rows.is_none_or(|rows| rows.by_key(key).is_some()));
+        let silos = shown
+            .filter_map(|(key, text)| Some((key.parse().ok()?, heartbeat(text))))
+            .collect();
+        Heartbeats {
+            silos,
+            cluster: self.cell.clone(),
+        }
     }
 
     /// The heartbeat of one silo.
     pub(crate) fn heartbeat_of(&self, key: &str) -> Option<Heartbeat> {
-        self.beats.iter().find(|(of, _)| of == key).map(|(_, text)| heartbeat(text))
+        self.beats
+            .iter()
+            .find(|(of, _)| of == key)
+            .map(|(_, text)| heartbeat(text))
     }
 }
 
@@ -257,7 +331,10 @@ impl Gathered {
 fn heartbeat(text: &str) -> Heartbeat {
     text.parse().unwrap_or_else(|_| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        Heartbeat { counter: digits.parse().unwrap_or(0), at: WallTime::from_millis(0) }
+        Heartbeat {
+            counter: digits.parse().unwrap_or(0),
+            at: WallTime::from_millis(0),
+        }
     })
 }
 
@@ -279,7 +356,12 @@ pub(crate) fn rows(stored: Vec<(String, String)>, known: &Rows) -> Rows {
         }
     }
     if all.len() != keys.len() {
-        let gone: Vec<String> = all.iter().map(Row::key).filter(|key| !keys.contains(*key)).map(str::to_owned).collect();
+        let gone: Vec<String> = all
+            .iter()
+            .map(Row::key)
+            .filter(|key| !keys.contains(*key))
+            .map(str::to_owned)
+            .collect();
         for key in gone {
             all.remove(&key);
         }
@@ -293,7 +375,11 @@ mod tests {
     use membership_core::{CommitId, InstanceId, MembershipEntry, SiloAddress, TableId};
 
     fn entry(port: u16) -> MembershipEntry {
-        MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+        MembershipEntry::new(
+            SiloAddress::new([127, 0, 0, 1].into(), port, 1),
+            InstanceId::new(1),
+            WallTime::default(),
+        )
     }
 
     fn read(item: &Item) -> Result<Version, TableErrorKind> {
@@ -306,47 +392,100 @@ mod tests {
         let mut item = initial(&expected).unwrap();
         assert_eq!(*read(&item).unwrap().row, expected);
         for n in 1..40_u16 {
-            let (inserts, removes) = if n % 3 == 0 { (None, Some(entry(n - 1).address.row_key())) } else { (Some(entry(n)), None) };
-            let commit = CommitRequest::new(expected.token(&[]), CommitId::new(n.into()), None, inserts, [], removes.clone());
-            item.insert(record_attribute(commit.makes()), text(record(&commit).unwrap()));
+            let (inserts, removes) = if n % 3 == 0 {
+                (None, Some(entry(n - 1).address.row_key()))
+            } else {
+                (Some(entry(n)), None)
+            };
+            let commit = CommitRequest::new(
+                expected.token(&[]),
+                CommitId::new(n.into()),
+                None,
+                inserts,
+                [],
+                removes.clone(),
+            );
+            item.insert(
+                record_attribute(commit.makes()),
+                text(record(&commit).unwrap()),
+            );
             item.insert("version".to_owned(), number(commit.makes()));
             item.insert("commit".to_owned(), text(commit.id.to_string()));
             expected = commit.next_version_row(&expected);
             item.insert("row_count".to_owned(), number(expected.row_count));
             let version = read(&item).unwrap();
             assert_eq!(*version.row, expected);
-            assert_eq!(version.removed[&u64::from(n)], removes.into_iter().collect::<BTreeSet<_>>());
+            assert_eq!(
+                version.removed[&u64::from(n)],
+                removes.into_iter().collect::<BTreeSet<_>>()
+            );
             assert!(version.removed.len() <= RECENT_COMMITS);
         }
     }
 
     #[test]
     fn unknown_attributes_are_kept_and_damage_is_told() {
-        let good = initial(&VersionRow::initial(TableId::new(7), SharedSettings::default())).unwrap();
+        let good = initial(&VersionRow::initial(
+            TableId::new(7),
+            SharedSettings::default(),
+        ))
+        .unwrap();
         let with = |name: &str, value: AttributeValue| {
             let mut item = good.clone();
             item.insert(name.to_owned(), value);
             read(&item)
         };
         assert_eq!(
-            with("moon", AttributeValue::M(HashMap::from([("deep".to_owned(), number(1))]))).unwrap().row.extra.0["moon"]["deep"],
+            with(
+                "moon",
+                AttributeValue::M(HashMap::from([("deep".to_owned(), number(1))]))
+            )
+            .unwrap()
+            .row
+            .extra
+            .0["moon"]["deep"],
             1
         );
         assert_eq!(with("row_count", number(-2)).unwrap().row.row_count, 0);
-        assert_eq!(with("deleting", AttributeValue::Bool(true)).unwrap_err(), TableErrorKind::BeingDeleted);
-        for (name, value) in
-            [("version", number(-1)), ("version", number(4)), ("commit", text("x")), ("settings", text("{")), ("recent_3", text("{"))]
-        {
-            assert_eq!(with(name, value).unwrap_err(), TableErrorKind::Damaged, "{name}");
+        assert_eq!(
+            with("deleting", AttributeValue::Bool(true)).unwrap_err(),
+            TableErrorKind::BeingDeleted
+        );
+        for (name, value) in [
+            ("version", number(-1)),
+            ("version", number(4)),
+            ("commit", text("x")),
+            ("settings", text("{")),
+            ("recent_3", text("{")),
+        ] {
+            assert_eq!(
+                with(name, value).unwrap_err(),
+                TableErrorKind::Damaged,
+                "{name}"
+            );
         }
-        assert_eq!(with("min_layout", number(900)).unwrap_err(), TableErrorKind::NewerLayout);
-        assert_eq!(read(&HashMap::from([("Version".to_owned(), number(7))])).unwrap_err(), TableErrorKind::ForeignTable);
+        assert_eq!(
+            with("min_layout", number(900)).unwrap_err(),
+            TableErrorKind::NewerLayout
+        );
+        assert_eq!(
+            read(&HashMap::from([("Version".to_owned(), number(7))])).unwrap_err(),
+            TableErrorKind::ForeignTable
+        );
     }
 
     #[test]
     fn items_are_sorted_by_their_names() {
-        let names = [CELL, "heartbeat/10.0.0.1:1@1", VERSION_ROW, "row/10.0.0.1:1@1"];
-        assert!(names.is_sorted(), "one request asks for heartbeats and version row, another for version row and rows");
+        let names = [
+            CELL,
+            "heartbeat/10.0.0.1:1@1",
+            VERSION_ROW,
+            "row/10.0.0.1:1@1",
+        ];
+        assert!(
+            names.is_sorted(),
+            "one request asks for heartbeats and version row, another for version row and rows"
+        );
         let mut all = Gathered::default();
         for (name, attribute, value) in [
             ("row/10.0.0.1:1@1", BODY, "{}"),
@@ -357,23 +496,63 @@ mod tests {
             (CELL, TEXT, "cell"),
             ("strange", BODY, "x"),
         ] {
-            all.take(HashMap::from([(ITEM.to_owned(), text(name)), (attribute.to_owned(), text(value))]));
+            all.take(HashMap::from([
+                (ITEM.to_owned(), text(name)),
+                (attribute.to_owned(), text(value)),
+            ]));
         }
-        assert_eq!(all.rows, [("10.0.0.1:1@1".to_owned(), "{}".to_owned()), ("no silo's".to_owned(), String::new())]);
-        let rows = rows(vec![("10.0.0.1:1@1".to_owned(), Row::encode(entry(1)).body().to_owned())], &Rows::new());
+        assert_eq!(
+            all.rows,
+            [
+                ("10.0.0.1:1@1".to_owned(), "{}".to_owned()),
+                ("no silo's".to_owned(), String::new())
+            ]
+        );
+        let rows = rows(
+            vec![(
+                "10.0.0.1:1@1".to_owned(),
+                Row::encode(entry(1)).body().to_owned(),
+            )],
+            &Rows::new(),
+        );
         assert_eq!(all.heartbeats(None).silos.len(), 2);
-        assert_eq!((all.heartbeats(Some(&rows)).silos.len(), all.heartbeats(Some(&rows)).cluster.as_deref()), (1, Some("cell")));
-        assert_eq!(all.heartbeat_of("10.0.0.1:1@1"), Some(Heartbeat { counter: 7, at: WallTime::from_millis(0) }));
+        assert_eq!(
+            (
+                all.heartbeats(Some(&rows)).silos.len(),
+                all.heartbeats(Some(&rows)).cluster.as_deref()
+            ),
+            (1, Some("cell"))
+        );
+        assert_eq!(
+            all.heartbeat_of("10.0.0.1:1@1"),
+            Some(Heartbeat {
+                counter: 7,
+                at: WallTime::from_millis(0)
+            })
+        );
     }
 
     #[test]
     fn rows_are_decoded_once() {
-        let body = |port: u16| (entry(port).address.row_key(), Row::encode(entry(port)).body().to_owned());
-        let first = rows(vec![body(1), body(2), ("junk".to_owned(), "{".to_owned())], &Rows::new());
+        let body = |port: u16| {
+            (
+                entry(port).address.row_key(),
+                Row::encode(entry(port)).body().to_owned(),
+            )
+        };
+        let first = rows(
+            vec![body(1), body(2), ("junk".to_owned(), "{".to_owned())],
+            &Rows::new(),
+        );
         assert_eq!((first.len(), first.undecodable().count()), (3, 1));
         let second = rows(vec![body(1), body(3)], &first);
         assert_eq!(second, rows(vec![body(1), body(3)], &Rows::new()));
         let key = entry(1).address.row_key();
-        assert!(first.by_key(&key).unwrap().is_same(second.by_key(&key).unwrap()));
+        assert!(
+            first
+                .by_key(&key)
+                .unwrap()
+                .is_same(second.by_key(&key).unwrap())
+        );
     }
 }

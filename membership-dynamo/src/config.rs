@@ -79,7 +79,10 @@ impl DynamoConfig {
     /// table, and stay as they are for everybody else.
     #[must_use]
     pub fn from_client(client: Client, table: impl Into<String>) -> Self {
-        Self { client: Some(client), ..Self::new(table) }
+        Self {
+            client: Some(client),
+            ..Self::new(table)
+        }
     }
 
     /// Reads `dynamodb://[key:secret@][region]/[table][?option=value&…]`. `%hh` stands for a byte. Without a table it is `membership`;
@@ -91,7 +94,12 @@ impl DynamoConfig {
     /// `Configuration`: another scheme, a port, an unknown option, or a value that is none. Never shows what may be a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
         let parts = ConnectionString::parse(STORE, &["dynamodb"], url)?;
-        let mut config = Self::new(parts.path.as_deref().map_or(DEFAULT_TABLE, |path| path.trim_end_matches('/')));
+        let mut config = Self::new(
+            parts
+                .path
+                .as_deref()
+                .map_or(DEFAULT_TABLE, |path| path.trim_end_matches('/')),
+        );
         match parts.hosts.as_slice() {
             [] => {}
             [(region, None)] => config.region = Some(region.clone()),
@@ -133,7 +141,11 @@ impl DynamoConfig {
         config = match (read, write) {
             (Some(read), Some(write)) => config.provisioned(read, write),
             (None, None) => config,
-            _ => return Err(wrong("read_capacity and write_capacity come together; without them the table is billed by request")),
+            _ => {
+                return Err(wrong(
+                    "read_capacity and write_capacity come together; without them the table is billed by request",
+                ));
+            }
         };
         config.validate()?;
         Ok(config)
@@ -247,22 +259,39 @@ impl DynamoConfig {
     pub(crate) fn validate(&self) -> Result<(), TableError> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if !(3..=255).contains(&self.table.len()) || !self.table.chars().all(fits) {
-            return Err(wrong("a DynamoDB table's name has 3 to 255 characters: letters, digits, `_`, `-` and `.`"));
+            return Err(wrong(
+                "a DynamoDB table's name has 3 to 255 characters: letters, digits, `_`, `-` and `.`",
+            ));
         }
         let name = |c: char| c.is_ascii_alphanumeric() || c == '-';
-        if self.region.as_ref().is_some_and(|region| region.is_empty() || !region.chars().all(name)) {
+        if self
+            .region
+            .as_ref()
+            .is_some_and(|region| region.is_empty() || !region.chars().all(name))
+        {
             return Err(wrong("a region is a name such as eu-west-1"));
         }
         if let Some(endpoint) = &self.endpoint {
-            let host = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
-            if host.is_none_or(|host| host.is_empty() || host.starts_with(['/', ':']) || host.contains(['@', ' ', '?', '#'])) {
-                return Err(wrong("an endpoint is http://host:port or https://host:port, and nothing else"));
+            let host = endpoint
+                .strip_prefix("http://")
+                .or_else(|| endpoint.strip_prefix("https://"));
+            if host.is_none_or(|host| {
+                host.is_empty()
+                    || host.starts_with(['/', ':'])
+                    || host.contains(['@', ' ', '?', '#'])
+            }) {
+                return Err(wrong(
+                    "an endpoint is http://host:port or https://host:port, and nothing else",
+                ));
             }
         }
         if self.keys.is_some() && self.profile.is_some() {
             return Err(wrong("there are keys and a profile: name one of them"));
         }
-        if self.capacity.is_some_and(|(read, write)| read == 0 || write == 0) {
+        if self
+            .capacity
+            .is_some_and(|(read, write)| read == 0 || write == 0)
+        {
             return Err(wrong("read_capacity and write_capacity are 1 or more"));
         }
         let times = [
@@ -285,14 +314,18 @@ impl DynamoConfig {
             None => self.builder().await,
         };
         // What is sent again, and when, is decided by whoever knows whether that is harmless.
-        let builder = builder.retry_config(RetryConfig::disabled()).stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let builder = builder
+            .retry_config(RetryConfig::disabled())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
         let client = Client::from_conf(builder.build());
         let region = client.config().region().map(ToString::to_string);
         let at = match (&self.endpoint, &region) {
             (Some(endpoint), _) => endpoint.trim_end_matches('/').to_owned(),
             (None, Some(region)) => format!("DynamoDB in {region}"),
             (None, None) => {
-                return Err(wrong("no region is known: dynamodb://eu-west-1/table, AWS_REGION, or a profile that has one"));
+                return Err(wrong(
+                    "no region is known: dynamodb://eu-west-1/table, AWS_REGION, or a profile that has one",
+                ));
             }
         };
         Ok((client, at))
@@ -301,7 +334,12 @@ impl DynamoConfig {
     async fn builder(&self) -> Builder {
         let mut loader = aws_config::defaults(BehaviorVersion::latest());
         // A server of one's own does not care which region it is in; requests are signed for one all the same.
-        let region = self.region.clone().or_else(|| self.endpoint.as_ref().and(self.keys.as_ref()).map(|_| "us-east-1".to_owned()));
+        let region = self.region.clone().or_else(|| {
+            self.endpoint
+                .as_ref()
+                .and(self.keys.as_ref())
+                .map(|_| "us-east-1".to_owned())
+        });
         if let Some(region) = region {
             loader = loader.region(Region::new(region));
         }
@@ -309,9 +347,17 @@ impl DynamoConfig {
             loader = loader.profile_name(profile);
         }
         if let Some((key, secret)) = &self.keys {
-            loader = loader.credentials_provider(Credentials::new(key, secret, None, None, "membership"));
+            loader = loader.credentials_provider(Credentials::new(
+                key,
+                secret,
+                None,
+                None,
+                "membership",
+            ));
         }
-        let connecting = TimeoutConfig::builder().connect_timeout(self.connect_timeout.min(self.operation_timeout)).build();
+        let connecting = TimeoutConfig::builder()
+            .connect_timeout(self.connect_timeout.min(self.operation_timeout))
+            .build();
         let mut builder = Builder::from(&loader.timeout_config(connecting).load().await);
         if let Some(endpoint) = &self.endpoint {
             builder = builder.endpoint_url(endpoint);
@@ -348,12 +394,35 @@ mod tests {
     fn a_url_is_a_configuration() {
         let url = "dynamodb://AKID:s%2Fcret@eu-west-1/silos?endpoint=http://127.0.0.1:8000&create=false&read_capacity=5&write_capacity=7";
         let config = DynamoConfig::from_url(url).unwrap();
-        assert_eq!((config.table_name(), config.region.as_deref(), config.may_create()), ("silos", Some("eu-west-1"), false));
+        assert_eq!(
+            (
+                config.table_name(),
+                config.region.as_deref(),
+                config.may_create()
+            ),
+            ("silos", Some("eu-west-1"), false)
+        );
         assert_eq!(config.keys, Some(("AKID".to_owned(), "s/cret".to_owned())));
-        assert_eq!((config.capacity(), config.endpoint.as_deref()), (Some((5, 7)), Some("http://127.0.0.1:8000")));
+        assert_eq!(
+            (config.capacity(), config.endpoint.as_deref()),
+            (Some((5, 7)), Some("http://127.0.0.1:8000"))
+        );
         let least = DynamoConfig::from_url("dynamodb://").unwrap();
-        assert_eq!((least.table_name(), least.region.as_deref(), &least.keys, least.create), ("membership", None, &None, true));
-        assert_eq!(DynamoConfig::from_url("dynamodb:///silos/?profile=ops").unwrap().table_name(), "silos");
+        assert_eq!(
+            (
+                least.table_name(),
+                least.region.as_deref(),
+                &least.keys,
+                least.create
+            ),
+            ("membership", None, &None, true)
+        );
+        assert_eq!(
+            DynamoConfig::from_url("dynamodb:///silos/?profile=ops")
+                .unwrap()
+                .table_name(),
+            "silos"
+        );
     }
 
     #[test]
@@ -367,29 +436,56 @@ mod tests {
             ("dynamodb://eu_west/table", "a region is"),
             ("dynamodb://eu-west-1/t", "3 to 255"),
             ("dynamodb://eu-west-1/ta%20ble", "3 to 255"),
-            ("dynamodb://eu-west-1/table?endpoint=localhost:8000", "an endpoint is"),
-            ("dynamodb://eu-west-1/table?endpoint=http://k:hunter2@h", "an endpoint is"),
+            (
+                "dynamodb://eu-west-1/table?endpoint=localhost:8000",
+                "an endpoint is",
+            ),
+            (
+                "dynamodb://eu-west-1/table?endpoint=http://k:hunter2@h",
+                "an endpoint is",
+            ),
             ("dynamodb://k:hunter2@eu-west-1/table?profile=x", "name one"),
             ("dynamodb://eu-west-1/table?create=perhaps", "true or false"),
             ("dynamodb://eu-west-1/table?read_capacity=5", "together"),
-            ("dynamodb://eu-west-1/table?read_capacity=5&write_capacity=0", "1 or more"),
-            ("dynamodb://eu-west-1/table?operation_timeout=1ms", "10 ms to 1 h"),
-            ("dynamodb://eu-west-1/table?colour=hunter2", "there are endpoint"),
+            (
+                "dynamodb://eu-west-1/table?read_capacity=5&write_capacity=0",
+                "1 or more",
+            ),
+            (
+                "dynamodb://eu-west-1/table?operation_timeout=1ms",
+                "10 ms to 1 h",
+            ),
+            (
+                "dynamodb://eu-west-1/table?colour=hunter2",
+                "there are endpoint",
+            ),
         ] {
-            let error = DynamoConfig::from_url(url).map(|config| panic!("{url}: {config:?}")).unwrap_err();
+            let error = DynamoConfig::from_url(url)
+                .map(|config| panic!("{url}: {config:?}"))
+                .unwrap_err();
             assert_eq!(error.kind(), TableErrorKind::Configuration, "{url}");
-            assert!(error.to_string().contains(why) && !format!("{error} {error:?}").contains("hunter2"), "{url}: {error}");
+            assert!(
+                error.to_string().contains(why)
+                    && !format!("{error} {error:?}").contains("hunter2"),
+                "{url}: {error}"
+            );
         }
     }
 
     #[test]
     fn the_definition_is_json() {
-        for config in [DynamoConfig::new("silos"), DynamoConfig::new("silos").provisioned(3, 4)] {
+        for config in [
+            DynamoConfig::new("silos"),
+            DynamoConfig::new("silos").provisioned(3, 4),
+        ] {
             let text = config.definition();
             let value: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(value["TableName"], "silos", "{text}");
             assert_eq!(value["KeySchema"][1]["AttributeName"], "item", "{text}");
-            assert_eq!(value["ProvisionedThroughput"]["WriteCapacityUnits"].as_u64(), config.capacity().map(|(_, write)| write.into()));
+            assert_eq!(
+                value["ProvisionedThroughput"]["WriteCapacityUnits"].as_u64(),
+                config.capacity().map(|(_, write)| write.into())
+            );
         }
     }
 }

@@ -50,7 +50,20 @@ struct Fate {
 fn explains(fate: Option<&Fate>, now: u64, row: Option<&Row>) -> bool {
     let written = row.map(|row| row.entry().map(|entry| entry.written_at));
     match (fate, written) {
-        (Some(Fate { removed: Some(false), .. }), None) | (Some(Fate { removed: Some(true), .. }), Some(_)) => false,
+        (
+            Some(Fate {
+                removed: Some(false),
+                ..
+            }),
+            None,
+        )
+        | (
+            Some(Fate {
+                removed: Some(true),
+                ..
+            }),
+            Some(_),
+        ) => false,
         (Some(fate), Some(written)) => written == Some(fate.version),
         (Some(_), None) | (None, None | Some(None)) => true,
         (None, Some(Some(written))) => written <= now,
@@ -64,7 +77,12 @@ struct Log(BTreeMap<u64, (ChangedKeys, Option<BTreeSet<String>>)>);
 impl Log {
     fn take(&mut self, version: &Version) {
         for record in &version.row.recent {
-            let known = || (record.changed.clone(), version.removed.get(&record.version).cloned());
+            let known = || {
+                (
+                    record.changed.clone(),
+                    version.removed.get(&record.version).cloned(),
+                )
+            };
             self.0.entry(record.version).or_insert_with(known);
         }
     }
@@ -73,10 +91,18 @@ impl Log {
     fn fates(&self, until: u64) -> BTreeMap<&str, Fate> {
         let mut fates = BTreeMap::new();
         for (version, (changed, removed)) in self.0.range(..=until) {
-            let ChangedKeys::Keys(keys) = changed else { continue };
+            let ChangedKeys::Keys(keys) = changed else {
+                continue;
+            };
             for key in keys {
                 let removed = removed.as_ref().map(|removed| removed.contains(key));
-                fates.insert(key.as_str(), Fate { version: *version, removed });
+                fates.insert(
+                    key.as_str(),
+                    Fate {
+                        version: *version,
+                        removed,
+                    },
+                );
             }
         }
         fates
@@ -84,13 +110,21 @@ impl Log {
 
     /// The rows that a later commit may have removed.
     fn removed_after(&self, version: u64) -> impl Iterator<Item = &str> {
-        self.0.range(version.saturating_add(1)..).flat_map(|(_, (changed, removed))| {
-            let keys: &[String] = match changed {
-                ChangedKeys::Keys(keys) => keys,
-                ChangedKeys::Count(_) => &[],
-            };
-            keys.iter().filter(|key| removed.as_ref().is_none_or(|removed| removed.contains(*key))).map(String::as_str)
-        })
+        self.0
+            .range(version.saturating_add(1)..)
+            .flat_map(|(_, (changed, removed))| {
+                let keys: &[String] = match changed {
+                    ChangedKeys::Keys(keys) => keys,
+                    ChangedKeys::Count(_) => &[],
+                };
+                keys.iter()
+                    .filter(|key| {
+                        removed
+                            .as_ref()
+                            .is_none_or(|removed| removed.contains(*key))
+                    })
+                    .map(String::as_str)
+            })
     }
 
     /// Whether it has every change after one version and up to another.
@@ -98,7 +132,10 @@ impl Log {
         if after >= until {
             return after == until;
         }
-        let listed = self.0.range(after + 1..=until).filter(|(_, (changed, _))| matches!(changed, ChangedKeys::Keys(_)));
+        let listed = self
+            .0
+            .range(after + 1..=until)
+            .filter(|(_, (changed, _))| matches!(changed, ChangedKeys::Keys(_)));
         listed.count() as u64 == until - after
     }
 }
@@ -135,9 +172,18 @@ pub(crate) enum Verdict {
 impl Draft {
     /// Rows that were read after the version was `since`, or that are the table as of `since`.
     pub(crate) fn new(rows: Rows, since: u64) -> Self {
-        let newer =
-            rows.entries().filter(|entry| entry.written_at > since).map(|entry| (entry.address.row_key(), entry.written_at)).collect();
-        Self { rows, since, log: Log::default(), newer, exact: BTreeMap::new() }
+        let newer = rows
+            .entries()
+            .filter(|entry| entry.written_at > since)
+            .map(|entry| (entry.address.row_key(), entry.written_at))
+            .collect();
+        Self {
+            rows,
+            since,
+            log: Log::default(),
+            newer,
+            exact: BTreeMap::new(),
+        }
     }
 
     pub(crate) const fn rows(&self) -> &Rows {
@@ -158,7 +204,11 @@ impl Draft {
         };
         match row {
             Some(row) => {
-                if let Some(written) = row.entry().map(|entry| entry.written_at).filter(|written| *written > self.since) {
+                if let Some(written) = row
+                    .entry()
+                    .map(|entry| entry.written_at)
+                    .filter(|written| *written > self.since)
+                {
                     self.newer.insert(key.to_owned(), written);
                 }
                 self.rows.insert(row);
@@ -177,12 +227,31 @@ impl Draft {
         }
         let fates = self.log.fates(now);
         let last_change = |key: &str| fates.get(key).map_or(0, |fate| fate.version);
-        let exact = |key: &str| self.exact.get(key).is_some_and(|at| *at <= now && last_change(key) <= *at);
-        let touched = fates.iter().filter(|(key, fate)| !explains(Some(*fate), now, self.rows.by_key(key))).map(|(key, _)| *key);
-        let newer = self.newer.iter().filter(|(_, written)| **written > now).map(|(key, _)| key.as_str());
+        let exact = |key: &str| {
+            self.exact
+                .get(key)
+                .is_some_and(|at| *at <= now && last_change(key) <= *at)
+        };
+        let touched = fates
+            .iter()
+            .filter(|(key, fate)| !explains(Some(*fate), now, self.rows.by_key(key)))
+            .map(|(key, _)| *key);
+        let newer = self
+            .newer
+            .iter()
+            .filter(|(_, written)| **written > now)
+            .map(|(key, _)| key.as_str());
         // Not there any more, perhaps, and there at this version.
-        let gone = self.log.removed_after(now).filter(|key| self.rows.by_key(key).is_none());
-        let doubtful: BTreeSet<String> = touched.chain(newer).chain(gone).filter(|key| !exact(key)).map(str::to_owned).collect();
+        let gone = self
+            .log
+            .removed_after(now)
+            .filter(|key| self.rows.by_key(key).is_none());
+        let doubtful: BTreeSet<String> = touched
+            .chain(newer)
+            .chain(gone)
+            .filter(|key| !exact(key))
+            .map(str::to_owned)
+            .collect();
         if !doubtful.is_empty() {
             return Verdict::Doubtful(doubtful);
         }
@@ -190,7 +259,9 @@ impl Draft {
         if there == version.row_count && self.rows.undecodable().next().is_none() {
             return Verdict::Whole;
         }
-        Verdict::Unsure { missing: version.row_count.saturating_sub(there) }
+        Verdict::Unsure {
+            missing: version.row_count.saturating_sub(there),
+        }
     }
 }
 
@@ -198,11 +269,16 @@ impl Draft {
 mod tests {
     use super::*;
     use membership_core::{
-        CommitId, CommitRequest, InstanceId, MembershipEntry, RowChange, SharedSettings, SiloAddress, Snapshot, TableId, WallTime,
+        CommitId, CommitRequest, InstanceId, MembershipEntry, RowChange, SharedSettings,
+        SiloAddress, Snapshot, TableId, WallTime,
     };
 
     fn entry(port: u16) -> MembershipEntry {
-        MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+        MembershipEntry::new(
+            SiloAddress::new([10, 0, 0, 1].into(), port, 1),
+            InstanceId::new(1),
+            WallTime::default(),
+        )
     }
 
     fn key(port: u16) -> String {
@@ -214,9 +290,22 @@ mod tests {
 
     impl History {
         fn new() -> Self {
-            let row = Arc::new(VersionRow::initial(TableId::new(1), SharedSettings::default()));
-            let start = Snapshot { token: row.token(&[]), version_row: row.clone(), rows: Rows::new() };
-            Self(vec![(start, Version { row, removed: BTreeMap::new() })])
+            let row = Arc::new(VersionRow::initial(
+                TableId::new(1),
+                SharedSettings::default(),
+            ));
+            let start = Snapshot {
+                token: row.token(&[]),
+                version_row: row.clone(),
+                rows: Rows::new(),
+            };
+            Self(vec![(
+                start,
+                Version {
+                    row,
+                    removed: BTreeMap::new(),
+                },
+            )])
         }
 
         fn commit(&mut self, inserts: &[u16], updates: &[u16], removes: &[u16]) {
@@ -224,12 +313,28 @@ mod tests {
             let id = CommitId::new(self.0.len() as u128);
             let of = |ports: &[u16]| ports.iter().map(|port| entry(*port)).collect::<Vec<_>>();
             let removes = removes.iter().map(|port| key(*port));
-            let request = CommitRequest::new(base.token.clone(), id, None, of(inserts), of(updates), removes);
+            let request = CommitRequest::new(
+                base.token.clone(),
+                id,
+                None,
+                of(inserts),
+                of(updates),
+                removes,
+            );
             let next = request.apply_to(base, request.next_token(&[]));
             let mut removed = before.removed.clone();
-            let gone = request.changes.iter().filter(|change| matches!(change, RowChange::Remove(_)));
-            removed.insert(next.version(), gone.map(|change| change.key().to_owned()).collect());
-            let version = Version { row: next.version_row.clone(), removed };
+            let gone = request
+                .changes
+                .iter()
+                .filter(|change| matches!(change, RowChange::Remove(_)));
+            removed.insert(
+                next.version(),
+                gone.map(|change| change.key().to_owned()).collect(),
+            );
+            let version = Version {
+                row: next.version_row.clone(),
+                removed,
+            };
             self.0.push((next, version));
         }
 
@@ -259,14 +364,26 @@ mod tests {
 
     /// Rows of different versions, in one draft.
     fn mixed(all: &History, since: u64, states: &[(u16, usize)]) -> Draft {
-        Draft::new(states.iter().filter_map(|(port, at)| all.row(*at, *port)).collect(), since)
+        Draft::new(
+            states
+                .iter()
+                .filter_map(|(port, at)| all.row(*at, *port))
+                .collect(),
+            since,
+        )
     }
 
     #[test]
     fn a_quiet_table_is_whole() {
         let all = three();
         for (snapshot, version) in &all.0 {
-            assert_eq!(at(&Draft::new(snapshot.rows.clone(), snapshot.version()), version), Verdict::Whole);
+            assert_eq!(
+                at(
+                    &Draft::new(snapshot.rows.clone(), snapshot.version()),
+                    version
+                ),
+                Verdict::Whole
+            );
         }
     }
 
@@ -274,10 +391,25 @@ mod tests {
     fn half_of_a_transaction_is_seen() {
         let all = three();
         // An update that is not there yet; an insert that is not; a removal that is not; and with a count that is right.
-        assert_eq!(at(&mixed(&all, 2, &[(1, 2), (2, 1), (3, 2)]), &all.0[2].1), doubtful(&[2]));
-        assert_eq!(at(&mixed(&all, 3, &[(1, 3), (2, 3)]), &all.0[3].1), doubtful(&[4]));
-        assert_eq!(at(&mixed(&all, 3, &[(1, 3), (2, 3), (3, 2), (4, 3)]), &all.0[3].1), doubtful(&[3]));
-        assert_eq!(at(&mixed(&all, 3, &[(1, 3), (2, 3), (3, 2)]), &all.0[3].1), doubtful(&[3, 4]));
+        assert_eq!(
+            at(&mixed(&all, 2, &[(1, 2), (2, 1), (3, 2)]), &all.0[2].1),
+            doubtful(&[2])
+        );
+        assert_eq!(
+            at(&mixed(&all, 3, &[(1, 3), (2, 3)]), &all.0[3].1),
+            doubtful(&[4])
+        );
+        assert_eq!(
+            at(
+                &mixed(&all, 3, &[(1, 3), (2, 3), (3, 2), (4, 3)]),
+                &all.0[3].1
+            ),
+            doubtful(&[3])
+        );
+        assert_eq!(
+            at(&mixed(&all, 3, &[(1, 3), (2, 3), (3, 2)]), &all.0[3].1),
+            doubtful(&[3, 4])
+        );
     }
 
     #[test]
@@ -287,8 +419,17 @@ mod tests {
         assert_eq!(at(&draft, &all.0[1].1), doubtful(&[2]));
         assert_eq!(at(&draft, &all.0[2].1), doubtful(&[1]));
         // A row of version 3 that version 2 knows nothing of; and one that is gone already.
-        assert_eq!(at(&mixed(&all, 2, &[(1, 2), (2, 2), (3, 2), (4, 3)]), &all.0[2].1), doubtful(&[4]));
-        assert_eq!(at(&mixed(&all, 2, &[(1, 2), (2, 2)]), &all.0[2].1), doubtful(&[3]));
+        assert_eq!(
+            at(
+                &mixed(&all, 2, &[(1, 2), (2, 2), (3, 2), (4, 3)]),
+                &all.0[2].1
+            ),
+            doubtful(&[4])
+        );
+        assert_eq!(
+            at(&mixed(&all, 2, &[(1, 2), (2, 2)]), &all.0[2].1),
+            doubtful(&[3])
+        );
     }
 
     #[test]
@@ -310,12 +451,20 @@ mod tests {
         let junk = Row::decode(key(2), "{");
         let mut draft = mixed(&all, 2, &[(1, 2), (3, 2)]);
         draft.put(&key(2), Some(junk.clone()), None);
-        assert_eq!(at(&draft, &all.0[2].1), doubtful(&[2]), "an undecodable row says nothing by itself");
+        assert_eq!(
+            at(&draft, &all.0[2].1),
+            doubtful(&[2]),
+            "an undecodable row says nothing by itself"
+        );
         draft.put(&key(2), Some(junk.clone()), Some(2));
         assert_eq!(at(&draft, &all.0[2].1), Verdict::Unsure { missing: 0 });
         draft.put(&key(3), None, None);
         draft.put(&key(4), all.row(3, 4), None);
-        assert_eq!(at(&draft, &all.0[3].1), Verdict::Unsure { missing: 0 }, "version 3 left it alone");
+        assert_eq!(
+            at(&draft, &all.0[3].1),
+            Verdict::Unsure { missing: 0 },
+            "version 3 left it alone"
+        );
         draft.put(&key(2), Some(junk), Some(1));
         assert_eq!(at(&draft, &all.0[3].1), doubtful(&[2]), "version 2 did not");
     }
@@ -329,10 +478,16 @@ mod tests {
         let (snapshot, version) = all.0.last().unwrap();
         let mut rows = snapshot.rows.clone();
         rows.insert(Row::decode("junk", "{"));
-        assert_eq!(at(&Draft::new(rows, snapshot.version()), version), Verdict::Unsure { missing: 0 });
+        assert_eq!(
+            at(&Draft::new(rows, snapshot.version()), version),
+            Verdict::Unsure { missing: 0 }
+        );
         let mut rows = snapshot.rows.clone();
         rows.remove(&key(1));
-        assert_eq!(at(&Draft::new(rows, snapshot.version()), version), Verdict::Unsure { missing: 1 });
+        assert_eq!(
+            at(&Draft::new(rows, snapshot.version()), version),
+            Verdict::Unsure { missing: 1 }
+        );
     }
 
     #[test]
@@ -344,7 +499,11 @@ mod tests {
         let draft = |at: usize| Draft::new(all.0[at].0.rows.clone(), at as u64);
         assert_eq!(at(&draft(7), &all.0[23].1), doubtful(&[4]));
         assert_eq!(at(&draft(6), &all.0[23].1), Verdict::TooFar);
-        assert_eq!(at(&draft(23), &all.0[22].1), Verdict::TooFar, "a version from before the rows were read");
+        assert_eq!(
+            at(&draft(23), &all.0[22].1),
+            Verdict::TooFar,
+            "a version from before the rows were read"
+        );
     }
 
     #[test]
@@ -377,16 +536,26 @@ mod tests {
             draft.put(&key(port), all.row(43, port), None);
         }
         assert_eq!(draft.verdict(&all.0[15].1.row), Verdict::Whole);
-        assert!(matches!(draft.verdict(&all.0[30].1.row), Verdict::Doubtful(keys) if keys.len() == 15));
-        assert_eq!(at(&draft, &all.0[3].1), doubtful(&(10..22).collect::<Vec<_>>()));
+        assert!(
+            matches!(draft.verdict(&all.0[30].1.row), Verdict::Doubtful(keys) if keys.len() == 15)
+        );
+        assert_eq!(
+            at(&draft, &all.0[3].1),
+            doubtful(&(10..22).collect::<Vec<_>>())
+        );
     }
 
     #[test]
     fn a_single_row_is_explained_or_not() {
         let all = three();
         let version = &all.0[3].1;
-        assert!(version.explains(&key(1), all.row(2, 1).as_ref()) && !version.explains(&key(1), all.row(1, 1).as_ref()));
-        assert!(version.explains(&key(3), None) && !version.explains(&key(3), all.row(1, 3).as_ref()));
+        assert!(
+            version.explains(&key(1), all.row(2, 1).as_ref())
+                && !version.explains(&key(1), all.row(1, 1).as_ref())
+        );
+        assert!(
+            version.explains(&key(3), None) && !version.explains(&key(3), all.row(1, 3).as_ref())
+        );
         assert!(!version.explains(&key(4), None) && version.explains(&key(9), None));
         let mut unsaid = version.clone();
         unsaid.removed.clear();

@@ -35,7 +35,11 @@ impl Link {
     ///
     /// # Errors
     /// What the server says, or that it says nothing: then the outcome is unknown if it `writes`.
-    pub(crate) async fn ask<T, E, F>(&self, writes: bool, mut request: impl FnMut() -> F) -> Result<T, Box<Failed<E>>>
+    pub(crate) async fn ask<T, E, F>(
+        &self,
+        writes: bool,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, Box<Failed<E>>>
     where
         F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
         E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -48,8 +52,14 @@ impl Link {
                 Ok(Err(e)) if !repeated && broke_off(&e) => repeated = true,
                 Ok(Err(e)) => return Err(failed(e, &self.at, writes)),
                 Err(_) => {
-                    let error = unanswered(writes, &format!("{} did not answer within {:?}", self.at, self.timeout));
-                    return Err(Box::new(Failed { answer: None, error }));
+                    let error = unanswered(
+                        writes,
+                        &format!("{} did not answer within {:?}", self.at, self.timeout),
+                    );
+                    return Err(Box::new(Failed {
+                        answer: None,
+                        error,
+                    }));
                 }
             }
         }
@@ -58,7 +68,10 @@ impl Link {
     /// The key of one of the cluster's items.
     pub(crate) fn key(&self, item: impl Into<String>) -> Item {
         HashMap::from([
-            (codec::CLUSTER.to_owned(), AttributeValue::S(self.cluster.clone())),
+            (
+                codec::CLUSTER.to_owned(),
+                AttributeValue::S(self.cluster.clone()),
+            ),
             (codec::ITEM.to_owned(), AttributeValue::S(item.into())),
         ])
     }

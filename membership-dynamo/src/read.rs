@@ -13,8 +13,8 @@ use aws_sdk_dynamodb::operation::transact_get_items::TransactGetItemsError;
 use aws_sdk_dynamodb::types::{Get, KeysAndAttributes, TransactGetItem};
 use futures_util::future::try_join;
 use membership_core::{
-    ChangedKeys, Operation, ReadAnswer, ReadRequest, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind, VersionToken,
-    check_token,
+    ChangedKeys, Operation, ReadAnswer, ReadRequest, RowRead, Rows, SiloAddress, Snapshot,
+    TableError, TableErrorKind, VersionToken, check_token,
 };
 
 use crate::codec::{self, Gathered};
@@ -63,15 +63,24 @@ impl Link {
     async fn query(&self, part: Part) -> Result<Gathered, TableError> {
         let (condition, range) = match part {
             Part::All => ("#cluster = :cluster", vec![]),
-            Part::Rows => ("#cluster = :cluster AND begins_with(#item, :rows)", vec![(":rows", codec::ROWS)]),
-            Part::Heartbeats => {
-                ("#cluster = :cluster AND #item BETWEEN :from AND :to", vec![(":from", codec::HEARTBEATS), (":to", codec::VERSION_ROW)])
-            }
+            Part::Rows => (
+                "#cluster = :cluster AND begins_with(#item, :rows)",
+                vec![(":rows", codec::ROWS)],
+            ),
+            Part::Heartbeats => (
+                "#cluster = :cluster AND #item BETWEEN :from AND :to",
+                vec![(":from", codec::HEARTBEATS), (":to", codec::VERSION_ROW)],
+            ),
         };
         let (mut all, mut after) = (Gathered::default(), None);
         loop {
             let request = || {
-                let mut query = self.client.query().table_name(&self.table).consistent_read(true).key_condition_expression(condition);
+                let mut query = self
+                    .client
+                    .query()
+                    .table_name(&self.table)
+                    .consistent_read(true)
+                    .key_condition_expression(condition);
                 query = query.expression_attribute_names("#cluster", codec::CLUSTER);
                 query = query.expression_attribute_values(":cluster", codec::text(&self.cluster));
                 if part != Part::All {
@@ -82,12 +91,25 @@ impl Link {
                 }
                 query.set_exclusive_start_key(after.clone()).send()
             };
-            let page = async { self.ask(false, request).await.map_err(|failed| failed.error) };
+            let page = async {
+                self.ask(false, request)
+                    .await
+                    .map_err(|failed| failed.error)
+            };
             // It lists sixteen commits, and a page takes its time. At once, because a question more is a round trip in which others commit.
-            let later = async { if all.version.is_some() { self.version().await.map(Some) } else { Ok(None) } };
+            let later = async {
+                if all.version.is_some() {
+                    self.version().await.map(Some)
+                } else {
+                    Ok(None)
+                }
+            };
             let (page, later) = try_join(page, later).await?;
             all.later.extend(later);
-            page.items.unwrap_or_default().into_iter().for_each(|item| all.take(item));
+            page.items
+                .unwrap_or_default()
+                .into_iter()
+                .for_each(|item| all.take(item));
             after = page.last_evaluated_key.filter(|key| !key.is_empty());
             if after.is_none() {
                 return Ok(all);
@@ -101,8 +123,18 @@ impl Link {
     /// What the store says.
     pub(crate) async fn version(&self) -> Result<Option<codec::Stored>, TableError> {
         let key = self.key(codec::VERSION_ROW);
-        let request = || self.client.get_item().table_name(&self.table).consistent_read(true).set_key(Some(key.clone())).send();
-        let answer = self.ask(false, request).await.map_err(|failed| failed.error)?;
+        let request = || {
+            self.client
+                .get_item()
+                .table_name(&self.table)
+                .consistent_read(true)
+                .set_key(Some(key.clone()))
+                .send()
+        };
+        let answer = self
+            .ask(false, request)
+            .await
+            .map_err(|failed| failed.error)?;
         Ok(answer.item.as_ref().map(codec::Stored::new))
     }
 
@@ -117,7 +149,11 @@ impl Link {
 
     /// Whether these rows, with the version row, are one page of a query.
     fn is_one_page(&self, rows: &Rows) -> bool {
-        let names = codec::CLUSTER.len() + self.cluster.len() + codec::ITEM.len() + codec::ROW.len() + codec::BODY.len();
+        let names = codec::CLUSTER.len()
+            + self.cluster.len()
+            + codec::ITEM.len()
+            + codec::ROW.len()
+            + codec::BODY.len();
         rows.iter().map(|row| row.size() + names).sum::<usize>() <= ONE_PAGE
     }
 
@@ -127,7 +163,12 @@ impl Link {
     /// What the store says.
     pub(crate) async fn any_row(&self) -> Result<Option<String>, TableError> {
         let request = || {
-            let query = self.client.query().table_name(&self.table).consistent_read(true).limit(1);
+            let query = self
+                .client
+                .query()
+                .table_name(&self.table)
+                .consistent_read(true)
+                .limit(1);
             query
                 .key_condition_expression("#cluster = :cluster AND begins_with(#item, :row)")
                 .expression_attribute_names("#cluster", codec::CLUSTER)
@@ -136,9 +177,15 @@ impl Link {
                 .expression_attribute_values(":row", codec::text(codec::ROW))
                 .send()
         };
-        let page = self.ask(false, request).await.map_err(|failed| failed.error)?;
+        let page = self
+            .ask(false, request)
+            .await
+            .map_err(|failed| failed.error)?;
         let mut found = Gathered::default();
-        page.items.unwrap_or_default().into_iter().for_each(|item| found.take(item));
+        page.items
+            .unwrap_or_default()
+            .into_iter()
+            .for_each(|item| found.take(item));
         Ok(found.rows.into_iter().next().map(|(key, _)| key))
     }
 
@@ -147,14 +194,36 @@ impl Link {
     ///
     /// # Errors
     /// What the store says.
-    async fn get_together(&self, names: &[String]) -> Result<Option<Vec<Option<Item>>>, TableError> {
+    async fn get_together(
+        &self,
+        names: &[String],
+    ) -> Result<Option<Vec<Option<Item>>>, TableError> {
         let mut items = Vec::with_capacity(names.len());
         for name in names {
-            let get = Get::builder().table_name(&self.table).set_key(Some(self.key(name))).build().map_err(malformed)?;
+            let get = Get::builder()
+                .table_name(&self.table)
+                .set_key(Some(self.key(name)))
+                .build()
+                .map_err(malformed)?;
             items.push(TransactGetItem::builder().get(get).build());
         }
-        match self.ask(false, || self.client.transact_get_items().set_transact_items(Some(items.clone())).send()).await {
-            Ok(answer) => Ok(Some(answer.responses.unwrap_or_default().into_iter().map(|response| response.item).collect())),
+        match self
+            .ask(false, || {
+                self.client
+                    .transact_get_items()
+                    .set_transact_items(Some(items.clone()))
+                    .send()
+            })
+            .await
+        {
+            Ok(answer) => Ok(Some(
+                answer
+                    .responses
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|response| response.item)
+                    .collect(),
+            )),
             Err(failed) => match failed.answer {
                 Some(TransactGetItemsError::TransactionCanceledException(_)) => Ok(None),
                 _ => Err(failed.error),
@@ -171,17 +240,37 @@ impl Link {
         for names in names.chunks(AT_ONCE + 1) {
             let mut left: Vec<Item> = names.iter().map(|name| self.key(name)).collect();
             for turn in 0.. {
-                let keys = KeysAndAttributes::builder().consistent_read(true).set_keys(Some(left.clone())).build().map_err(malformed)?;
-                let request = || self.client.batch_get_item().request_items(&self.table, keys.clone()).send();
-                let answer = self.ask(false, request).await.map_err(|failed| failed.error)?;
+                let keys = KeysAndAttributes::builder()
+                    .consistent_read(true)
+                    .set_keys(Some(left.clone()))
+                    .build()
+                    .map_err(malformed)?;
+                let request = || {
+                    self.client
+                        .batch_get_item()
+                        .request_items(&self.table, keys.clone())
+                        .send()
+                };
+                let answer = self
+                    .ask(false, request)
+                    .await
+                    .map_err(|failed| failed.error)?;
                 let items = answer.responses.unwrap_or_default().into_values().flatten();
                 items.for_each(|item| all.take(item));
-                left = answer.unprocessed_keys.unwrap_or_default().into_values().flat_map(|keys| keys.keys).collect();
+                left = answer
+                    .unprocessed_keys
+                    .unwrap_or_default()
+                    .into_values()
+                    .flat_map(|keys| keys.keys)
+                    .collect();
                 if left.is_empty() {
                     break;
                 }
                 if turn == LEFT_OUT {
-                    return Err(error(TableErrorKind::Busy, format!("{} gives less than is asked for, again and again", self.at)));
+                    return Err(error(
+                        TableErrorKind::Busy,
+                        format!("{} gives less than is asked for, again and again", self.at),
+                    ));
                 }
                 tokio::time::sleep(Duration::from_millis(1 << turn)).await;
             }
@@ -191,8 +280,15 @@ impl Link {
 
     /// These rows and the version row. `together`: in one transaction, if that is possible now.
     async fn get_rows(&self, keys: BTreeSet<String>, together: bool) -> Result<Again, TableError> {
-        let names: Vec<String> = [codec::VERSION_ROW.to_owned()].into_iter().chain(keys.iter().map(|key| row_name(key))).collect();
-        let (found, exact) = match if together && names.len() <= AT_ONCE + 1 { self.get_together(&names).await? } else { None } {
+        let names: Vec<String> = [codec::VERSION_ROW.to_owned()]
+            .into_iter()
+            .chain(keys.iter().map(|key| row_name(key)))
+            .collect();
+        let (found, exact) = match if together && names.len() <= AT_ONCE + 1 {
+            self.get_together(&names).await?
+        } else {
+            None
+        } {
             Some(items) => {
                 let mut all = Gathered::default();
                 items.into_iter().flatten().for_each(|item| all.take(item));
@@ -205,7 +301,11 @@ impl Link {
             let body = bodies.remove(&key);
             (key, body)
         });
-        Ok(Again { version: found.version, rows: rows.collect(), exact })
+        Ok(Again {
+            version: found.version,
+            rows: rows.collect(),
+            exact,
+        })
     }
 }
 
@@ -224,26 +324,50 @@ impl Inner {
             Some(known) => self.read_since(known, request.heartbeats).await,
             None => {
                 let (snapshot, found) = self.read_anew(None, request.heartbeats).await?;
-                let heartbeats = request.heartbeats.then(|| found.heartbeats(Some(&snapshot.rows)));
-                Ok(ReadAnswer::Snapshot { snapshot, heartbeats })
+                let heartbeats = request
+                    .heartbeats
+                    .then(|| found.heartbeats(Some(&snapshot.rows)));
+                Ok(ReadAnswer::Snapshot {
+                    snapshot,
+                    heartbeats,
+                })
             }
         }
     }
 
-    async fn read_since(&self, known: &VersionToken, heartbeats: bool) -> Result<ReadAnswer, TableError> {
-        let found = if heartbeats { self.link.query(Part::Heartbeats).await? } else { Gathered::of(self.link.version().await?) };
+    async fn read_since(
+        &self,
+        known: &VersionToken,
+        heartbeats: bool,
+    ) -> Result<ReadAnswer, TableError> {
+        let found = if heartbeats {
+            self.link.query(Part::Heartbeats).await?
+        } else {
+            Gathered::of(self.link.version().await?)
+        };
         let version = codec::usable(found.version.as_ref(), None, Some(known), Operation::Read)?;
         let token = version.row.token(&[]);
         let base = self.base();
         if token.same_commit(known) {
-            let rows = base.filter(|base| base.token.same_commit(known)).map(|base| base.rows);
-            return Ok(ReadAnswer::Unchanged { heartbeats: heartbeats.then(|| found.heartbeats(rows.as_ref())) });
+            let rows = base
+                .filter(|base| base.token.same_commit(known))
+                .map(|base| base.rows);
+            return Ok(ReadAnswer::Unchanged {
+                heartbeats: heartbeats.then(|| found.heartbeats(rows.as_ref())),
+            });
         }
         let snapshot = match base.filter(|base| check_token(&base.token, &version.row).is_ok()) {
             Some(base) => {
                 let draft = Draft::new(base.rows.clone(), base.version());
-                let turns = if self.link.is_one_page(&base.rows) { 1 } else { TURNS };
-                match self.settle(draft, vec![version], Some(known), turns).await? {
+                let turns = if self.link.is_one_page(&base.rows) {
+                    1
+                } else {
+                    TURNS
+                };
+                match self
+                    .settle(draft, vec![version], Some(known), turns)
+                    .await?
+                {
                     Settled::Whole(snapshot) => Some(snapshot),
                     Settled::Anew(_) => None,
                 }
@@ -258,14 +382,24 @@ impl Inner {
             None => self.read_anew(Some(known), false).await?.0,
         };
         let heartbeats = heartbeats.then(|| found.heartbeats(Some(&snapshot.rows)));
-        Ok(ReadAnswer::Snapshot { snapshot, heartbeats })
+        Ok(ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        })
     }
 
     /// Everything, from the beginning.
-    async fn read_anew(&self, known: Option<&VersionToken>, heartbeats: bool) -> Result<(Snapshot, Gathered), TableError> {
+    async fn read_anew(
+        &self,
+        known: Option<&VersionToken>,
+        heartbeats: bool,
+    ) -> Result<(Snapshot, Gathered), TableError> {
         let mut missed = 0;
         for _ in 0..BEGINNINGS {
-            let mut found = self.link.query(if heartbeats { Part::All } else { Part::Rows }).await?;
+            let mut found = self
+                .link
+                .query(if heartbeats { Part::All } else { Part::Rows })
+                .await?;
             let stray = found.rows.first().map(|(key, _)| key.as_str());
             if found.version.is_none() && stray.is_some() && self.link.is_founded_since().await? {
                 continue;
@@ -293,7 +427,10 @@ impl Inner {
                 Settled::Anew(Some(missing)) => missed = missing,
             }
         }
-        Err(error(TableErrorKind::Busy, "the table changes faster than it can be read"))
+        Err(error(
+            TableErrorKind::Busy,
+            "the table changes faster than it can be read",
+        ))
     }
 
     /// Reads again what does not agree, so many times at most, until everything does: with the newest of these versions, or with an earlier
@@ -312,18 +449,25 @@ impl Inner {
         let mut heard = false;
         let mut turn = 0;
         loop {
-            let apart = |pair: &[Version]| check_token(&pair[0].row.token(&[]), &pair[1].row).is_err();
+            let apart =
+                |pair: &[Version]| check_token(&pair[0].row.token(&[]), &pair[1].row).is_err();
             if versions.windows(2).any(apart) {
                 return Ok(Settled::Anew(None));
             }
             let (mut newest, mut unsure) = (None, false);
             for version in versions.iter().rev() {
                 match draft.verdict(&version.row) {
-                    Verdict::Unsure { missing } if heard && missing > 0 => return Ok(Settled::Anew(Some(missing))),
+                    Verdict::Unsure { missing } if heard && missing > 0 => {
+                        return Ok(Settled::Anew(Some(missing)));
+                    }
                     Verdict::Unsure { .. } if !heard => unsure = true,
                     Verdict::Whole | Verdict::Unsure { .. } => {
                         let (token, version_row) = (version.row.token(&[]), version.row.clone());
-                        return Ok(Settled::Whole(Snapshot { token, version_row, rows: draft.rows().clone() }));
+                        return Ok(Settled::Whole(Snapshot {
+                            token,
+                            version_row,
+                            rows: draft.rows().clone(),
+                        }));
                     }
                     verdict => {
                         newest.get_or_insert(verdict);
@@ -331,20 +475,31 @@ impl Inner {
                 }
             }
             if unsure {
-                let Some(stored) = self.link.version().await? else { return Ok(Settled::Anew(None)) };
+                let Some(stored) = self.link.version().await? else {
+                    return Ok(Settled::Anew(None));
+                };
                 let version = codec::usable(Some(&stored), None, known, Operation::Read)?;
                 draft.hear(&version);
                 versions.push(version);
                 heard = true;
                 continue;
             }
-            let Some(Verdict::Doubtful(mut keys)) = newest.filter(|_| turn < turns) else { return Ok(Settled::Anew(None)) };
-            keys.extend(versions.last().map(|version| likely(version, keys.len())).unwrap_or_default());
+            let Some(Verdict::Doubtful(mut keys)) = newest.filter(|_| turn < turns) else {
+                return Ok(Settled::Anew(None));
+            };
+            keys.extend(
+                versions
+                    .last()
+                    .map(|version| likely(version, keys.len()))
+                    .unwrap_or_default(),
+            );
             // Together is atomic, and refused while somebody commits; it is needed for rows that do not say who wrote them.
             let again = self.link.get_rows(keys, turn > 1 && turn % 2 == 0).await?;
             turn += 1;
             // Gone meanwhile: what there is now, the next beginning says.
-            let Some(stored) = again.version else { return Ok(Settled::Anew(None)) };
+            let Some(stored) = again.version else {
+                return Ok(Settled::Anew(None));
+            };
             let version = codec::usable(Some(&stored), None, known, Operation::Read)?;
             let exact = again.exact.then_some(version.row.version);
             for (key, body) in again.rows {
@@ -359,12 +514,24 @@ impl Inner {
 
     /// # Errors
     /// As [`MembershipTable::read_row`](membership_core::MembershipTable::read_row).
-    pub(crate) async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    pub(crate) async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let during = Operation::ReadRow;
         let key = silo.row_key();
-        let names = [codec::VERSION_ROW.to_owned(), row_name(&key), heartbeat_name(&key)];
+        let names = [
+            codec::VERSION_ROW.to_owned(),
+            row_name(&key),
+            heartbeat_name(&key),
+        ];
         for turn in 0..TURNS {
-            let together = if turn % 2 == 0 { self.link.get_together(&names).await? } else { None };
+            let together = if turn % 2 == 0 {
+                self.link.get_together(&names).await?
+            } else {
+                None
+            };
             let (mut found, exact) = match together {
                 Some(items) => {
                     let mut all = Gathered::default();
@@ -386,10 +553,17 @@ impl Inner {
             let row = body.map(|body| codec::row(key.clone(), body, &self.known_rows()));
             if exact || version.explains(&key, row.as_ref()) {
                 let heartbeat = row.as_ref().and_then(|_| found.heartbeat_of(&key));
-                return Ok(RowRead { token: version.row.token(&[]), row, heartbeat });
+                return Ok(RowRead {
+                    token: version.row.token(&[]),
+                    row,
+                    heartbeat,
+                });
             }
         }
-        Err(error(TableErrorKind::Busy, "the row changes faster than it can be read"))
+        Err(error(
+            TableErrorKind::Busy,
+            "the row changes faster than it can be read",
+        ))
     }
 
     fn known_rows(&self) -> Rows {
@@ -401,7 +575,9 @@ impl Inner {
 fn likely(version: &Version, doubtful: usize) -> Vec<String> {
     let mut keys = Vec::new();
     for record in version.row.recent.iter().rev() {
-        let ChangedKeys::Keys(changed) = &record.changed else { break };
+        let ChangedKeys::Keys(changed) = &record.changed else {
+            break;
+        };
         if doubtful + keys.len() + changed.len() > ALONG {
             break;
         }
@@ -420,5 +596,8 @@ pub(crate) fn heartbeat_name(key: &str) -> String {
 
 /// A request that lacks a part that it must have; cannot happen.
 pub(crate) fn malformed(e: impl std::fmt::Display) -> TableError {
-    error(TableErrorKind::InvalidRequest, format!("the request cannot be made ({e})"))
+    error(
+        TableErrorKind::InvalidRequest,
+        format!("the request cannot be made ({e})"),
+    )
 }

@@ -24,7 +24,12 @@ pub(crate) struct DynamoYardstick {
 
 impl DynamoYardstick {
     pub(crate) fn new(link: Arc<Link>) -> Self {
-        let mut key = link.key(format!("{} {} {}", link.cluster, std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
+        let mut key = link.key(format!(
+            "{} {} {}",
+            link.cluster,
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        ));
         key.insert(codec::CLUSTER.to_owned(), codec::text(PARTITION));
         Self { link, key }
     }
@@ -49,22 +54,51 @@ impl Yardstick for DynamoYardstick {
     async fn write(&self) -> Result<(), TableError> {
         let mut item = self.key.clone();
         item.insert(codec::TEXT.to_owned(), codec::text(CONTENT));
-        let request = || self.link.client.put_item().table_name(&self.link.table).set_item(Some(item.clone())).send();
-        self.link.ask(true, request).await.map(drop).map_err(|failed| failed.error.during(Operation::Commit))
+        let request = || {
+            self.link
+                .client
+                .put_item()
+                .table_name(&self.link.table)
+                .set_item(Some(item.clone()))
+                .send()
+        };
+        self.link
+            .ask(true, request)
+            .await
+            .map(drop)
+            .map_err(|failed| failed.error.during(Operation::Commit))
     }
 
     async fn read(&self) -> Result<(), TableError> {
         let request = || {
-            let get = self.link.client.get_item().table_name(&self.link.table).consistent_read(true);
+            let get = self
+                .link
+                .client
+                .get_item()
+                .table_name(&self.link.table)
+                .consistent_read(true);
             get.set_key(Some(self.key.clone())).send()
         };
-        self.link.ask(false, request).await.map(drop).map_err(|failed| failed.error.during(Operation::Read))
+        self.link
+            .ask(false, request)
+            .await
+            .map(drop)
+            .map_err(|failed| failed.error.during(Operation::Read))
     }
 
     async fn remove(&self) -> Result<(), TableError> {
-        let request = || self.link.client.delete_item().table_name(&self.link.table).set_key(Some(self.key.clone())).send();
+        let request = || {
+            self.link
+                .client
+                .delete_item()
+                .table_name(&self.link.table)
+                .set_key(Some(self.key.clone()))
+                .send()
+        };
         match self.link.ask(true, request).await {
-            Err(failed) if failed.error.kind() != TableErrorKind::NotInitialized => Err(failed.error.during(Operation::Delete)),
+            Err(failed) if failed.error.kind() != TableErrorKind::NotInitialized => {
+                Err(failed.error.during(Operation::Delete))
+            }
             _ => Ok(()),
         }
     }

@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use membership_core::{HeartbeatWrite, MAX_CLUSTER_CELL_BYTES, Operation, TableError, TableErrorKind};
+use membership_core::{
+    HeartbeatWrite, MAX_CLUSTER_CELL_BYTES, Operation, TableError, TableErrorKind,
+};
 
 use crate::codec::Gathered;
 use crate::commit::LIMITS;
@@ -62,15 +64,34 @@ impl Inner {
         match write {
             HeartbeatWrite::Silo { silo, heartbeat } => {
                 let key = silo.row_key();
-                let missing = error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(key.clone());
-                self.overwrite(&key, &self.keys.row(&key), &heartbeat.to_string(), |found| found.row(&key).is_some(), missing).await
+                let missing =
+                    error(TableErrorKind::NoSuchRow, "the silo has no row").with_key(key.clone());
+                self.overwrite(
+                    &key,
+                    &self.keys.row(&key),
+                    &heartbeat.to_string(),
+                    |found| found.row(&key).is_some(),
+                    missing,
+                )
+                .await
             }
-            HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => {
-                Err(error(TableErrorKind::LimitExceeded, format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes")))
-            }
+            HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => Err(error(
+                TableErrorKind::LimitExceeded,
+                format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes"),
+            )),
             HeartbeatWrite::Cluster { text } => {
-                let missing = error(TableErrorKind::NotInitialized, "the cluster has no version row");
-                self.overwrite(CELL, &self.keys.version(), text, |found| found.version.is_some(), missing).await
+                let missing = error(
+                    TableErrorKind::NotInitialized,
+                    "the cluster has no version row",
+                );
+                self.overwrite(
+                    CELL,
+                    &self.keys.version(),
+                    text,
+                    |found| found.version.is_some(),
+                    missing,
+                )
+                .await
             }
         }
     }
@@ -86,7 +107,11 @@ impl Inner {
     ) -> Result<(), TableError> {
         let keys = &self.keys;
         let key = keys.heartbeat(name);
-        let mut look = vec![Op::range(keys.table()), Op::first(keys.rows()), Op::get(key.clone())];
+        let mut look = vec![
+            Op::range(keys.table()),
+            Op::first(keys.rows()),
+            Op::get(key.clone()),
+        ];
         // The version row's key is among those of the table.
         if name != CELL {
             look.push(Op::key(owner.clone()));
@@ -94,7 +119,10 @@ impl Inner {
         let by = self.link.deadline();
         for _ in 0..COLLISIONS {
             let txn = Txn {
-                compare: vec![Compare::exists(owner.clone()), Compare::is_of(key.clone(), self.beats.of(name))],
+                compare: vec![
+                    Compare::exists(owner.clone()),
+                    Compare::is_of(key.clone(), self.beats.of(name)),
+                ],
                 success: vec![Op::put(key.clone(), text)],
                 failure: look.clone(),
             };
@@ -109,6 +137,9 @@ impl Inner {
             }
             self.beats.set(name, found.beaten_at(name));
         }
-        Err(error(TableErrorKind::Busy, "others write the same heartbeat, again and again"))
+        Err(error(
+            TableErrorKind::Busy,
+            "others write the same heartbeat, again and again",
+        ))
     }
 }

@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use membership_core::{
-    ChangedKeys, CommitRecord, CommitRequest, Heartbeat, Heartbeats, Operation, Row, RowChange, Rows, SharedSettings, Snapshot, TableError,
-    TableErrorKind, VersionRow, VersionToken, WallTime, usable_version_row,
+    ChangedKeys, CommitRecord, CommitRequest, Heartbeat, Heartbeats, Operation, Row, RowChange,
+    Rows, SharedSettings, Snapshot, TableError, TableErrorKind, VersionRow, VersionToken, WallTime,
+    usable_version_row,
 };
 use serde_json::{Map, Value as Json};
 
@@ -26,7 +27,12 @@ const RESTORE: &str = "restore a backup, or `membership delete` the cluster and 
 /// # Errors
 /// Plain data with string keys; cannot fail.
 pub(crate) fn json<T: serde::Serialize>(part: &T) -> Result<String, TableError> {
-    serde_json::to_string(part).map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))
+    serde_json::to_string(part).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    })
 }
 
 /// The value of `table/version`.
@@ -94,7 +100,12 @@ pub(crate) fn guess(token: &VersionToken) -> Option<VersionRow> {
     row.version = token.version();
     if row.version > 0 {
         let changed = ChangedKeys::Count(0);
-        row.recent.push(CommitRecord { version: row.version, id: token.commit(), committer: None, changed });
+        row.recent.push(CommitRecord {
+            version: row.version,
+            id: token.commit(),
+            committer: None,
+            changed,
+        });
     }
     Some(row)
 }
@@ -156,30 +167,49 @@ impl Gathered {
 
     /// The row with this key, as text.
     pub(crate) fn row(&self, key: &str) -> Option<&str> {
-        self.rows.iter().find(|(of, _)| of == key).map(|(_, body)| body.as_str())
+        self.rows
+            .iter()
+            .find(|(of, _)| of == key)
+            .map(|(_, body)| body.as_str())
     }
 
     /// The heartbeat of one silo.
     pub(crate) fn heartbeat_of(&self, key: &str) -> Option<Heartbeat> {
-        self.beats.iter().find(|(of, ..)| of == key).map(|(_, text, _)| heartbeat(text))
+        self.beats
+            .iter()
+            .find(|(of, ..)| of == key)
+            .map(|(_, text, _)| heartbeat(text))
     }
 
     /// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
     pub(crate) fn heartbeats(&self, rows: &Rows) -> Heartbeats {
-        let shown = self.beats.iter().filter(|(key, ..)| rows.by_key(key).is_some());
-        let silos = shown.filter_map(|(key, text, _)| Some((key.parse().ok()?, heartbeat(text)))).collect();
-        Heartbeats { silos, cluster: self.cell.as_ref().map(|(text, _)| text.clone()) }
+        let shown = self
+            .beats
+            .iter()
+            .filter(|(key, ..)| rows.by_key(key).is_some());
+        let silos = shown
+            .filter_map(|(key, text, _)| Some((key.parse().ok()?, heartbeat(text))))
+            .collect();
+        Heartbeats {
+            silos,
+            cluster: self.cell.as_ref().map(|(text, _)| text.clone()),
+        }
     }
 
     /// Which revision wrote each heartbeat that was found last, by its name.
     pub(crate) fn beaten(&self) -> impl Iterator<Item = (&str, i64)> {
         let cell = self.cell.iter().map(|(_, revision)| (CELL, *revision));
-        self.beats.iter().map(|(name, _, revision)| (name.as_str(), *revision)).chain(cell)
+        self.beats
+            .iter()
+            .map(|(name, _, revision)| (name.as_str(), *revision))
+            .chain(cell)
     }
 
     /// Which revision wrote this one last; 0 where it was not found.
     pub(crate) fn beaten_at(&self, name: &str) -> i64 {
-        self.beaten().find(|(of, _)| *of == name).map_or(0, |(_, revision)| revision)
+        self.beaten()
+            .find(|(of, _)| *of == name)
+            .map_or(0, |(_, revision)| revision)
     }
 
     /// That there are as many rows as the version row counts.
@@ -191,7 +221,10 @@ impl Gathered {
         if there >= counted {
             return Ok(());
         }
-        let message = format!("{} of {counted} rows are gone: were they removed by hand? {RESTORE}", counted - there);
+        let message = format!(
+            "{} of {counted} rows are gone: were they removed by hand? {RESTORE}",
+            counted - there
+        );
         Err(error(TableErrorKind::Damaged, message))
     }
 
@@ -199,25 +232,46 @@ impl Gathered {
     ///
     /// # Errors
     /// As [`usable_version_row`].
-    pub(crate) fn usable(&self, known: Option<&VersionToken>, during: Operation) -> Result<VersionRow, TableError> {
+    pub(crate) fn usable(
+        &self,
+        known: Option<&VersionToken>,
+        during: Operation,
+    ) -> Result<VersionRow, TableError> {
         let stored = self.version.as_ref();
-        let row = usable_version_row(stored.map(|stored| stored.text.as_str()), self.stray(), known, during, STORE)?;
+        let row = usable_version_row(
+            stored.map(|stored| stored.text.as_str()),
+            self.stray(),
+            known,
+            during,
+            STORE,
+        )?;
         agrees(row, stored).map_err(|e| e.during(during))
     }
 
     /// All of it, with a version row that is in it. Rows with the text that is known already are not decoded again.
     pub(crate) fn snapshot(&self, row: VersionRow, known: &Rows) -> Snapshot {
         let rows = rows(&self.rows, known);
-        Snapshot { token: token(&row), version_row: Arc::new(row), rows }
+        Snapshot {
+            token: token(&row),
+            version_row: Arc::new(row),
+            rows,
+        }
     }
 }
 
 impl Stored {
     fn new(raw: String, revision: i64, parts: Vec<(String, String)>) -> Self {
         let Ok(Json::Object(mut row)) = serde_json::from_str::<Json>(&raw) else {
-            return Self { text: raw.clone(), raw, revision, commit: None };
+            return Self {
+                text: raw.clone(),
+                raw,
+                revision,
+                commit: None,
+            };
         };
-        let commit = row.remove("commit").and_then(|commit| commit.as_str().map(str::to_owned));
+        let commit = row
+            .remove("commit")
+            .and_then(|commit| commit.as_str().map(str::to_owned));
         let parsed = |value: String| serde_json::from_str(&value).unwrap_or(Json::String(value));
         let mut recent = Vec::new();
         for (name, value) in parts {
@@ -232,7 +286,12 @@ impl Stored {
         let mut whole = Map::new();
         whole.extend(row);
         whole.insert("recent".to_owned(), Json::Array(recent));
-        Self { text: Json::Object(whole).to_string(), raw, revision, commit }
+        Self {
+            text: Json::Object(whole).to_string(),
+            raw,
+            revision,
+            commit,
+        }
     }
 
     /// The version row in whatever state its cluster is.
@@ -254,7 +313,9 @@ impl Stored {
 }
 
 fn agrees(row: VersionRow, stored: Option<&Stored>) -> Result<VersionRow, TableError> {
-    if stored.and_then(|stored| stored.commit.as_deref()) != Some(row.last_commit().to_string().as_str()) {
+    if stored.and_then(|stored| stored.commit.as_deref())
+        != Some(row.last_commit().to_string().as_str())
+    {
         let message = "the version row is damaged: its last commit is not the one it names; run `membership doctor`";
         return Err(error(TableErrorKind::Damaged, message));
     }
@@ -271,7 +332,12 @@ fn rows(stored: &[(String, String)], known: &Rows) -> Rows {
     }
     if all.len() != stored.len() {
         let keys: HashSet<&str> = stored.iter().map(|(key, _)| key.as_str()).collect();
-        let gone: Vec<String> = all.iter().map(Row::key).filter(|key| !keys.contains(key)).map(str::to_owned).collect();
+        let gone: Vec<String> = all
+            .iter()
+            .map(Row::key)
+            .filter(|key| !keys.contains(key))
+            .map(str::to_owned)
+            .collect();
         for key in gone {
             all.remove(&key);
         }
@@ -283,7 +349,10 @@ fn rows(stored: &[(String, String)], known: &Rows) -> Rows {
 fn heartbeat(text: &str) -> Heartbeat {
     text.parse().unwrap_or_else(|_| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        Heartbeat { counter: digits.parse().unwrap_or(0), at: WallTime::from_millis(0) }
+        Heartbeat {
+            counter: digits.parse().unwrap_or(0),
+            at: WallTime::from_millis(0),
+        }
     })
 }
 

@@ -45,7 +45,11 @@ pub(crate) struct Member {
 
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') { write!(f, "[{}]:{}", self.host, self.port) } else { write!(f, "{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
     }
 }
 
@@ -70,7 +74,13 @@ impl EtcdConfig {
     #[must_use]
     pub fn new<H: Into<String>>(members: impl IntoIterator<Item = (H, u16)>) -> Self {
         Self {
-            members: members.into_iter().map(|(host, port)| Member { host: host.into(), port }).collect(),
+            members: members
+                .into_iter()
+                .map(|(host, port)| Member {
+                    host: host.into(),
+                    port,
+                })
+                .collect(),
             username: None,
             password: None,
             tls: false,
@@ -92,7 +102,9 @@ impl EtcdConfig {
     /// # Errors
     /// `Configuration`: another scheme, no host, an unknown option, or a value that is none. Never shows what may be a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        crate::url::parse(url, |name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+        crate::url::parse(url, |name| {
+            std::env::var(name).ok().filter(|v| !v.is_empty())
+        })
     }
 
     /// Sends requests with an existing client: its TLS settings, proxies and time-outs of connecting. The options of TLS here are then not
@@ -183,7 +195,11 @@ impl EtcdConfig {
 
     /// The members that are named, for errors.
     pub(crate) fn place(&self) -> String {
-        self.members.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        self.members
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Refuses what cannot work whatever the members are.
@@ -191,25 +207,50 @@ impl EtcdConfig {
         if self.members.is_empty() || self.members.iter().any(|member| member.host.is_empty()) {
             return Err(wrong("no host is named: write etcd://host:2379"));
         }
-        let part_of_a_name = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c) || !c.is_ascii();
-        if let Some(bad) = self.members.iter().find(|member| !member.host.chars().all(part_of_a_name)) {
-            let host: String = bad.host.chars().filter(|c| !c.is_control()).take(60).collect();
+        let part_of_a_name =
+            |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c) || !c.is_ascii();
+        if let Some(bad) = self
+            .members
+            .iter()
+            .find(|member| !member.host.chars().all(part_of_a_name))
+        {
+            let host: String = bad
+                .host
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(60)
+                .collect();
             return Err(wrong(format!("`{host}` is no host")));
         }
-        let bad = self.prefix.is_empty() || self.prefix.chars().count() > MAX_PREFIX || self.prefix.chars().any(char::is_control);
+        let bad = self.prefix.is_empty()
+            || self.prefix.chars().count() > MAX_PREFIX
+            || self.prefix.chars().any(char::is_control);
         if bad || self.prefix.starts_with('/') || self.prefix.ends_with('/') {
-            return Err(wrong("a prefix has 1 to 128 characters, no control characters, and no slash at its ends"));
+            return Err(wrong(
+                "a prefix has 1 to 128 characters, no control characters, and no slash at its ends",
+            ));
         }
-        for (name, time) in [("operation_timeout", self.operation_timeout), ("connect_timeout", self.connect_timeout)] {
+        for (name, time) in [
+            ("operation_timeout", self.operation_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ] {
             if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&time) {
                 return Err(wrong(format!("{name} is 10 ms to 1 h")));
             }
         }
-        if !self.tls && [&self.tls_ca, &self.tls_certificate, &self.tls_key].into_iter().any(Option::is_some) {
-            return Err(wrong("certificate files are given but no encryption is asked for: use etcd+https://"));
+        if !self.tls
+            && [&self.tls_ca, &self.tls_certificate, &self.tls_key]
+                .into_iter()
+                .any(Option::is_some)
+        {
+            return Err(wrong(
+                "certificate files are given but no encryption is asked for: use etcd+https://",
+            ));
         }
         if self.tls_certificate.is_some() != self.tls_key.is_some() {
-            return Err(wrong("a client's certificate and its key come together: tls_cert and tls_key"));
+            return Err(wrong(
+                "a client's certificate and its key come together: tls_cert and tls_key",
+            ));
         }
         Ok(())
     }
@@ -223,10 +264,23 @@ impl EtcdConfig {
             return Ok(client.clone());
         }
         // What is sent again, and when, is decided by whoever knows whether that is harmless; a store is no web site behind a proxy.
-        let builder = Client::builder().retry(reqwest::retry::never()).redirect(reqwest::redirect::Policy::none()).no_proxy().http1_only();
-        let builder = builder.connect_timeout(self.connect_timeout.min(self.operation_timeout)).tcp_nodelay(true);
-        let builder = builder.tcp_keepalive(KEEPALIVE).tcp_keepalive_interval(KEEPALIVE);
-        self.with_tls(builder)?.build().map_err(|e| wrong(format!("no client can be made: {}", crate::error::innermost(&e))))
+        let builder = Client::builder()
+            .retry(reqwest::retry::never())
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .http1_only();
+        let builder = builder
+            .connect_timeout(self.connect_timeout.min(self.operation_timeout))
+            .tcp_nodelay(true);
+        let builder = builder
+            .tcp_keepalive(KEEPALIVE)
+            .tcp_keepalive_interval(KEEPALIVE);
+        self.with_tls(builder)?.build().map_err(|e| {
+            wrong(format!(
+                "no client can be made: {}",
+                crate::error::innermost(&e)
+            ))
+        })
     }
 
     fn with_tls(&self, mut builder: ClientBuilder) -> Result<ClientBuilder, TableError> {
@@ -237,14 +291,22 @@ impl EtcdConfig {
         if let Some(path) = &self.tls_ca {
             let trusted = Certificate::from_pem_bundle(&read(path)?).unwrap_or_default();
             if trusted.is_empty() {
-                return Err(wrong(format!("{} holds no certificate in PEM form", path.display())));
+                return Err(wrong(format!(
+                    "{} holds no certificate in PEM form",
+                    path.display()
+                )));
             }
             builder = builder.tls_certs_only(trusted);
         }
         if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
             let both = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();
-            let identity = Identity::from_pem(&both)
-                .map_err(|_| wrong(format!("{} and {} are no certificate and key in PEM form", certificate.display(), key.display())))?;
+            let identity = Identity::from_pem(&both).map_err(|_| {
+                wrong(format!(
+                    "{} and {} are no certificate and key in PEM form",
+                    certificate.display(),
+                    key.display()
+                ))
+            })?;
             builder = builder.identity(identity);
         }
         Ok(builder)
@@ -259,7 +321,10 @@ fn read(path: &Path) -> Result<Vec<u8>, TableError> {
 impl fmt::Debug for EtcdConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdConfig")
-            .field("members", &format_args!("{}://{}", self.scheme(), self.place()))
+            .field(
+                "members",
+                &format_args!("{}://{}", self.scheme(), self.place()),
+            )
             .field("username", &self.username)
             .field("password", &self.password.as_ref().map(|_| "…"))
             .field("prefix", &self.prefix)

@@ -30,7 +30,10 @@ pub(crate) enum Failure {
 /// A request that was sent and not answered.
 pub(crate) fn unanswered(writes: bool, why: &str) -> TableError {
     if writes {
-        error(TableErrorKind::OutcomeUnknown, format!("after the request was sent: {why}"))
+        error(
+            TableErrorKind::OutcomeUnknown,
+            format!("after the request was sent: {why}"),
+        )
     } else {
         error(TableErrorKind::Unavailable, why)
     }
@@ -69,18 +72,29 @@ pub(crate) fn refused(refused: &Refused) -> Failure {
     let has = |words: &str| said.contains(words);
     let of = |kind, what: &str| error(kind, format!("{what} ({said})"));
     if has("invalid auth token") || has("auth store is old") {
-        return Failure::Token(of(PermissionDenied, "it does not take the token that it gave"));
+        return Failure::Token(of(
+            PermissionDenied,
+            "it does not take the token that it gave",
+        ));
     }
     // Authentication was turned on since, or nobody named a user.
     if has("user name is empty") {
-        return Failure::Token(of(PermissionDenied, "it wants a user: put user and password into the URL"));
+        return Failure::Token(of(
+            PermissionDenied,
+            "it wants a user: put user and password into the URL",
+        ));
     }
     if has("no leader") || has("not capable") || has("not supported for learner") {
-        return Failure::Elsewhere(of(Unavailable, "the member has no majority of the others behind it"));
+        return Failure::Elsewhere(of(
+            Unavailable,
+            "the member has no majority of the others behind it",
+        ));
     }
     // What was asked for was done; its answer is too large.
     if has("received message larger than max") && has(OLD_GATEWAY) {
-        return Failure::Lost(format!("its gateway takes no answer as large as the table: etcd 3.4.17 or newer is needed ({said})"));
+        return Failure::Lost(format!(
+            "its gateway takes no answer as large as the table: etcd 3.4.17 or newer is needed ({said})"
+        ));
     }
     let (kind, what) = match refused.code {
         _ if has(NOT_ENABLED) => (Configuration, "it asks nobody who they are"),
@@ -89,17 +103,36 @@ pub(crate) fn refused(refused: &Refused) -> Failure {
             Unavailable,
             "etcd is full and takes no writes (alarm NOSPACE): compact its history, defragment every member, then `etcdctl alarm disarm`",
         ),
-        _ if has("corrupt cluster") => (Unavailable, "etcd's members disagree on their data and serve nobody (alarm CORRUPT)"),
+        _ if has("corrupt cluster") => (
+            Unavailable,
+            "etcd's members disagree on their data and serve nobody (alarm CORRUPT)",
+        ),
         _ if has("too many requests") => (Busy, "more is asked than etcd takes at once"),
-        _ if has("request is too large") || has("received message larger than max") => {
-            (LimitExceeded, "it is more than etcd takes at once: see --max-request-bytes")
+        _ if has("request is too large") || has("received message larger than max") => (
+            LimitExceeded,
+            "it is more than etcd takes at once: see --max-request-bytes",
+        ),
+        _ if has("too many operations") => (
+            LimitExceeded,
+            "it is more than etcd takes at once: see --max-txn-ops",
+        ),
+        code::PERMISSION_DENIED => (
+            PermissionDenied,
+            "the user may not read and write the keys below the prefix",
+        ),
+        code::UNAUTHENTICATED => {
+            return Failure::Token(of(PermissionDenied, "it does not know who that is"));
         }
-        _ if has("too many operations") => (LimitExceeded, "it is more than etcd takes at once: see --max-txn-ops"),
-        code::PERMISSION_DENIED => (PermissionDenied, "the user may not read and write the keys below the prefix"),
-        code::UNAUTHENTICATED => return Failure::Token(of(PermissionDenied, "it does not know who that is")),
-        code::INVALID_ARGUMENT | code::UNIMPLEMENTED => (Configuration, "it does not take the request: is this etcd 3.4.17 or newer?"),
+        code::INVALID_ARGUMENT | code::UNIMPLEMENTED => (
+            Configuration,
+            "it does not take the request: is this etcd 3.4.17 or newer?",
+        ),
         // "request timed out", "leader changed", "server stopped", and whatever its gateway says of the member behind it.
-        _ => return Failure::Lost(format!("it could not say what became of the request ({said})")),
+        _ => {
+            return Failure::Lost(format!(
+                "it could not say what became of the request ({said})"
+            ));
+        }
     };
     Failure::Refused(of(kind, what))
 }
@@ -130,18 +163,35 @@ fn of_causes(connecting: bool, building: bool, causes: &[String]) -> Failure {
     let last = causes.last().map(|text| shorten(text)).unwrap_or_default();
     let has = |words: &str| causes.iter().any(|text| text.contains(words));
     if building {
-        return Failure::Refused(error(TableErrorKind::Configuration, format!("no request can be made ({last})")));
+        return Failure::Refused(error(
+            TableErrorKind::Configuration,
+            format!("no request can be made ({last})"),
+        ));
     }
     // A certificate of ours that is not liked is answered with an alert, before anything that we sent is looked at.
-    let alert = has("received fatal alert") && (connecting || has("Certificate") || has("UnknownCA"));
-    if alert || (connecting && (has("certificate") || has("corrupt message") || has("InvalidContentType"))) {
+    let alert =
+        has("received fatal alert") && (connecting || has("Certificate") || has("UnknownCA"));
+    if alert
+        || (connecting
+            && (has("certificate") || has("corrupt message") || has("InvalidContentType")))
+    {
         let advice = "check etcd+https://, tls_ca, and tls_cert with tls_key where it asks for a certificate";
-        return Failure::Elsewhere(error(TableErrorKind::Configuration, format!("it cannot be spoken to in TLS ({last}): {advice}")));
+        return Failure::Elsewhere(error(
+            TableErrorKind::Configuration,
+            format!("it cannot be spoken to in TLS ({last}): {advice}"),
+        ));
     }
     if connecting {
         // Who speaks no TLS hangs up; so does who goes down in that moment.
-        let advice = if has("handshake eof") { ": does it take TLS? if not, use etcd://" } else { "" };
-        return Failure::Elsewhere(error(TableErrorKind::Unavailable, format!("it cannot be reached ({last}){advice}")));
+        let advice = if has("handshake eof") {
+            ": does it take TLS? if not, use etcd://"
+        } else {
+            ""
+        };
+        return Failure::Elsewhere(error(
+            TableErrorKind::Unavailable,
+            format!("it cannot be reached ({last}){advice}"),
+        ));
     }
     Failure::Lost(format!("{BROKE_OFF} ({last})"))
 }
@@ -158,7 +208,10 @@ fn chain(e: &dyn std::error::Error) -> Vec<String> {
 }
 
 pub(crate) fn innermost(e: &dyn std::error::Error) -> String {
-    chain(e).pop().map(|text| shorten(&text).to_owned()).unwrap_or_default()
+    chain(e)
+        .pop()
+        .map(|text| shorten(&text).to_owned())
+        .unwrap_or_default()
 }
 
 fn shorten(text: &str) -> &str {
@@ -184,27 +237,107 @@ mod tests {
     fn refusals_are_told_apart() {
         use TableErrorKind::*;
         for (code, message, kind, next) in [
-            (16, "etcdserver: invalid auth token", Some(PermissionDenied), "token"),
-            (3, "etcdserver: revision of auth store is old", Some(PermissionDenied), "token"),
-            (3, "etcdserver: user name is empty", Some(PermissionDenied), "token"),
-            (3, "etcdserver: authentication failed, invalid user ID or password", Some(PermissionDenied), "refused"),
-            (9, "etcdserver: authentication is not enabled", Some(Configuration), "refused"),
-            (7, "etcdserver: permission denied", Some(PermissionDenied), "refused"),
+            (
+                16,
+                "etcdserver: invalid auth token",
+                Some(PermissionDenied),
+                "token",
+            ),
+            (
+                3,
+                "etcdserver: revision of auth store is old",
+                Some(PermissionDenied),
+                "token",
+            ),
+            (
+                3,
+                "etcdserver: user name is empty",
+                Some(PermissionDenied),
+                "token",
+            ),
+            (
+                3,
+                "etcdserver: authentication failed, invalid user ID or password",
+                Some(PermissionDenied),
+                "refused",
+            ),
+            (
+                9,
+                "etcdserver: authentication is not enabled",
+                Some(Configuration),
+                "refused",
+            ),
+            (
+                7,
+                "etcdserver: permission denied",
+                Some(PermissionDenied),
+                "refused",
+            ),
             (14, "etcdserver: no leader", Some(Unavailable), "elsewhere"),
-            (14, "etcdserver: not capable", Some(Unavailable), "elsewhere"),
-            (14, "etcdserver: rpc not supported for learner", Some(Unavailable), "elsewhere"),
-            (8, "etcdserver: mvcc: database space exceeded", Some(Unavailable), "refused"),
+            (
+                14,
+                "etcdserver: not capable",
+                Some(Unavailable),
+                "elsewhere",
+            ),
+            (
+                14,
+                "etcdserver: rpc not supported for learner",
+                Some(Unavailable),
+                "elsewhere",
+            ),
+            (
+                8,
+                "etcdserver: mvcc: database space exceeded",
+                Some(Unavailable),
+                "refused",
+            ),
             (8, "etcdserver: too many requests", Some(Busy), "refused"),
-            (3, "etcdserver: request is too large", Some(LimitExceeded), "refused"),
-            (8, "grpc: received message larger than max (2097180 vs. 2097152)", Some(LimitExceeded), "refused"),
-            (8, "grpc: received message larger than max (4778467 vs. 4194304)", None, "lost"),
-            (3, "etcdserver: too many operations in txn request", Some(LimitExceeded), "refused"),
-            (15, "etcdserver: corrupt cluster", Some(Unavailable), "refused"),
+            (
+                3,
+                "etcdserver: request is too large",
+                Some(LimitExceeded),
+                "refused",
+            ),
+            (
+                8,
+                "grpc: received message larger than max (2097180 vs. 2097152)",
+                Some(LimitExceeded),
+                "refused",
+            ),
+            (
+                8,
+                "grpc: received message larger than max (4778467 vs. 4194304)",
+                None,
+                "lost",
+            ),
+            (
+                3,
+                "etcdserver: too many operations in txn request",
+                Some(LimitExceeded),
+                "refused",
+            ),
+            (
+                15,
+                "etcdserver: corrupt cluster",
+                Some(Unavailable),
+                "refused",
+            ),
             (3, "json: cannot unmarshal", Some(Configuration), "refused"),
             // The member had taken them: what became of them only the log knows.
             (14, "etcdserver: request timed out", None, "lost"),
-            (14, "etcdserver: request timed out, possibly due to previous leader failure", None, "lost"),
-            (14, "etcdserver: request timed out, possibly due to connection lost", None, "lost"),
+            (
+                14,
+                "etcdserver: request timed out, possibly due to previous leader failure",
+                None,
+                "lost",
+            ),
+            (
+                14,
+                "etcdserver: request timed out, possibly due to connection lost",
+                None,
+                "lost",
+            ),
             (14, "etcdserver: leader changed", None, "lost"),
             (14, "etcdserver: server stopped", None, "lost"),
             (14, "transport is closing", None, "lost"),
@@ -220,16 +353,27 @@ mod tests {
     #[test]
     fn an_old_gateway_is_told_apart_from_a_request_that_is_too_large() {
         let said = "grpc: received message larger than max (4778467 vs. 4194304)";
-        let Failure::Lost(why) = refused(&Refused::new(8, said)) else { unreachable!("it was carried out") };
-        for (writes, kind) in [(true, TableErrorKind::OutcomeUnknown), (false, TableErrorKind::Unavailable)] {
+        let Failure::Lost(why) = refused(&Refused::new(8, said)) else {
+            unreachable!("it was carried out")
+        };
+        for (writes, kind) in [
+            (true, TableErrorKind::OutcomeUnknown),
+            (false, TableErrorKind::Unavailable),
+        ] {
             let e = unanswered(writes, &why);
-            assert!(e.kind() == kind && e.message().contains("etcd 3.4.17 or newer is needed"), "{e}");
+            assert!(
+                e.kind() == kind && e.message().contains("etcd 3.4.17 or newer is needed"),
+                "{e}"
+            );
         }
     }
 
     #[test]
     fn a_store_without_room_is_known_again() {
-        let full = refused(&Refused::new(8, "etcdserver: mvcc: database space exceeded"));
+        let full = refused(&Refused::new(
+            8,
+            "etcdserver: mvcc: database space exceeded",
+        ));
         assert!(matches!(full, Failure::Refused(e) if is_full(&e)));
         let other = refused(&Refused::new(15, "etcdserver: corrupt cluster"));
         assert!(matches!(other, Failure::Refused(e) if !is_full(&e)));
@@ -238,13 +382,18 @@ mod tests {
     #[test]
     fn answers_of_strangers_are_no_outcome_of_a_write_unless_they_failed_themselves() {
         for status in [301, 400, 401, 404, 429] {
-            assert!(matches!(stranger(status, ""), Failure::Refused(_)), "{status}");
+            assert!(
+                matches!(stranger(status, ""), Failure::Refused(_)),
+                "{status}"
+            );
         }
         for status in [500, 502, 504] {
             assert!(matches!(stranger(status, ""), Failure::Lost(_)), "{status}");
         }
         let named = "CommonName of client sending a request against gateway will be ignored and not used as expected\n";
-        assert!(matches!(stranger(400, named), Failure::Refused(e) if e.message().contains("tls_cert")));
+        assert!(
+            matches!(stranger(400, named), Failure::Refused(e) if e.message().contains("tls_cert"))
+        );
     }
 
     #[test]
@@ -255,13 +404,37 @@ mod tests {
             _ => None,
         };
         let refused = "Connection refused (os error 111)";
-        assert_eq!(kind(of_causes(true, false, &causes(refused))), Some(TableErrorKind::Unavailable));
-        assert_eq!(kind(of_causes(true, false, &causes("invalid peer certificate: UnknownIssuer"))), Some(TableErrorKind::Configuration));
         assert_eq!(
-            kind(of_causes(false, false, &causes("received fatal alert: CertificateRequired"))),
+            kind(of_causes(true, false, &causes(refused))),
+            Some(TableErrorKind::Unavailable)
+        );
+        assert_eq!(
+            kind(of_causes(
+                true,
+                false,
+                &causes("invalid peer certificate: UnknownIssuer")
+            )),
             Some(TableErrorKind::Configuration)
         );
-        assert!(matches!(of_causes(false, false, &causes("connection closed before message completed")), Failure::Lost(_)));
-        assert!(matches!(of_causes(false, true, &causes("bad")), Failure::Refused(_)));
+        assert_eq!(
+            kind(of_causes(
+                false,
+                false,
+                &causes("received fatal alert: CertificateRequired")
+            )),
+            Some(TableErrorKind::Configuration)
+        );
+        assert!(matches!(
+            of_causes(
+                false,
+                false,
+                &causes("connection closed before message completed")
+            ),
+            Failure::Lost(_)
+        ));
+        assert!(matches!(
+            of_causes(false, true, &causes("bad")),
+            Failure::Refused(_)
+        ));
     }
 }

@@ -36,20 +36,33 @@ pub(crate) struct Hints {
 
 impl Hints {
     pub(crate) fn new(link: Arc<Link>, key: Bytes, cluster: String) -> Self {
-        Self { link, key, cluster, bell: watch::Sender::new(0), task: Arc::default() }
+        Self {
+            link,
+            key,
+            cluster,
+            bell: watch::Sender::new(0),
+            task: Arc::default(),
+        }
     }
 
     /// A stream of hints; it ends when the table is dropped. None without a runtime to listen on.
     pub(crate) fn listen(&self) -> Option<HintStream> {
         let Ok(runtime) = Handle::try_current() else {
-            tracing::warn!(cluster = self.cluster, "no hints: they need a tokio runtime");
+            tracing::warn!(
+                cluster = self.cluster,
+                "no hints: they need a tokio runtime"
+            );
             return None;
         };
         // The task ends under the same lock, when it sees no listener.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = self.bell.subscribe();
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let (link, bell, running) = (Arc::clone(&self.link), self.bell.clone(), Arc::clone(&self.task));
+            let (link, bell, running) = (
+                Arc::clone(&self.link),
+                self.bell.clone(),
+                Arc::clone(&self.task),
+            );
             let (key, cluster) = (self.key.clone(), self.cluster.clone());
             let listening = runtime.spawn(async move {
                 loop {
@@ -78,7 +91,12 @@ impl Hints {
 
 impl Drop for Hints {
     fn drop(&mut self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             // The streams end with the last sender.
             task.abort();
         }
@@ -98,7 +116,10 @@ struct Mood {
 }
 
 impl Mood {
-    const NEW: Self = Self { pause: PAUSE, denied: false };
+    const NEW: Self = Self {
+        pause: PAUSE,
+        denied: false,
+    };
 }
 
 /// Watches for ever, one watch after the other.
@@ -123,14 +144,27 @@ async fn watch_on(link: &Link, bell: &watch::Sender<u64>, key: &Bytes, cluster: 
             tracing::debug!(cluster, error = %result, "hints are interrupted");
             tokio::time::sleep(mood.pause).await;
         }
-        mood = Mood { pause: (mood.pause * 2).min(LONGEST_PAUSE), denied };
+        mood = Mood {
+            pause: (mood.pause * 2).min(LONGEST_PAUSE),
+            denied,
+        };
     }
 }
 
 /// Watches until the watch ends, and says why it did.
-async fn one_watch(link: &Link, bell: &watch::Sender<u64>, key: &Bytes, mood: &mut Mood) -> TableError {
+async fn one_watch(
+    link: &Link,
+    bell: &watch::Sender<u64>,
+    key: &Bytes,
+    mood: &mut Mood,
+) -> TableError {
     let unavailable = |why: String| error(TableErrorKind::Unavailable, why);
-    let mut response = match link.watch(&Watch { create_request: Range::one(key.clone()) }).await {
+    let mut response = match link
+        .watch(&Watch {
+            create_request: Range::one(key.clone()),
+        })
+        .await
+    {
         Ok(response) => response,
         Err(e) => return e,
     };
@@ -169,10 +203,16 @@ struct Lines {
 impl Lines {
     fn of(&mut self, chunk: &[u8]) -> Vec<Vec<u8>> {
         self.rest.extend_from_slice(chunk);
-        let Some(end) = self.rest.iter().rposition(|&byte| byte == b'\n') else { return Vec::new() };
+        let Some(end) = self.rest.iter().rposition(|&byte| byte == b'\n') else {
+            return Vec::new();
+        };
         let rest = self.rest.split_off(end + 1);
         let whole = std::mem::replace(&mut self.rest, rest);
-        whole.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
+        whole
+            .split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
     }
 }
 
@@ -183,7 +223,12 @@ enum Line {
 }
 
 fn read(line: &[u8]) -> Result<Line, TableError> {
-    let read: WatchLine = serde_json::from_slice(line).map_err(|_| error(TableErrorKind::Unavailable, "what comes is no watch of etcd"))?;
+    let read: WatchLine = serde_json::from_slice(line).map_err(|_| {
+        error(
+            TableErrorKind::Unavailable,
+            "what comes is no watch of etcd",
+        )
+    })?;
     if let Some(said) = read.error {
         return Err(match refused(&said) {
             Failure::Elsewhere(e) | Failure::Token(e) | Failure::Refused(e) => e,
@@ -192,9 +237,18 @@ fn read(line: &[u8]) -> Result<Line, TableError> {
     }
     let result = read.result.unwrap_or_default();
     if result.canceled {
-        let denied = ["permission denied", "auth token", "user name is empty"].iter().any(|why| result.cancel_reason.contains(why));
-        let kind = if denied { TableErrorKind::PermissionDenied } else { TableErrorKind::Unavailable };
-        return Err(error(kind, format!("etcd has ended the watch ({})", result.cancel_reason)));
+        let denied = ["permission denied", "auth token", "user name is empty"]
+            .iter()
+            .any(|why| result.cancel_reason.contains(why));
+        let kind = if denied {
+            TableErrorKind::PermissionDenied
+        } else {
+            TableErrorKind::Unavailable
+        };
+        return Err(error(
+            kind,
+            format!("etcd has ended the watch ({})", result.cancel_reason),
+        ));
     }
     Ok(if !result.events.is_empty() {
         Line::Changed
@@ -214,8 +268,15 @@ mod tests {
         let text = b"one\ntwo\n\nthree\n";
         for size in 1..=text.len() {
             let mut lines = Lines::default();
-            let all: Vec<Vec<u8>> = text.chunks(size).flat_map(|chunk| lines.of(chunk)).collect();
-            assert_eq!(all, [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()], "in pieces of {size}");
+            let all: Vec<Vec<u8>> = text
+                .chunks(size)
+                .flat_map(|chunk| lines.of(chunk))
+                .collect();
+            assert_eq!(
+                all,
+                [b"one".to_vec(), b"two".to_vec(), b"three".to_vec()],
+                "in pieces of {size}"
+            );
             assert!(lines.rest.is_empty());
         }
         let mut lines = Lines::default();
@@ -225,13 +286,28 @@ mod tests {
     #[test]
     fn ends_of_a_watch_are_told_apart() {
         let kind = |line: &str| read(line.as_bytes()).err().map(|e| e.kind());
-        assert!(matches!(read(br#"{"result":{"created":true}}"#), Ok(Line::Begun)));
-        assert!(matches!(read(br#"{"result":{"events":[{"kv":{}}]}}"#), Ok(Line::Changed)));
-        assert!(matches!(read(br#"{"result":{"header":{}}}"#), Ok(Line::Nothing)));
+        assert!(matches!(
+            read(br#"{"result":{"created":true}}"#),
+            Ok(Line::Begun)
+        ));
+        assert!(matches!(
+            read(br#"{"result":{"events":[{"kv":{}}]}}"#),
+            Ok(Line::Changed)
+        ));
+        assert!(matches!(
+            read(br#"{"result":{"header":{}}}"#),
+            Ok(Line::Nothing)
+        ));
         let denied = r#"{"result":{"created":true,"canceled":true,"cancel_reason":"rpc error: code = PermissionDenied desc = etcdserver: permission denied"}}"#;
         assert_eq!(kind(denied), Some(TableErrorKind::PermissionDenied));
-        assert_eq!(kind(r#"{"result":{"canceled":true,"compact_revision":"9"}}"#), Some(TableErrorKind::Unavailable));
-        assert_eq!(kind(r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#), Some(TableErrorKind::Unavailable));
+        assert_eq!(
+            kind(r#"{"result":{"canceled":true,"compact_revision":"9"}}"#),
+            Some(TableErrorKind::Unavailable)
+        );
+        assert_eq!(
+            kind(r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#),
+            Some(TableErrorKind::Unavailable)
+        );
         assert_eq!(
             kind(r#"{"error":{"grpc_code":16,"message":"etcdserver: invalid auth token"}}"#),
             Some(TableErrorKind::PermissionDenied)

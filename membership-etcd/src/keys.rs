@@ -26,7 +26,10 @@ pub(crate) struct Keys {
 
 impl Keys {
     pub(crate) fn new(prefix: &str, cluster: &ClusterName) -> Self {
-        Self { base: format!("{prefix}/{}/", cluster.store_key()), prefix: prefix.to_owned() }
+        Self {
+            base: format!("{prefix}/{}/", cluster.store_key()),
+            prefix: prefix.to_owned(),
+        }
     }
 
     pub(crate) fn version(&self) -> Bytes {
@@ -35,7 +38,10 @@ impl Keys {
 
     /// Where the commit stands that made this version.
     pub(crate) fn recent(&self, version: u64) -> Bytes {
-        self.at(&format!("table/recent/{:02}", version % RECENT_COMMITS as u64))
+        self.at(&format!(
+            "table/recent/{:02}",
+            version % RECENT_COMMITS as u64
+        ))
     }
 
     pub(crate) fn recent_commits(&self) -> (Bytes, Bytes) {
@@ -73,7 +79,9 @@ impl Keys {
 
     /// What stands in one of the cluster's places, without what every key begins with.
     pub(crate) fn name<'a>(&self, key: &'a str, place: &str) -> Option<&'a str> {
-        key.strip_prefix(self.base.as_str())?.strip_prefix(place)?.strip_prefix('/')
+        key.strip_prefix(self.base.as_str())?
+            .strip_prefix(place)?
+            .strip_prefix('/')
     }
 
     /// A key of nobody's cluster: the names of clusters hold a tilde.
@@ -99,15 +107,45 @@ mod tests {
     fn places_hold_their_own_keys_and_no_others() {
         let keys = Keys::new("ops/membership", &"billing/blue".parse().unwrap());
         let longer = Keys::new("ops/membership", &"billing/blue0".parse().unwrap());
-        assert_eq!(keys.version().text(), "ops/membership/billing~-blue/table/version");
-        assert_eq!(keys.recent(35).text(), "ops/membership/billing~-blue/table/recent/03");
-        let holds = |range: (Bytes, Bytes), key: Bytes| (range.0.text()..range.1.text()).contains(&key.text());
-        for key in [keys.version(), keys.recent(16), keys.settings(), keys.core()] {
-            assert!(holds(keys.table(), key.clone()) && !holds(keys.rows(), key.clone()) && !holds(keys.heartbeats(), key));
+        assert_eq!(
+            keys.version().text(),
+            "ops/membership/billing~-blue/table/version"
+        );
+        assert_eq!(
+            keys.recent(35).text(),
+            "ops/membership/billing~-blue/table/recent/03"
+        );
+        let holds = |range: (Bytes, Bytes), key: Bytes| {
+            (range.0.text()..range.1.text()).contains(&key.text())
+        };
+        for key in [
+            keys.version(),
+            keys.recent(16),
+            keys.settings(),
+            keys.core(),
+        ] {
+            assert!(
+                holds(keys.table(), key.clone())
+                    && !holds(keys.rows(), key.clone())
+                    && !holds(keys.heartbeats(), key)
+            );
         }
-        for name in ["10.0.0.1:1@1", "[::1]:1@1", "~~~", "no silo's key", "\u{10ffff}"] {
-            assert!(holds(keys.rows(), keys.row(name)) && holds(keys.heartbeats(), keys.heartbeat(name)), "{name}");
-            assert!(!holds(keys.rows(), longer.row(name)) && !holds(longer.rows(), keys.row(name)), "{name}");
+        for name in [
+            "10.0.0.1:1@1",
+            "[::1]:1@1",
+            "~~~",
+            "no silo's key",
+            "\u{10ffff}",
+        ] {
+            assert!(
+                holds(keys.rows(), keys.row(name))
+                    && holds(keys.heartbeats(), keys.heartbeat(name)),
+                "{name}"
+            );
+            assert!(
+                !holds(keys.rows(), longer.row(name)) && !holds(longer.rows(), keys.row(name)),
+                "{name}"
+            );
             assert_eq!(keys.name(&keys.row(name).text(), "rows"), Some(name));
             assert_eq!(keys.name(&keys.row(name).text(), "heartbeats"), None);
         }

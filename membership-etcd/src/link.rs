@@ -56,12 +56,17 @@ impl Link {
     /// # Errors
     /// `Configuration`
     pub(crate) fn new(config: &EtcdConfig) -> Result<Self, TableError> {
-        let place = |member: &crate::config::Member| Place { url: format!("{}://{member}", config.scheme()), at: member.to_string() };
+        let place = |member: &crate::config::Member| Place {
+            url: format!("{}://{member}", config.scheme()),
+            at: member.to_string(),
+        };
         Ok(Self {
             client: config.open()?,
             members: config.members().iter().map(place).collect(),
             preferred: AtomicUsize::new(0),
-            login: config.user().map(|(user, password)| Login::new(user, password)),
+            login: config
+                .user()
+                .map(|(user, password)| Login::new(user, password)),
             timeout: config.timeout(),
         })
     }
@@ -82,7 +87,8 @@ impl Link {
         purpose: Purpose,
         by: Instant,
     ) -> Result<A, TableError> {
-        self.in_turn(purpose, path, &json(request)?, by, whole).await
+        self.in_turn(purpose, path, &json(request)?, by, whole)
+            .await
     }
 
     /// Begins a watch. What comes of it is read from the response, which ends when it ends.
@@ -90,12 +96,21 @@ impl Link {
     /// # Errors
     /// No member takes it.
     pub(crate) async fn watch(&self, request: &Watch) -> Result<Response, TableError> {
-        self.in_turn(Purpose::Read, WATCH, &json(request)?, self.deadline(), |response| Box::pin(std::future::ready(Ok(response)))).await
+        self.in_turn(
+            Purpose::Read,
+            WATCH,
+            &json(request)?,
+            self.deadline(),
+            |response| Box::pin(std::future::ready(Ok(response))),
+        )
+        .await
     }
 
     /// The member that is asked first, for errors.
     pub(crate) fn place(&self) -> String {
-        self.members[self.preferred.load(Ordering::Relaxed) % self.members.len()].at.clone()
+        self.members[self.preferred.load(Ordering::Relaxed) % self.members.len()]
+            .at
+            .clone()
     }
 
     /// What members are told of after they gave a token and did not want it for something that does not end by itself.
@@ -107,7 +122,10 @@ impl Link {
 
     /// The next request begins with another member.
     pub(crate) fn distrust(&self) {
-        self.preferred.store((self.preferred.load(Ordering::Relaxed) + 1) % self.members.len(), Ordering::Relaxed);
+        self.preferred.store(
+            (self.preferred.load(Ordering::Relaxed) + 1) % self.members.len(),
+            Ordering::Relaxed,
+        );
     }
 
     async fn in_turn<T>(
@@ -124,15 +142,27 @@ impl Link {
         loop {
             let place = &self.members[which];
             // Whoever may ask another member does not wait for this one to the end.
-            let shorter = Instant::now() + (self.timeout / u32::try_from(many).unwrap_or(u32::MAX)).max(LEAST_PATIENCE);
-            let patience = |purpose| if purpose == Purpose::Read { shorter.min(deadline) } else { deadline };
+            let shorter = Instant::now()
+                + (self.timeout / u32::try_from(many).unwrap_or(u32::MAX)).max(LEAST_PATIENCE);
+            let patience = |purpose| {
+                if purpose == Purpose::Read {
+                    shorter.min(deadline)
+                } else {
+                    deadline
+                }
+            };
             let token = self.token(place, patience(Purpose::Read), deadline).await;
             let (purpose, done) = match &token {
                 // Nothing but the question who we are was sent.
                 Err(_) => (Purpose::Read, None),
                 Ok(token) => {
-                    let asked = async { finish(self.send(place, path, body.to_vec(), token.clone()).await?).await };
-                    (purpose, Some(in_time(patience(purpose), self.timeout, asked).await))
+                    let asked = async {
+                        finish(self.send(place, path, body.to_vec(), token.clone()).await?).await
+                    };
+                    (
+                        purpose,
+                        Some(in_time(patience(purpose), self.timeout, asked).await),
+                    )
                 }
             };
             let failure = match (done, token) {
@@ -163,7 +193,10 @@ impl Link {
                 Failure::Lost(why) => {
                     losses += 1;
                     self.preferred.store(which, Ordering::Relaxed);
-                    if purpose == Purpose::Write || refusals + losses > many || Instant::now() >= deadline {
+                    if purpose == Purpose::Write
+                        || refusals + losses > many
+                        || Instant::now() >= deadline
+                    {
                         return Err(unanswered(purpose == Purpose::Write, &why).at(&place.at));
                     }
                 }
@@ -173,29 +206,47 @@ impl Link {
     }
 
     /// The user's token, had from this member if there is none.
-    async fn token(&self, place: &Place, patience: Instant, deadline: Instant) -> Result<Option<Token>, Failure> {
-        let Some(login) = &self.login else { return Ok(None) };
+    async fn token(
+        &self,
+        place: &Place,
+        patience: Instant,
+        deadline: Instant,
+    ) -> Result<Option<Token>, Failure> {
+        let Some(login) = &self.login else {
+            return Ok(None);
+        };
         if let Some(token) = login.token() {
             return Ok(Some(token));
         }
         let nothing = |why: String| Failure::Elsewhere(error(TableErrorKind::Unavailable, why));
-        let _alone = timeout_at(deadline, login.alone.lock()).await.map_err(|_| nothing(format!("no token within {:?}", self.timeout)))?;
+        let _alone = timeout_at(deadline, login.alone.lock())
+            .await
+            .map_err(|_| nothing(format!("no token within {:?}", self.timeout)))?;
         if let Some(token) = login.token() {
             return Ok(Some(token));
         }
         let body = json(&login.credentials()).map_err(Failure::Refused)?;
-        let asked = async { whole::<Authenticated>(self.send(place, AUTHENTICATE, body, None).await?).await };
+        let asked = async {
+            whole::<Authenticated>(self.send(place, AUTHENTICATE, body, None).await?).await
+        };
         let token = match in_time(patience, self.timeout, asked).await {
             Ok(given) => Token::Known(given.token.into()),
             Err(Failure::Refused(e)) if e.message().contains(NOT_ENABLED) => {
-                tracing::warn!(server = place.at, user = login.user(), "etcd asks nobody who they are: authentication is not enabled");
+                tracing::warn!(
+                    server = place.at,
+                    user = login.user(),
+                    "etcd asks nobody who they are: authentication is not enabled"
+                );
                 Token::NotAsked
             }
             // Nothing was written by whoever only said who they are.
             Err(Failure::Lost(why)) => return Err(nothing(why)),
             Err(Failure::Refused(e)) if e.kind() == TableErrorKind::PermissionDenied => {
                 let message = format!("{} for the user `{}`", e.message(), login.user());
-                return Err(Failure::Refused(error(TableErrorKind::PermissionDenied, message)));
+                return Err(Failure::Refused(error(
+                    TableErrorKind::PermissionDenied,
+                    message,
+                )));
             }
             Err(other) => return Err(other),
         };
@@ -204,15 +255,29 @@ impl Link {
     }
 
     /// Sends one request to one member, once; the response if it is none of refusal.
-    async fn send(&self, place: &Place, path: &str, body: Vec<u8>, token: Option<Token>) -> Result<Response, Failure> {
-        let mut request =
-            self.client.post(format!("{}{path}", place.url)).header(CONTENT_TYPE, "application/json").header(HAS_LEADER, "true");
+    async fn send(
+        &self,
+        place: &Place,
+        path: &str,
+        body: Vec<u8>,
+        token: Option<Token>,
+    ) -> Result<Response, Failure> {
+        let mut request = self
+            .client
+            .post(format!("{}{path}", place.url))
+            .header(CONTENT_TYPE, "application/json")
+            .header(HAS_LEADER, "true");
         if let Some(Token::Known(token)) = token {
-            let mut header = HeaderValue::from_str(&token).map_err(|_| Failure::Lost("it gives a token that is none".to_owned()))?;
+            let mut header = HeaderValue::from_str(&token)
+                .map_err(|_| Failure::Lost("it gives a token that is none".to_owned()))?;
             header.set_sensitive(true);
             request = request.header(AUTHORIZATION, header);
         }
-        let response = request.body(body).send().await.map_err(|e| unfinished(&e))?;
+        let response = request
+            .body(body)
+            .send()
+            .await
+            .map_err(|e| unfinished(&e))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -226,24 +291,39 @@ impl Link {
 }
 
 /// The answer, when all of it is there.
-fn whole<A: DeserializeOwned + 'static>(response: Response) -> BoxFuture<'static, Result<A, Failure>> {
+fn whole<A: DeserializeOwned + 'static>(
+    response: Response,
+) -> BoxFuture<'static, Result<A, Failure>> {
     Box::pin(async {
         let text = response.bytes().await.map_err(|e| unfinished(&e))?;
-        serde_json::from_slice(&text).map_err(|_| Failure::Lost("it answers with what is no answer of etcd".to_owned()))
+        serde_json::from_slice(&text)
+            .map_err(|_| Failure::Lost("it answers with what is no answer of etcd".to_owned()))
     })
 }
 
 /// What is not there in time is lost.
-async fn in_time<T>(until: Instant, limit: Duration, asked: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+async fn in_time<T>(
+    until: Instant,
+    limit: Duration,
+    asked: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let began = Instant::now();
     match timeout_at(until, asked).await {
         Ok(done) => done,
-        Err(_) => Err(Failure::Lost(format!("no answer within {:?}", began.elapsed().min(limit)))),
+        Err(_) => Err(Failure::Lost(format!(
+            "no answer within {:?}",
+            began.elapsed().min(limit)
+        ))),
     }
 }
 
 /// # Errors
 /// Plain data; cannot fail.
 fn json(request: &impl Serialize) -> Result<Vec<u8>, TableError> {
-    serde_json::to_vec(request).map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))
+    serde_json::to_vec(request).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    })
 }

@@ -26,7 +26,12 @@ pub(crate) enum Token {
 
 impl Login {
     pub(crate) fn new(user: &str, password: &str) -> Self {
-        Self { user: user.to_owned(), password: password.to_owned(), token: Mutex::default(), alone: tokio::sync::Mutex::default() }
+        Self {
+            user: user.to_owned(),
+            password: password.to_owned(),
+            token: Mutex::default(),
+            alone: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(crate) fn user(&self) -> &str {
@@ -34,11 +39,17 @@ impl Login {
     }
 
     pub(crate) fn credentials(&self) -> Credentials<'_> {
-        Credentials { name: &self.user, password: &self.password }
+        Credentials {
+            name: &self.user,
+            password: &self.password,
+        }
     }
 
     pub(crate) fn token(&self) -> Option<Token> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.token
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn remember(&self, token: Token) {
@@ -57,7 +68,9 @@ impl Login {
 /// Shows no secret (clause T15).
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("Login")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }
 

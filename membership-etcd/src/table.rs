@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable,
-    Operation, ReadAnswer, ReadRequest, Recency, Row, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind, TableLimits,
-    VersionRow, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, Row, RowRead,
+    Rows, SiloAddress, Snapshot, TableError, TableErrorKind, TableLimits, VersionRow, VersionToken,
+    Yardstick,
 };
 use tokio::time::Instant;
 
@@ -53,7 +54,10 @@ pub(crate) struct Seen {
 /// Shows no secret (clause T15).
 impl std::fmt::Debug for EtcdTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EtcdTable").field("config", &self.0.config).field("cluster", &self.0.cluster).finish_non_exhaustive()
+        f.debug_struct("EtcdTable")
+            .field("config", &self.0.config)
+            .field("cluster", &self.0.cluster)
+            .finish_non_exhaustive()
     }
 }
 
@@ -66,8 +70,16 @@ impl EtcdTable {
     pub async fn connect(config: EtcdConfig, cluster: ClusterName) -> Result<Self, TableError> {
         config.validate()?;
         let inner = Inner::unconnected(config, cluster)?;
-        let look = Range { serializable: true, keys_only: true, ..Range::one(inner.keys.version()) };
-        inner.link.call::<Done>(RANGE, &look, Purpose::Read, inner.link.deadline()).await.map_err(|e| inner.unsuited(e))?;
+        let look = Range {
+            serializable: true,
+            keys_only: true,
+            ..Range::one(inner.keys.version())
+        };
+        inner
+            .link
+            .call::<Done>(RANGE, &look, Purpose::Read, inner.link.deadline())
+            .await
+            .map_err(|e| inner.unsuited(e))?;
         Ok(Self(Arc::new(inner)))
     }
 
@@ -83,38 +95,74 @@ impl Inner {
     ///
     /// # Errors
     /// `Configuration`
-    pub(crate) fn unconnected(config: EtcdConfig, cluster: ClusterName) -> Result<Self, TableError> {
+    pub(crate) fn unconnected(
+        config: EtcdConfig,
+        cluster: ClusterName,
+    ) -> Result<Self, TableError> {
         let link = Arc::new(Link::new(&config)?);
         let keys = Keys::new(config.key_prefix(), &cluster);
         let hints = Hints::new(Arc::clone(&link), keys.version(), cluster.to_string());
-        Ok(Self { link, keys, cluster, config, hints, beats: Beats::default(), seen: Mutex::default() })
+        Ok(Self {
+            link,
+            keys,
+            cluster,
+            config,
+            hints,
+            beats: Beats::default(),
+            seen: Mutex::default(),
+        })
     }
 
     /// What goes wrong at the first word is said with what is mostly the reason.
     fn unsuited(&self, e: TableError) -> TableError {
         // Who speaks only TLS hangs up on anybody who does not; so does who goes down in that moment.
-        if self.config.scheme() == "https" || e.kind() != TableErrorKind::Unavailable || !e.message().contains(BROKE_OFF) {
+        if self.config.scheme() == "https"
+            || e.kind() != TableErrorKind::Unavailable
+            || !e.message().contains(BROKE_OFF)
+        {
             return e;
         }
-        let advised = error(e.kind(), format!("{}: does it take nothing but TLS? then use etcd+https://", e.message()));
+        let advised = error(
+            e.kind(),
+            format!(
+                "{}: does it take nothing but TLS? then use etcd+https://",
+                e.message()
+            ),
+        );
         advised.at(e.place().map_or_else(|| self.link.place(), str::to_owned))
     }
 
     pub(crate) fn seen(&self) -> Option<Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn remember(&self, snapshot: &Snapshot, raw: &str) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Seen { snapshot: snapshot.clone(), raw: raw.to_owned() });
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Seen {
+            snapshot: snapshot.clone(),
+            raw: raw.to_owned(),
+        });
     }
 
     /// The whole table of what was found, kept in mind.
     ///
     /// # Errors
     /// `Damaged` where rows are gone.
-    pub(crate) fn snapshot(&self, found: &Gathered, row: VersionRow) -> Result<Snapshot, TableError> {
+    pub(crate) fn snapshot(
+        &self,
+        found: &Gathered,
+        row: VersionRow,
+    ) -> Result<Snapshot, TableError> {
         found.complete(&row)?;
-        let snapshot = found.snapshot(row, &self.seen().map(|seen| seen.snapshot.rows).unwrap_or_default());
+        let snapshot = found.snapshot(
+            row,
+            &self
+                .seen()
+                .map(|seen| seen.snapshot.rows)
+                .unwrap_or_default(),
+        );
         if let Some(stored) = &found.version {
             self.remember(&snapshot, &stored.raw);
         }
@@ -125,13 +173,25 @@ impl Inner {
     ///
     /// # Errors
     /// What the members say, or that they say nothing by then.
-    pub(crate) async fn ask(&self, txn: &Txn, purpose: Purpose, by: Instant) -> Result<(bool, Gathered), TableError> {
+    pub(crate) async fn ask(
+        &self,
+        txn: &Txn,
+        purpose: Purpose,
+        by: Instant,
+    ) -> Result<(bool, Gathered), TableError> {
         let answer: TxnAnswer = self.link.call(TXN, txn, purpose, by).await?;
         let (held, revision) = (answer.succeeded, answer.header.revision);
-        let expected = if held { txn.success.len() } else { txn.failure.len() };
+        let expected = if held {
+            txn.success.len()
+        } else {
+            txn.failure.len()
+        };
         // Without a comparison none can have failed.
         if answer.answers() != expected || (txn.compare.is_empty() && !held) {
-            return Err(unanswered(purpose == Purpose::Write, "it answers with what is no answer of etcd"));
+            return Err(unanswered(
+                purpose == Purpose::Write,
+                "it answers with what is no answer of etcd",
+            ));
         }
         let mut found = Gathered::new(&self.keys, answer.ranges());
         found.revision = revision;
@@ -140,9 +200,15 @@ impl Inner {
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let during = Operation::Initialize;
-        let (keys, row) = (&self.keys, VersionRow::initial(request.table_id, request.settings.clone()));
+        let (keys, row) = (
+            &self.keys,
+            VersionRow::initial(request.table_id, request.settings.clone()),
+        );
         let txn = Txn {
-            compare: vec![Compare::is_absent(keys.version()), Compare::are_absent(keys.rows())],
+            compare: vec![
+                Compare::is_absent(keys.version()),
+                Compare::are_absent(keys.rows()),
+            ],
             // What an older life of the cluster left behind goes.
             success: vec![
                 Op::delete_all(keys.recent_commits()),
@@ -163,51 +229,100 @@ impl Inner {
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let known = request.known.as_ref();
-        let shown = self.seen().filter(|seen| known.is_some_and(|known| known.same_commit(&seen.snapshot.token)));
-        let beats = || request.heartbeats.then(|| Op::range(self.keys.heartbeats()));
-        let everything: Vec<Op> = [Op::range(self.keys.table()), Op::range(self.keys.rows())].into_iter().chain(beats()).collect();
+        let shown = self
+            .seen()
+            .filter(|seen| known.is_some_and(|known| known.same_commit(&seen.snapshot.token)));
+        let beats = || {
+            request
+                .heartbeats
+                .then(|| Op::range(self.keys.heartbeats()))
+        };
+        let everything: Vec<Op> = [Op::range(self.keys.table()), Op::range(self.keys.rows())]
+            .into_iter()
+            .chain(beats())
+            .collect();
         let txn = match &shown {
             Some(seen) => Txn {
                 compare: vec![Compare::is(self.keys.version(), seen.raw.as_str().into())],
                 success: beats().into_iter().collect(),
                 failure: everything,
             },
-            None => Txn { success: everything, ..Txn::default() },
+            None => Txn {
+                success: everything,
+                ..Txn::default()
+            },
         };
         let (held, found) = self.ask(&txn, Purpose::Read, self.link.deadline()).await?;
         self.beats.learn(found.beaten());
         let heartbeats = |rows: &Rows| request.heartbeats.then(|| found.heartbeats(rows));
         match shown {
-            Some(seen) if held => Ok(ReadAnswer::Unchanged { heartbeats: heartbeats(&seen.snapshot.rows) }),
+            Some(seen) if held => Ok(ReadAnswer::Unchanged {
+                heartbeats: heartbeats(&seen.snapshot.rows),
+            }),
             _ => {
                 let row = found.usable(known, Operation::Read)?;
                 let snapshot = self.snapshot(&found, row)?;
                 let heartbeats = heartbeats(&snapshot.rows);
-                Ok(ReadAnswer::Snapshot { snapshot, heartbeats })
+                Ok(ReadAnswer::Snapshot {
+                    snapshot,
+                    heartbeats,
+                })
             }
         }
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let (keys, key) = (&self.keys, silo.row_key());
-        let ops = vec![Op::range(keys.table()), Op::get(keys.row(&key)), Op::get(keys.heartbeat(&key)), Op::first(keys.rows())];
-        let (_, found) = self.ask(&Txn { success: ops, ..Txn::default() }, Purpose::Read, self.link.deadline()).await?;
+        let ops = vec![
+            Op::range(keys.table()),
+            Op::get(keys.row(&key)),
+            Op::get(keys.heartbeat(&key)),
+            Op::first(keys.rows()),
+        ];
+        let (_, found) = self
+            .ask(
+                &Txn {
+                    success: ops,
+                    ..Txn::default()
+                },
+                Purpose::Read,
+                self.link.deadline(),
+            )
+            .await?;
         self.beats.learn(found.beaten());
         let token = codec::token(&found.usable(known, Operation::ReadRow)?);
         // It is found before any row's bare key, which is asked for to tell a damaged table from none.
         let Some(body) = found.row(&key) else {
-            return Ok(RowRead { token, row: None, heartbeat: None });
+            return Ok(RowRead {
+                token,
+                row: None,
+                heartbeat: None,
+            });
         };
-        let row = match self.seen().and_then(|seen| seen.snapshot.rows.by_key(&key).cloned()) {
+        let row = match self
+            .seen()
+            .and_then(|seen| seen.snapshot.rows.by_key(&key).cloned())
+        {
             Some(row) if row.body() == body => row,
             _ => Row::decode(&key, body),
         };
-        Ok(RowRead { token, row: Some(row), heartbeat: found.heartbeat_of(&key) })
+        Ok(RowRead {
+            token,
+            row: Some(row),
+            heartbeat: found.heartbeat_of(&key),
+        })
     }
 
     async fn delete(&self) -> Result<(), TableError> {
         let keys = &self.keys;
-        let look = Txn { success: vec![Op::range(keys.table())], ..Txn::default() };
+        let look = Txn {
+            success: vec![Op::range(keys.table())],
+            ..Txn::default()
+        };
         let by = self.link.deadline();
         for _ in 0..DELETIONS {
             let (_, found) = self.ask(&look, Purpose::Read, by).await?;
@@ -222,7 +337,9 @@ impl Inner {
             // All at once: nobody ever sees a half-deleted cluster, and no mark is needed.
             let txn = Txn {
                 compare: vec![Compare::is_of(keys.version(), revision)],
-                success: [keys.table(), keys.rows(), keys.heartbeats()].map(Op::delete_all).into(),
+                success: [keys.table(), keys.rows(), keys.heartbeats()]
+                    .map(Op::delete_all)
+                    .into(),
                 failure: vec![],
             };
             if self.ask(&txn, Purpose::Write, by).await?.0 {
@@ -232,7 +349,10 @@ impl Inner {
                 return Ok(());
             }
         }
-        Err(error(TableErrorKind::Busy, "somebody writes what is being deleted"))
+        Err(error(
+            TableErrorKind::Busy,
+            "somebody writes what is being deleted",
+        ))
     }
 }
 
@@ -247,28 +367,50 @@ impl MembershipTable for EtcdTable {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.0.initialize(request).await.map_err(|e| self.explained(e, Operation::Initialize))
+        self.0
+            .initialize(request)
+            .await
+            .map_err(|e| self.explained(e, Operation::Initialize))
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        self.0.read(request).await.map_err(|e| self.explained(e, Operation::Read))
+        self.0
+            .read(request)
+            .await
+            .map_err(|e| self.explained(e, Operation::Read))
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
-        self.0.read_row(silo, known).await.map_err(|e| self.explained(e, Operation::ReadRow))
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        self.0
+            .read_row(silo, known)
+            .await
+            .map_err(|e| self.explained(e, Operation::ReadRow))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.0.commit(request).await.map_err(|e| self.explained(e, Operation::Commit))
+        self.0
+            .commit(request)
+            .await
+            .map_err(|e| self.explained(e, Operation::Commit))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.0.beat(write).await.map_err(|e| self.explained(e, Operation::UpdateIAmAlive))
+        self.0
+            .beat(write)
+            .await
+            .map_err(|e| self.explained(e, Operation::UpdateIAmAlive))
     }
 
     async fn delete(&self) -> Result<(), TableError> {
-        self.0.delete().await.map_err(|e| self.explained(e, Operation::Delete))
+        self.0
+            .delete()
+            .await
+            .map_err(|e| self.explained(e, Operation::Delete))
     }
 
     fn limits(&self) -> TableLimits {
@@ -276,7 +418,10 @@ impl MembershipTable for EtcdTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: Durability::Kept,
+        }
     }
 
     fn hints(&self) -> Option<HintStream> {
@@ -285,7 +430,11 @@ impl MembershipTable for EtcdTable {
 
     fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
         let name = self.0.cluster.store_key();
-        Some(Box::new(EtcdYardstick::new(Arc::clone(&self.0.link), &self.0.keys, &name)))
+        Some(Box::new(EtcdYardstick::new(
+            Arc::clone(&self.0.link),
+            &self.0.keys,
+            &name,
+        )))
     }
 }
 
@@ -294,6 +443,13 @@ impl EtcdTable {
     fn explained(&self, e: TableError, during: Operation) -> TableError {
         let e = e.during(during);
         // Nobody was asked.
-        if matches!(e.kind(), TableErrorKind::InvalidRequest | TableErrorKind::LimitExceeded) { e } else { e.at(self.0.link.place()) }
+        if matches!(
+            e.kind(),
+            TableErrorKind::InvalidRequest | TableErrorKind::LimitExceeded
+        ) {
+            e
+        } else {
+            e.at(self.0.link.place())
+        }
     }
 }

@@ -14,19 +14,36 @@ const DEFAULT_PORT: u16 = 2379;
 const OPTIONS: &str = "operation_timeout, connect_timeout, tls_ca, tls_cert and tls_key";
 
 /// See [`EtcdConfig::from_url`].
-pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<EtcdConfig, TableError> {
+pub(crate) fn parse(
+    url: &str,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<EtcdConfig, TableError> {
     let url = ConnectionString::parse(STORE, &["etcd", "etcd+https"], url)?;
-    let members = url.hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(DEFAULT_PORT)));
+    let members = url
+        .hosts
+        .iter()
+        .map(|(host, port)| (host.clone(), port.unwrap_or(DEFAULT_PORT)));
     let mut config = EtcdConfig::new(members).tls(url.scheme == "etcd+https");
     if let Some(path) = &url.path {
         config = config.prefix(path.trim_end_matches('/'));
     }
-    let password = url.password.filter(|p| !p.is_empty()).or_else(|| environment(PASSWORD));
+    let password = url
+        .password
+        .filter(|p| !p.is_empty())
+        .or_else(|| environment(PASSWORD));
     config = match (url.user.or_else(|| environment(USERNAME)), password) {
         (Some(user), Some(password)) => config.credentials(user, password),
         (None, None) => config,
-        (Some(_), None) => return Err(wrong(format!("a user is named without a password: add it to the URL, or set {PASSWORD}"))),
-        (None, Some(_)) => return Err(wrong(format!("there is a password without a user: etcd://user:password@host, or set {USERNAME}"))),
+        (Some(_), None) => {
+            return Err(wrong(format!(
+                "a user is named without a password: add it to the URL, or set {PASSWORD}"
+            )));
+        }
+        (None, Some(_)) => {
+            return Err(wrong(format!(
+                "there is a password without a user: etcd://user:password@host, or set {USERNAME}"
+            )));
+        }
     };
     for option in &url.options {
         config = match option.name() {
@@ -58,24 +75,56 @@ mod tests {
     fn urls_name_members() {
         for (url, place, scheme) in [
             ("etcd://localhost", "localhost:2379", "http"),
-            ("etcd://a,b:1,[::1],[::2]:7/", "a:2379, b:1, [::1]:2379, [::2]:7", "http"),
+            (
+                "etcd://a,b:1,[::1],[::2]:7/",
+                "a:2379, b:1, [::1]:2379, [::2]:7",
+                "http",
+            ),
             ("ETCD+HTTPS://u:p%40ss@h", "h:2379", "https"),
         ] {
             let config = read(url).unwrap();
-            assert_eq!((config.place().as_str(), config.scheme(), config.key_prefix()), (place, scheme, "membership"), "{url}");
+            assert_eq!(
+                (
+                    config.place().as_str(),
+                    config.scheme(),
+                    config.key_prefix()
+                ),
+                (place, scheme, "membership"),
+                "{url}"
+            );
         }
-        let config = read("etcd+https://u:p%40ss@h/a/b%20c/?operation_timeout=3s&connect_timeout=250ms&tls_ca=/ca&tls_cert=/c&tls_key=/k");
+        let config = read(
+            "etcd+https://u:p%40ss@h/a/b%20c/?operation_timeout=3s&connect_timeout=250ms&tls_ca=/ca&tls_cert=/c&tls_key=/k",
+        );
         let config = config.unwrap();
-        assert_eq!((config.user(), config.key_prefix()), (Some(("u", "p@ss")), "a/b c"));
+        assert_eq!(
+            (config.user(), config.key_prefix()),
+            (Some(("u", "p@ss")), "a/b c")
+        );
         assert_eq!(config.timeout(), Duration::from_secs(3));
     }
 
     #[test]
     fn users_come_from_the_environment_where_the_url_has_none() {
-        let set = |name: &str| Some(if name == USERNAME { "env-user" } else { "env-word" }.to_owned());
-        assert_eq!(parse("etcd://h", set).unwrap().user(), Some(("env-user", "env-word")));
+        let set = |name: &str| {
+            Some(
+                if name == USERNAME {
+                    "env-user"
+                } else {
+                    "env-word"
+                }
+                .to_owned(),
+            )
+        };
+        assert_eq!(
+            parse("etcd://h", set).unwrap().user(),
+            Some(("env-user", "env-word"))
+        );
         assert_eq!(parse("etcd://u:p@h", set).unwrap().user(), Some(("u", "p")));
-        assert_eq!(parse("etcd://u@h", set).unwrap().user(), Some(("u", "env-word")));
+        assert_eq!(
+            parse("etcd://u@h", set).unwrap().user(),
+            Some(("u", "env-word"))
+        );
         assert_eq!(read("etcd://h").unwrap().user(), None);
     }
 
@@ -98,16 +147,28 @@ mod tests {
         ] {
             let error = read(url).unwrap_err();
             assert_eq!(error.kind(), TableErrorKind::Configuration, "{url}");
-            assert!(error.to_string().contains(why) && !format!("{error} {error:?}").contains("secret"), "{url}: {error}");
+            assert!(
+                error.to_string().contains(why) && !format!("{error} {error:?}").contains("secret"),
+                "{url}: {error}"
+            );
         }
     }
 
     #[test]
     fn files_that_are_no_certificates_are_named() {
         for (url, why) in [
-            ("etcd+https://h?tls_ca=/no/such/file", "/no/such/file cannot be read"),
-            ("etcd+https://h?tls_ca=/dev/null", "/dev/null holds no certificate"),
-            ("etcd+https://h?tls_cert=/dev/null&tls_key=/dev/null", "are no certificate and key"),
+            (
+                "etcd+https://h?tls_ca=/no/such/file",
+                "/no/such/file cannot be read",
+            ),
+            (
+                "etcd+https://h?tls_ca=/dev/null",
+                "/dev/null holds no certificate",
+            ),
+            (
+                "etcd+https://h?tls_cert=/dev/null&tls_key=/dev/null",
+                "are no certificate and key",
+            ),
         ] {
             let error = read(url).unwrap().open().unwrap_err();
             assert!(error.to_string().contains(why), "{url}: {error}");

@@ -48,7 +48,10 @@ impl Serialize for Bytes {
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        STANDARD.decode(text.as_bytes()).map(Self).map_err(serde::de::Error::custom)
+        STANDARD
+            .decode(text.as_bytes())
+            .map(Self)
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -63,12 +66,19 @@ pub(crate) struct Txn {
 impl Txn {
     /// How many operations etcd counts.
     pub(crate) fn operations(&self) -> usize {
-        self.compare.len().max(self.success.len()).max(self.failure.len())
+        self.compare
+            .len()
+            .max(self.success.len())
+            .max(self.failure.len())
     }
 
     /// About how many bytes it has within etcd; never fewer.
     pub(crate) fn bytes(&self) -> usize {
-        let compared: usize = self.compare.iter().map(|c| c.key.len() + c.range_end.as_ref().map_or(0, Bytes::len) + c.value_len()).sum();
+        let compared: usize = self
+            .compare
+            .iter()
+            .map(|c| c.key.len() + c.range_end.as_ref().map_or(0, Bytes::len) + c.value_len())
+            .sum();
         let asked: usize = self.success.iter().chain(&self.failure).map(Op::len).sum();
         compared + asked + 64 * (self.compare.len() + self.success.len() + self.failure.len() + 1)
     }
@@ -92,32 +102,55 @@ pub(crate) struct Compare {
 
 impl Compare {
     fn new(key: Bytes, result: &'static str, target: &'static str) -> Self {
-        Self { key, range_end: None, result, target, value: None, create_revision: None, mod_revision: None }
+        Self {
+            key,
+            range_end: None,
+            result,
+            target,
+            value: None,
+            create_revision: None,
+            mod_revision: None,
+        }
     }
 
     /// It has this value.
     pub(crate) fn is(key: Bytes, value: Bytes) -> Self {
-        Self { value: Some(value), ..Self::new(key, "EQUAL", "VALUE") }
+        Self {
+            value: Some(value),
+            ..Self::new(key, "EQUAL", "VALUE")
+        }
     }
 
     /// It exists.
     pub(crate) fn exists(key: Bytes) -> Self {
-        Self { create_revision: Some("0"), ..Self::new(key, "GREATER", "CREATE") }
+        Self {
+            create_revision: Some("0"),
+            ..Self::new(key, "GREATER", "CREATE")
+        }
     }
 
     /// It does not.
     pub(crate) fn is_absent(key: Bytes) -> Self {
-        Self { create_revision: Some("0"), ..Self::new(key, "EQUAL", "CREATE") }
+        Self {
+            create_revision: Some("0"),
+            ..Self::new(key, "EQUAL", "CREATE")
+        }
     }
 
     /// None does.
     pub(crate) fn are_absent((key, end): (Bytes, Bytes)) -> Self {
-        Self { range_end: Some(end), ..Self::is_absent(key) }
+        Self {
+            range_end: Some(end),
+            ..Self::is_absent(key)
+        }
     }
 
     /// It was last changed at this revision; at 0 if there is none.
     pub(crate) fn is_of(key: Bytes, revision: i64) -> Self {
-        Self { mod_revision: Some(revision.to_string()), ..Self::new(key, "EQUAL", "MOD") }
+        Self {
+            mod_revision: Some(revision.to_string()),
+            ..Self::new(key, "EQUAL", "MOD")
+        }
     }
 
     fn value_len(&self) -> usize {
@@ -147,16 +180,26 @@ impl Op {
 
     /// The key of the first of a range, without its value.
     pub(crate) fn first(range: (Bytes, Bytes)) -> Self {
-        Self::Range(Range { limit: Some("1"), keys_only: true, ..Range::of(range) })
+        Self::Range(Range {
+            limit: Some("1"),
+            keys_only: true,
+            ..Range::of(range)
+        })
     }
 
     /// Whether there is this key; without its value.
     pub(crate) fn key(key: Bytes) -> Self {
-        Self::Range(Range { keys_only: true, ..Range::one(key) })
+        Self::Range(Range {
+            keys_only: true,
+            ..Range::one(key)
+        })
     }
 
     pub(crate) fn put(key: Bytes, value: impl Into<Bytes>) -> Self {
-        Self::Put(Put { key, value: value.into() })
+        Self::Put(Put {
+            key,
+            value: value.into(),
+        })
     }
 
     pub(crate) fn delete(key: Bytes) -> Self {
@@ -169,7 +212,9 @@ impl Op {
 
     fn len(&self) -> usize {
         match self {
-            Self::Range(range) | Self::DeleteRange(range) => range.key.len() + range.range_end.as_ref().map_or(0, Bytes::len),
+            Self::Range(range) | Self::DeleteRange(range) => {
+                range.key.len() + range.range_end.as_ref().map_or(0, Bytes::len)
+            }
             Self::Put(put) => put.key.len() + put.value.len(),
         }
     }
@@ -192,11 +237,18 @@ pub(crate) struct Range {
 
 impl Range {
     pub(crate) fn one(key: Bytes) -> Self {
-        Self { key, ..Self::default() }
+        Self {
+            key,
+            ..Self::default()
+        }
     }
 
     fn of((key, end): (Bytes, Bytes)) -> Self {
-        Self { key, range_end: Some(end), ..Self::default() }
+        Self {
+            key,
+            range_end: Some(end),
+            ..Self::default()
+        }
     }
 }
 
@@ -245,7 +297,9 @@ impl TxnAnswer {
 
     /// What each range brought, in their order.
     pub(crate) fn ranges(self) -> impl Iterator<Item = Vec<Pair>> {
-        self.responses.into_iter().map(|answer| answer.response_range.unwrap_or_default().kvs)
+        self.responses
+            .into_iter()
+            .map(|answer| answer.response_range.unwrap_or_default().kvs)
     }
 }
 
@@ -336,11 +390,19 @@ pub(crate) struct Refused {
 impl Refused {
     #[cfg(test)]
     pub(crate) fn new(code: u32, message: &str) -> Self {
-        Self { code, text: String::new(), message: message.to_owned() }
+        Self {
+            code,
+            text: String::new(),
+            message: message.to_owned(),
+        }
     }
 
     pub(crate) fn message(&self) -> &str {
-        if self.message.is_empty() { &self.text } else { &self.message }
+        if self.message.is_empty() {
+            &self.text
+        } else {
+            &self.message
+        }
     }
 }
 
@@ -352,7 +414,8 @@ mod tests {
     fn requests_are_what_the_gateway_takes() {
         let mut txn = Txn::default();
         txn.compare.push(Compare::is("a".into(), "1".into()));
-        txn.compare.push(Compare::are_absent(("r/".into(), "r0".into())));
+        txn.compare
+            .push(Compare::are_absent(("r/".into(), "r0".into())));
         txn.compare.push(Compare::is_of("a".into(), 7));
         txn.success.push(Op::put("a".into(), "2"));
         txn.success.push(Op::delete("b".into()));
@@ -380,12 +443,28 @@ mod tests {
             {"key":"YQ==","create_revision":"2","mod_revision":"9","version":"1"},{"key":"Yg==","mod_revision":8,"value":"/w=="}],"count":"2"}},
             {"response_put":{}},{"response_range":{}}]}"#;
         let answer: TxnAnswer = serde_json::from_str(text).unwrap();
-        assert_eq!((answer.succeeded, answer.header.revision, answer.answers()), (false, 9, 3));
+        assert_eq!(
+            (answer.succeeded, answer.header.revision, answer.answers()),
+            (false, 9, 3)
+        );
         let ranges: Vec<Vec<Pair>> = answer.ranges().collect();
-        let keys: Vec<(String, String, i64)> = ranges[0].iter().map(|p| (p.key.text(), p.value.text(), p.mod_revision)).collect();
-        assert_eq!(keys, [("a".to_owned(), String::new(), 9), ("b".to_owned(), "\u{fffd}".to_owned(), 8)]);
+        let keys: Vec<(String, String, i64)> = ranges[0]
+            .iter()
+            .map(|p| (p.key.text(), p.value.text(), p.mod_revision))
+            .collect();
+        assert_eq!(
+            keys,
+            [
+                ("a".to_owned(), String::new(), 9),
+                ("b".to_owned(), "\u{fffd}".to_owned(), 8)
+            ]
+        );
         assert!(ranges[1].is_empty() && ranges[2].is_empty());
-        assert!(serde_json::from_str::<TxnAnswer>(r#"{"header":{"revision":"3"},"succeeded":true}"#).unwrap().succeeded);
+        assert!(
+            serde_json::from_str::<TxnAnswer>(r#"{"header":{"revision":"3"},"succeeded":true}"#)
+                .unwrap()
+                .succeeded
+        );
         for nonsense in [
             r#"{"header":{"revision":"3"},"responses":[{"response_range":{"kvs":[{"key":"%"}]}}]}"#,
             r#"{"header":{"revision":"3"},"responses":7}"#,
@@ -395,9 +474,17 @@ mod tests {
             "[]7",
             "null",
         ] {
-            assert!(serde_json::from_str::<TxnAnswer>(nonsense).is_err(), "{nonsense}");
+            assert!(
+                serde_json::from_str::<TxnAnswer>(nonsense).is_err(),
+                "{nonsense}"
+            );
         }
-        assert!(serde_json::from_str::<Done>(r#"{"header":{"cluster_id":"1","revision":"3","raft_term":"2"},"count":"0"}"#).is_ok());
+        assert!(
+            serde_json::from_str::<Done>(
+                r#"{"header":{"cluster_id":"1","revision":"3","raft_term":"2"},"count":"0"}"#
+            )
+            .is_ok()
+        );
         assert!(serde_json::from_str::<Done>("{}").is_err());
     }
 
@@ -410,18 +497,36 @@ mod tests {
             r#"{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}"#,
         ] {
             let refused: Refused = serde_json::from_str(text).unwrap();
-            assert_eq!((refused.code, refused.message()), (14, "etcdserver: no leader"), "{text}");
+            assert_eq!(
+                (refused.code, refused.message()),
+                (14, "etcdserver: no leader"),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn lines_of_a_watch_are_read() {
         let read = |text: &str| serde_json::from_str::<WatchLine>(text).unwrap();
-        assert!(read(r#"{"result":{"header":{"revision":"2"},"created":true}}"#).result.unwrap().created);
+        assert!(
+            read(r#"{"result":{"header":{"revision":"2"},"created":true}}"#)
+                .result
+                .unwrap()
+                .created
+        );
         let event = read(r#"{"result":{"header":{},"events":[{"kv":{"key":"YQ=="}},{"type":"DELETE","kv":{}}]}}"#).result.unwrap();
         assert_eq!(event.events.len(), 2);
-        let ended = read(r#"{"result":{"canceled":true,"compact_revision":"7","cancel_reason":"why"}}"#).result.unwrap();
+        let ended =
+            read(r#"{"result":{"canceled":true,"compact_revision":"7","cancel_reason":"why"}}"#)
+                .result
+                .unwrap();
         assert!(ended.canceled && ended.cancel_reason == "why");
-        assert_eq!(read(r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#).error.unwrap().code, 14);
+        assert_eq!(
+            read(r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#)
+                .error
+                .unwrap()
+                .code,
+            14
+        );
     }
 }

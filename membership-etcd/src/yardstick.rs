@@ -23,8 +23,15 @@ pub(crate) struct EtcdYardstick {
 
 impl EtcdYardstick {
     pub(crate) fn new(link: Arc<Link>, keys: &Keys, cluster: &str) -> Self {
-        let name = format!("{cluster} {} {}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self { link, key: keys.yardstick(&name) }
+        let name = format!(
+            "{cluster} {} {}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        Self {
+            link,
+            key: keys.yardstick(&name),
+        }
     }
 }
 
@@ -45,13 +52,24 @@ impl Yardstick for EtcdYardstick {
     }
 
     async fn write(&self) -> Result<(), TableError> {
-        let put = Put { key: self.key.clone(), value: CONTENT.into() };
-        self.link.call::<Done>(PUT, &put, Purpose::Write, self.link.deadline()).await.map(drop).map_err(|e| e.during(Operation::Commit))
+        let put = Put {
+            key: self.key.clone(),
+            value: CONTENT.into(),
+        };
+        self.link
+            .call::<Done>(PUT, &put, Purpose::Write, self.link.deadline())
+            .await
+            .map(drop)
+            .map_err(|e| e.during(Operation::Commit))
     }
 
     async fn read(&self) -> Result<(), TableError> {
         let range = Range::one(self.key.clone());
-        self.link.call::<Done>(RANGE, &range, Purpose::Read, self.link.deadline()).await.map(drop).map_err(|e| e.during(Operation::Read))
+        self.link
+            .call::<Done>(RANGE, &range, Purpose::Read, self.link.deadline())
+            .await
+            .map(drop)
+            .map_err(|e| e.during(Operation::Read))
     }
 
     async fn remove(&self) -> Result<(), TableError> {

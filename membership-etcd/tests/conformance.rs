@@ -15,13 +15,19 @@ async fn one_member() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn three_members() {
     // The long cases do less: see there.
-    let report = Suite::new(Store::three().await).effort(support::shorter).run().await;
+    let report = Suite::new(Store::three().await)
+        .effort(support::shorter)
+        .run()
+        .await;
     assert!(report.passed(), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn encrypted() {
-    let report = Suite::new(Store::encrypted().await).effort(support::shorter).run().await;
+    let report = Suite::new(Store::encrypted().await)
+        .effort(support::shorter)
+        .run()
+        .await;
     assert!(report.passed(), "{report}");
 }
 

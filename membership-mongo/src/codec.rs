@@ -5,7 +5,9 @@
 
 use std::collections::HashSet;
 
-use membership_core::{Heartbeat, Heartbeats, Row, Rows, SiloAddress, TableError, TableErrorKind, WallTime};
+use membership_core::{
+    Heartbeat, Heartbeats, Row, Rows, SiloAddress, TableError, TableErrorKind, WallTime,
+};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use serde_json::{Map, Number, Value as Json};
 
@@ -48,7 +50,8 @@ pub(crate) fn key(name: &str) -> String {
         rest = after;
         if c != '%' {
             key.push(c);
-        } else if let Some((special, code)) = CODES.iter().find(|(_, code)| after.starts_with(code)) {
+        } else if let Some((special, code)) = CODES.iter().find(|(_, code)| after.starts_with(code))
+        {
             key.push(*special);
             rest = &after[code.len()..];
         } else {
@@ -66,10 +69,17 @@ pub(crate) fn to_bson(json: Json) -> Bson {
     match json {
         Json::Null => Bson::Null,
         Json::Bool(value) => Bson::Boolean(value),
-        Json::Number(number) => number.as_i64().map_or_else(|| Bson::Double(number.as_f64().unwrap_or(f64::NAN)), Bson::Int64),
+        Json::Number(number) => number.as_i64().map_or_else(
+            || Bson::Double(number.as_f64().unwrap_or(f64::NAN)),
+            Bson::Int64,
+        ),
         Json::String(text) => Bson::String(text),
         Json::Array(list) => Bson::Array(list.into_iter().map(to_bson).collect()),
-        Json::Object(map) => Bson::Document(map.into_iter().map(|(name, value)| (name, to_bson(value))).collect()),
+        Json::Object(map) => Bson::Document(
+            map.into_iter()
+                .map(|(name, value)| (name, to_bson(value)))
+                .collect(),
+        ),
     }
 }
 
@@ -83,9 +93,12 @@ pub(crate) fn to_json(bson: &Bson) -> Json {
         Bson::Double(number) => Number::from_f64(*number).map_or(Json::Null, Json::Number),
         Bson::String(text) => Json::String(text.clone()),
         Bson::Array(list) => Json::Array(list.iter().map(to_json).collect()),
-        Bson::Document(document) => {
-            Json::Object(document.iter().map(|(name, value)| (name.clone(), to_json(value))).collect::<Map<_, _>>())
-        }
+        Bson::Document(document) => Json::Object(
+            document
+                .iter()
+                .map(|(name, value)| (name.clone(), to_json(value)))
+                .collect::<Map<_, _>>(),
+        ),
         other => Json::String(other.to_string()),
     }
 }
@@ -96,7 +109,12 @@ pub(crate) fn to_json(bson: &Bson) -> Json {
 /// Plain data with string keys; cannot fail.
 pub(crate) fn plain<T: serde::Serialize>(part: &T) -> Result<Bson, TableError> {
     let json = serde_json::to_value(part);
-    json.map(to_bson).map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))
+    json.map(to_bson).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    })
 }
 
 /// A cluster's document as it was read.
@@ -116,14 +134,24 @@ impl Table {
         let members = match document.remove("members") {
             None => None,
             Some(Bson::Document(members)) => Some(members),
-            Some(_) => return Err(error(TableErrorKind::Damaged, "the cluster's document has something else in the place of its rows")),
+            Some(_) => {
+                return Err(error(
+                    TableErrorKind::Damaged,
+                    "the cluster's document has something else in the place of its rows",
+                ));
+            }
         };
-        Ok(Self { version_row: document.remove("version_row"), members })
+        Ok(Self {
+            version_row: document.remove("version_row"),
+            members,
+        })
     }
 
     /// The text of the version row, as the core reads it.
     pub(crate) fn version_text(&self) -> Option<String> {
-        self.version_row.as_ref().map(|row| to_json(row).to_string())
+        self.version_row
+            .as_ref()
+            .map(|row| to_json(row).to_string())
     }
 
     /// The key of any row.
@@ -134,14 +162,22 @@ impl Table {
 
 /// Only documents of ours are used.
 pub(crate) fn check_mark(document: &Document) -> Result<(), TableError> {
-    let mark = document.get(MARK).map(to_json).and_then(|mark| mark.as_i64());
+    let mark = document
+        .get(MARK)
+        .map(to_json)
+        .and_then(|mark| mark.as_i64());
     match mark {
         Some(LAYOUT) => Ok(()),
         Some(newer) if newer > LAYOUT => Err(error(
             TableErrorKind::NewerLayout,
-            format!("the cluster's document has layout {newer}, this build knows {LAYOUT}: update it"),
+            format!(
+                "the cluster's document has layout {newer}, this build knows {LAYOUT}: update it"
+            ),
         )),
-        _ => Err(error(TableErrorKind::ForeignTable, "the document of the cluster's name is not one of ours: use another collection")),
+        _ => Err(error(
+            TableErrorKind::ForeignTable,
+            "the document of the cluster's name is not one of ours: use another collection",
+        )),
     }
 }
 
@@ -149,7 +185,10 @@ pub(crate) fn check_mark(document: &Document) -> Result<(), TableError> {
 ///
 /// # Errors
 /// Plain data; cannot fail.
-pub(crate) fn new_table(id: &str, row: &membership_core::VersionRow) -> Result<Document, TableError> {
+pub(crate) fn new_table(
+    id: &str,
+    row: &membership_core::VersionRow,
+) -> Result<Document, TableError> {
     Ok(doc! { "_id": id, MARK: LAYOUT, "version_row": plain(row)?, "members": {} })
 }
 
@@ -184,7 +223,12 @@ pub(crate) fn rows(stored: Document, known: &Rows) -> Rows {
         keys.insert(key);
     }
     if all.len() != keys.len() {
-        let gone: Vec<String> = all.iter().map(Row::key).filter(|key| !keys.contains(*key)).map(str::to_owned).collect();
+        let gone: Vec<String> = all
+            .iter()
+            .map(Row::key)
+            .filter(|key| !keys.contains(*key))
+            .map(str::to_owned)
+            .collect();
         for key in gone {
             all.remove(&key);
         }
@@ -203,31 +247,56 @@ pub(crate) fn beat(heartbeat: &Heartbeat) -> Bson {
 /// Only the counter decides anything; what somebody made unreadable is shown as never, and as 1970.
 fn heartbeat(stored: &Bson) -> Heartbeat {
     let part = |name| stored.as_document().and_then(|beat| beat.get(name));
-    let counter = part("counter").map(to_json).and_then(|counter| counter.as_u64()).unwrap_or(0);
-    let at = part("at").and_then(Bson::as_datetime).and_then(|at| u64::try_from(at.timestamp_millis()).ok()).unwrap_or(0);
-    Heartbeat { counter, at: WallTime::from_millis(at) }
+    let counter = part("counter")
+        .map(to_json)
+        .and_then(|counter| counter.as_u64())
+        .unwrap_or(0);
+    let at = part("at")
+        .and_then(Bson::as_datetime)
+        .and_then(|at| u64::try_from(at.timestamp_millis()).ok())
+        .unwrap_or(0);
+    Heartbeat {
+        counter,
+        at: WallTime::from_millis(at),
+    }
 }
 
 /// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
 pub(crate) fn heartbeats(stored: Option<&Document>, rows: &Rows) -> Heartbeats {
-    let Some(stored) = stored else { return Heartbeats::default() };
-    let shown = stored.get_document("beats").into_iter().flatten().filter_map(|(name, beat)| {
-        let silo: SiloAddress = key(name).parse().ok()?;
-        rows.get(&silo).is_some().then(|| (silo, heartbeat(beat)))
-    });
-    Heartbeats { silos: shown.collect(), cluster: stored.get_str("cell").ok().map(str::to_owned) }
+    let Some(stored) = stored else {
+        return Heartbeats::default();
+    };
+    let shown = stored
+        .get_document("beats")
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, beat)| {
+            let silo: SiloAddress = key(name).parse().ok()?;
+            rows.get(&silo).is_some().then(|| (silo, heartbeat(beat)))
+        });
+    Heartbeats {
+        silos: shown.collect(),
+        cluster: stored.get_str("cell").ok().map(str::to_owned),
+    }
 }
 
 /// One silo's heartbeat, if it has one.
 pub(crate) fn heartbeat_of(stored: Option<&Document>, silo: &SiloAddress) -> Option<Heartbeat> {
-    stored?.get_document("beats").ok()?.get(name(&silo.row_key())).map(heartbeat)
+    stored?
+        .get_document("beats")
+        .ok()?
+        .get(name(&silo.row_key()))
+        .map(heartbeat)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use membership_core::encoding::decode_version_row;
-    use membership_core::{InstanceId, MembershipEntry, SharedSettings, TableId, VersionRow, encoding::encode_version_row};
+    use membership_core::{
+        InstanceId, MembershipEntry, SharedSettings, TableId, VersionRow,
+        encoding::encode_version_row,
+    };
 
     #[test]
     fn keys_and_names_are_each_others_only_one() {
@@ -248,7 +317,10 @@ mod tests {
         }
         for text in &texts {
             let made = name(text);
-            assert!(!made.contains(['.', '$', '\0']), "{text:?} becomes {made:?}");
+            assert!(
+                !made.contains(['.', '$', '\0']),
+                "{text:?} becomes {made:?}"
+            );
             assert_eq!(&key(&made), text, "by way of {made:?}");
             if !text.contains(['.', '$', '\0']) {
                 assert_eq!(&name(&key(text)), text, "by way of {:?}", key(text));
@@ -259,21 +331,40 @@ mod tests {
     #[test]
     fn a_version_row_survives_with_what_this_build_does_not_know() {
         let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
-        let text = encode_version_row(&row).replacen('{', "{\"moon\":{\"deep\":[1,2.5,null,\"x\",true]},", 1);
+        let text = encode_version_row(&row).replacen(
+            '{',
+            "{\"moon\":{\"deep\":[1,2.5,null,\"x\",true]},",
+            1,
+        );
         let expected = decode_version_row(&text).unwrap();
-        let stored = Table { version_row: Some(to_bson(serde_json::from_str(&text).unwrap())), members: None };
-        assert_eq!(decode_version_row(&stored.version_text().unwrap()), Ok(expected));
+        let stored = Table {
+            version_row: Some(to_bson(serde_json::from_str(&text).unwrap())),
+            members: None,
+        };
+        assert_eq!(
+            decode_version_row(&stored.version_text().unwrap()),
+            Ok(expected)
+        );
         let fresh = new_table("a", &row).unwrap();
-        assert_eq!(decode_version_row(&Table::from(fresh).unwrap().version_text().unwrap()), Ok(row));
+        assert_eq!(
+            decode_version_row(&Table::from(fresh).unwrap().version_text().unwrap()),
+            Ok(row)
+        );
     }
 
     #[test]
     fn what_is_not_ours_is_told() {
         let kind = |document| Table::from(document).map(|_| ()).map_err(|e| e.kind());
-        assert_eq!(kind(doc! { "_id": "blue", "Version": 3, "Members": {} }), Err(TableErrorKind::ForeignTable));
+        assert_eq!(
+            kind(doc! { "_id": "blue", "Version": 3, "Members": {} }),
+            Err(TableErrorKind::ForeignTable)
+        );
         assert_eq!(kind(doc! { MARK: "1" }), Err(TableErrorKind::ForeignTable));
         assert_eq!(kind(doc! { MARK: 2 }), Err(TableErrorKind::NewerLayout));
-        assert_eq!(kind(doc! { MARK: 1, "members": [] }), Err(TableErrorKind::Damaged));
+        assert_eq!(
+            kind(doc! { MARK: 1, "members": [] }),
+            Err(TableErrorKind::Damaged)
+        );
         // The shell writes whole numbers with a point.
         assert_eq!(kind(doc! { MARK: 1_i32 }), Ok(()));
     }
@@ -281,24 +372,52 @@ mod tests {
     #[test]
     fn rows_are_decoded_once_and_damage_is_shown() {
         let body = |port: u16, text: &str| {
-            let mut e = MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default());
+            let mut e = MembershipEntry::new(
+                SiloAddress::new([127, 0, 0, 1].into(), port, 1),
+                InstanceId::new(1),
+                WallTime::default(),
+            );
             e.silo_name = text.to_owned();
-            (name(&e.address.row_key()), Bson::String(Row::encode(e).body().to_owned()))
+            (
+                name(&e.address.row_key()),
+                Bson::String(Row::encode(e).body().to_owned()),
+            )
         };
         let document = |all: &[(String, Bson)]| all.iter().cloned().collect::<Document>();
-        let first = rows(document(&[body(1, "a"), body(2, "b"), ("junk".to_owned(), Bson::Int32(5))]), &Rows::new());
+        let first = rows(
+            document(&[
+                body(1, "a"),
+                body(2, "b"),
+                ("junk".to_owned(), Bson::Int32(5)),
+            ]),
+            &Rows::new(),
+        );
         assert_eq!((first.len(), first.undecodable().count()), (3, 1));
         let second = rows(document(&[body(1, "a"), body(3, "c")]), &first);
-        assert_eq!(second, rows(document(&[body(1, "a"), body(3, "c")]), &Rows::new()));
+        assert_eq!(
+            second,
+            rows(document(&[body(1, "a"), body(3, "c")]), &Rows::new())
+        );
         let key = key(&body(1, "a").0);
-        assert!(first.by_key(&key).unwrap().is_same(second.by_key(&key).unwrap()));
+        assert!(
+            first
+                .by_key(&key)
+                .unwrap()
+                .is_same(second.by_key(&key).unwrap())
+        );
     }
 
     #[test]
     fn beats_are_readable_or_never() {
-        let beat_at = Heartbeat { counter: 5, at: WallTime::from_millis(1_763_000_000_123) };
+        let beat_at = Heartbeat {
+            counter: 5,
+            at: WallTime::from_millis(1_763_000_000_123),
+        };
         assert_eq!(heartbeat(&beat(&beat_at)), beat_at);
         assert_eq!(heartbeat(&Bson::String("5 o'clock".to_owned())).counter, 0);
-        assert_eq!(heartbeat(&Bson::Document(doc! { "counter": 7_i32 })).counter, 7);
+        assert_eq!(
+            heartbeat(&Bson::Document(doc! { "counter": 7_i32 })).counter,
+            7
+        );
     }
 }

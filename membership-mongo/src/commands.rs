@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use membership_core::encoding::LAYOUT;
-use membership_core::{CommitRequest, RECENT_COMMITS, Recency, RowChange, SharedSettings, TableError, VersionRow, VersionToken};
+use membership_core::{
+    CommitRequest, RECENT_COMMITS, Recency, RowChange, SharedSettings, TableError, VersionRow,
+    VersionToken,
+};
 use mongodb::bson::{Bson, Document, Timestamp, doc};
 
 use crate::codec::{MARK, name, plain};
@@ -41,7 +44,10 @@ pub(crate) enum Want<'a> {
     /// The version row and all rows, and if asked for all heartbeats.
     All { heartbeats: bool },
     /// The same without the rows if the version is still this one.
-    Since { token: &'a VersionToken, heartbeats: bool },
+    Since {
+        token: &'a VersionToken,
+        heartbeats: bool,
+    },
     /// The version row and one row with its heartbeat.
     Row(&'a str),
     /// The document of heartbeats alone.
@@ -59,7 +65,9 @@ impl From<Recency> for Concern {
 
 impl Place {
     fn millis(&self) -> i64 {
-        i64::try_from(self.patience.as_millis()).unwrap_or(i64::MAX).max(1)
+        i64::try_from(self.patience.as_millis())
+            .unwrap_or(i64::MAX)
+            .max(1)
     }
 
     /// A majority has it in its journal, or says in time that it has not.
@@ -82,7 +90,10 @@ impl Place {
         let both = || doc! { "_id": { "$in": [&self.table, &self.beats] } };
         let one = |id: &str| doc! { "_id": id };
         let filter = match want {
-            Want::All { heartbeats: false } | Want::Since { heartbeats: false, .. } => one(&self.table),
+            Want::All { heartbeats: false }
+            | Want::Since {
+                heartbeats: false, ..
+            } => one(&self.table),
             Want::Beats => one(&self.beats),
             _ => both(),
         };
@@ -129,7 +140,10 @@ impl Place {
     }
 
     fn delete(&self, filters: impl IntoIterator<Item = Document>) -> Document {
-        let each: Vec<Document> = filters.into_iter().map(|filter| doc! { "q": filter, "limit": 1 }).collect();
+        let each: Vec<Document> = filters
+            .into_iter()
+            .map(|filter| doc! { "q": filter, "limit": 1 })
+            .collect();
         doc! { "delete": &self.collection, "deletes": each, "ordered": true, "writeConcern": self.confirmed() }
     }
 
@@ -137,7 +151,11 @@ impl Place {
     ///
     /// # Errors
     /// Plain data; cannot fail.
-    pub(crate) fn commit(&self, request: &CommitRequest, rows: usize) -> Result<Document, TableError> {
+    pub(crate) fn commit(
+        &self,
+        request: &CommitRequest,
+        rows: usize,
+    ) -> Result<Document, TableError> {
         let expected = &request.expected;
         let mut filter = doc! {
             "_id": &self.table,
@@ -148,14 +166,21 @@ impl Place {
             "version_row.deleting": { "$ne": true },
         };
         if expected.version() > 0 {
-            let last = doc! { "version": whole(expected.version()), "id": expected.commit().to_string() };
+            let last =
+                doc! { "version": whole(expected.version()), "id": expected.commit().to_string() };
             filter.insert("version_row.recent", doc! { "$elemMatch": last });
         }
-        let (mut set, mut unset) = (doc! { "version_row.version": whole(request.makes()) }, Document::new());
+        let (mut set, mut unset) = (
+            doc! { "version_row.version": whole(request.makes()) },
+            Document::new(),
+        );
         let mut more = 0_i64;
         for change in &request.changes {
             let field = format!("members.{}", name(change.key()));
-            filter.insert(field.clone(), doc! { "$exists": !matches!(change, RowChange::Insert(_)) });
+            filter.insert(
+                field.clone(),
+                doc! { "$exists": !matches!(change, RowChange::Insert(_)) },
+            );
             match change {
                 RowChange::Insert(row) | RowChange::Update(row) => {
                     more += i64::from(matches!(change, RowChange::Insert(_)));
@@ -215,7 +240,9 @@ impl Place {
 
     /// Heartbeats of rows that are gone.
     pub(crate) fn forget_beats<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Document {
-        let gone: Document = keys.map(|key| (format!("beats.{}", name(key)), Bson::String(String::new()))).collect();
+        let gone: Document = keys
+            .map(|key| (format!("beats.{}", name(key)), Bson::String(String::new())))
+            .collect();
         self.update(doc! { "_id": &self.beats }, doc! { "$unset": gone }, false)
     }
 
@@ -231,19 +258,29 @@ impl Place {
             "version_row.table_id": row.table_id.to_string(),
             "version_row.version": whole(row.version),
         };
-        self.update(filter, doc! { "$set": { "version_row.deleting": true } }, false)
+        self.update(
+            filter,
+            doc! { "$set": { "version_row.deleting": true } },
+            false,
+        )
     }
 
     /// Removes the cluster, heartbeats first: its document only if the version row is still what was seen.
     pub(crate) fn remove(&self, version_row: Option<&Bson>, beats_of: Option<&Bson>) -> Document {
-        let seen = |value: Option<&Bson>| value.map_or_else(|| doc! { "$exists": false }, |value| doc! { "$eq": value });
+        let seen = |value: Option<&Bson>| {
+            value.map_or_else(|| doc! { "$exists": false }, |value| doc! { "$eq": value })
+        };
         let beats = doc! { "_id": &self.beats, "table_id": seen(beats_of) };
-        self.delete([beats, doc! { "_id": &self.table, "version_row": seen(version_row) }])
+        self.delete([
+            beats,
+            doc! { "_id": &self.table, "version_row": seen(version_row) },
+        ])
     }
 
     /// Removes heartbeats that no cluster has.
     pub(crate) fn remove_beats(&self, beats_of: Option<&Bson>) -> Document {
-        let seen = beats_of.map_or_else(|| doc! { "$exists": false }, |value| doc! { "$eq": value });
+        let seen =
+            beats_of.map_or_else(|| doc! { "$exists": false }, |value| doc! { "$eq": value });
         self.delete([doc! { "_id": &self.beats, "table_id": seen }])
     }
 
@@ -272,7 +309,8 @@ fn is_version(token: &VersionToken) -> Document {
     if token.version() > 0 {
         // What somebody damaged has no last commit, and is no error here.
         let ids = "$version_row.recent.id";
-        let last = doc! { "$cond": [{ "$isArray": ids }, { "$arrayElemAt": [ids, -1] }, Bson::Null] };
+        let last =
+            doc! { "$cond": [{ "$isArray": ids }, { "$arrayElemAt": [ids, -1] }, Bson::Null] };
         same.push(doc! { "$eq": [last, token.commit().to_string()] });
     }
     doc! { "$and": same }
@@ -306,41 +344,92 @@ mod tests {
     }
 
     fn entry(port: u16) -> MembershipEntry {
-        MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+        MembershipEntry::new(
+            SiloAddress::new([10, 0, 0, 1].into(), port, 1),
+            InstanceId::new(1),
+            WallTime::default(),
+        )
     }
 
     #[test]
     fn a_commit_names_what_it_is_based_on() {
         let start = VersionRow::initial(TableId::new(7), SharedSettings::default());
-        let first = CommitRequest::new(start.token(&[]), CommitId::new(1), None, [entry(1)], [], []);
+        let first =
+            CommitRequest::new(start.token(&[]), CommitId::new(1), None, [entry(1)], [], []);
         let next = first.next_version_row(&start);
-        let second = CommitRequest::new(next.token(&[]), CommitId::new(2), None, [entry(2)], [], [entry(1).address.row_key()]);
+        let second = CommitRequest::new(
+            next.token(&[]),
+            CommitId::new(2),
+            None,
+            [entry(2)],
+            [],
+            [entry(1).address.row_key()],
+        );
         let command = place().commit(&second, 10).unwrap();
-        let update = command.get_array("updates").unwrap()[0].as_document().unwrap();
+        let update = command.get_array("updates").unwrap()[0]
+            .as_document()
+            .unwrap();
         let filter = update.get_document("q").unwrap();
         assert_eq!(filter.get_i64("version_row.version").unwrap(), 1);
-        let last = filter.get_document("version_row.recent").unwrap().get_document("$elemMatch").unwrap();
+        let last = filter
+            .get_document("version_row.recent")
+            .unwrap()
+            .get_document("$elemMatch")
+            .unwrap();
         assert_eq!(last.get_str("id").unwrap(), CommitId::new(1).to_string());
-        let exists = |port| filter.get_document(format!("members.10%2E0%2E0%2E1:{port}@1")).unwrap().get_bool("$exists").unwrap();
+        let exists = |port| {
+            filter
+                .get_document(format!("members.10%2E0%2E0%2E1:{port}@1"))
+                .unwrap()
+                .get_bool("$exists")
+                .unwrap()
+        };
         assert!(exists(1) && !exists(2));
         // One in, one out: the number of rows cannot exceed anything.
         assert!(!filter.contains_key("version_row.row_count"));
         let change = update.get_document("u").unwrap();
-        assert!(change.get_document("$unset").unwrap().contains_key("members.10%2E0%2E0%2E1:1@1"));
+        assert!(
+            change
+                .get_document("$unset")
+                .unwrap()
+                .contains_key("members.10%2E0%2E0%2E1:1@1")
+        );
         let concern = command.get_document("writeConcern").unwrap();
         assert!(
-            concern.get_str("w").unwrap() == "majority" && concern.get_bool("j").unwrap() && concern.get_i64("wtimeout").unwrap() == 4000
+            concern.get_str("w").unwrap() == "majority"
+                && concern.get_bool("j").unwrap()
+                && concern.get_i64("wtimeout").unwrap() == 4000
         );
     }
 
     #[test]
     fn reads_are_one_command_for_both_documents() {
         let token = VersionRow::initial(TableId::new(7), SharedSettings::default()).token(&[]);
-        for want in [Want::All { heartbeats: true }, Want::Since { token: &token, heartbeats: true }, Want::Row("k")] {
+        for want in [
+            Want::All { heartbeats: true },
+            Want::Since {
+                token: &token,
+                heartbeats: true,
+            },
+            Want::Row("k"),
+        ] {
             let command = place().read(want, Concern::Linearizable);
-            let ids = command.get_document("filter").unwrap().get_document("_id").unwrap().get_array("$in").unwrap();
+            let ids = command
+                .get_document("filter")
+                .unwrap()
+                .get_document("_id")
+                .unwrap()
+                .get_array("$in")
+                .unwrap();
             assert_eq!(ids.len(), 2);
-            assert_eq!(command.get_document("readConcern").unwrap().get_str("level").unwrap(), "linearizable");
+            assert_eq!(
+                command
+                    .get_document("readConcern")
+                    .unwrap()
+                    .get_str("level")
+                    .unwrap(),
+                "linearizable"
+            );
         }
     }
 }

@@ -53,7 +53,10 @@ pub(crate) enum Servers {
     /// One of these, or whom they name.
     Hosts(Vec<(String, u16)>),
     /// Those that this name stands for in DNS.
-    #[cfg_attr(not(feature = "srv"), allow(dead_code, reason = "refused without the feature"))]
+    #[cfg_attr(
+        not(feature = "srv"),
+        allow(dead_code, reason = "refused without the feature")
+    )]
     Srv(String),
     /// An application's own client.
     Client(Client),
@@ -77,7 +80,12 @@ impl MongoConfig {
     /// A replica set or routers of a sharded cluster, of which these are known (host and port each); the others are found through them.
     #[must_use]
     pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
-        Self::with_servers(Servers::Hosts(hosts.into_iter().map(|(host, port)| (host.into(), port)).collect()))
+        Self::with_servers(Servers::Hosts(
+            hosts
+                .into_iter()
+                .map(|(host, port)| (host.into(), port))
+                .collect(),
+        ))
     }
 
     /// The servers that this name stands for in DNS, as in `mongodb+srv://name`; with TLS.
@@ -105,7 +113,9 @@ impl MongoConfig {
     /// # Errors
     /// `Configuration`: another scheme, no host, an unknown option, or a value that is none. Never shows what may be a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        crate::url::parse(url, |name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+        crate::url::parse(url, |name| {
+            std::env::var(name).ok().filter(|v| !v.is_empty())
+        })
     }
 
     pub(crate) fn with_servers(servers: Servers) -> Self {
@@ -275,15 +285,24 @@ impl MongoConfig {
 
     /// What must never be seen (clause T15).
     pub(crate) fn secrets(&self) -> Vec<String> {
-        self.password.clone().into_iter().filter(|s| !s.is_empty()).collect()
+        self.password
+            .clone()
+            .into_iter()
+            .filter(|s| !s.is_empty())
+            .collect()
     }
 
     /// The servers, as errors name them.
     pub(crate) fn shown(&self) -> String {
         match &self.servers {
             Servers::Hosts(hosts) => {
-                let host =
-                    |(host, port): &(String, u16)| if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                let host = |(host, port): &(String, u16)| {
+                    if host.contains(':') {
+                        format!("[{host}]:{port}")
+                    } else {
+                        format!("{host}:{port}")
+                    }
+                };
                 hosts.iter().map(host).collect::<Vec<_>>().join(",")
             }
             Servers::Srv(name) => name.clone(),
@@ -294,35 +313,62 @@ impl MongoConfig {
     /// Refuses what cannot work whatever the servers are.
     pub(crate) fn validate(&self) -> Result<(), TableError> {
         match &self.servers {
-            Servers::Hosts(hosts) if hosts.is_empty() || hosts.iter().any(|(host, _)| host.is_empty()) => {
+            Servers::Hosts(hosts)
+                if hosts.is_empty() || hosts.iter().any(|(host, _)| host.is_empty()) =>
+            {
                 return Err(wrong("no host is named: mongodb://host:27017/database"));
             }
-            Servers::Hosts(hosts) if self.direct && hosts.len() > 1 => return Err(wrong("directConnection=true takes one host")),
-            Servers::Srv(_) if self.direct => return Err(wrong("directConnection=true takes one host, and not mongodb+srv://")),
+            Servers::Hosts(hosts) if self.direct && hosts.len() > 1 => {
+                return Err(wrong("directConnection=true takes one host"));
+            }
+            Servers::Srv(_) if self.direct => {
+                return Err(wrong(
+                    "directConnection=true takes one host, and not mongodb+srv://",
+                ));
+            }
             _ => {}
         }
         let bad = |c: char| c.is_control() || "/\\. \"$*<>:|?".contains(c);
         if self.database.is_empty() || self.database.len() > 63 || self.database.contains(bad) {
-            return Err(wrong("a database has a name of 1 to 63 bytes, without any of / \\ . \" $ * < > : | ? and blanks"));
+            return Err(wrong(
+                "a database has a name of 1 to 63 bytes, without any of / \\ . \" $ * < > : | ? and blanks",
+            ));
         }
         let all = &self.collection;
-        if all.is_empty() || all.len() > 120 || all.contains('$') || all.contains(char::is_control) || all.starts_with("system.") {
-            return Err(wrong("a collection has a name of 1 to 120 bytes, without $, and not beginning with `system.`"));
+        if all.is_empty()
+            || all.len() > 120
+            || all.contains('$')
+            || all.contains(char::is_control)
+            || all.starts_with("system.")
+        {
+            return Err(wrong(
+                "a collection has a name of 1 to 120 bytes, without $, and not beginning with `system.`",
+            ));
         }
-        for (name, time) in [("operation_timeout", self.operation_timeout), ("connect_timeout", self.connect_timeout)] {
+        for (name, time) in [
+            ("operation_timeout", self.operation_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ] {
             if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&time) {
                 return Err(wrong(format!("{name} is 10 ms to 1 h")));
             }
         }
         let encrypted = self.tls.unwrap_or(matches!(self.servers, Servers::Srv(_)));
         if !encrypted && (self.tls_ca.is_some() || self.tls_certificate_key.is_some()) {
-            return Err(wrong("certificate files are given but no encryption is asked for: tls=true"));
+            return Err(wrong(
+                "certificate files are given but no encryption is asked for: tls=true",
+            ));
         }
         if self.password.is_some() && self.username.is_none() {
             return Err(wrong("there is a password but no user"));
         }
-        if self.username.is_some() && self.password.is_none() && self.mechanism != Some(AuthMechanism::MongoDbX509) {
-            return Err(wrong("a user is named without a password: add it, or set MEMBERSHIP_MONGODB_PASSWORD"));
+        if self.username.is_some()
+            && self.password.is_none()
+            && self.mechanism != Some(AuthMechanism::MongoDbX509)
+        {
+            return Err(wrong(
+                "a user is named without a password: add it, or set MEMBERSHIP_MONGODB_PASSWORD",
+            ));
         }
         Ok(())
     }
@@ -337,7 +383,11 @@ impl MongoConfig {
         credential.mechanism.clone_from(&self.mechanism);
         credential.source = match self.mechanism {
             Some(AuthMechanism::MongoDbX509) => Some("$external".to_owned()),
-            _ => Some(self.auth_source.clone().unwrap_or_else(|| "admin".to_owned())),
+            _ => Some(
+                self.auth_source
+                    .clone()
+                    .unwrap_or_else(|| "admin".to_owned()),
+            ),
         };
         Some(credential)
     }
@@ -347,12 +397,18 @@ impl MongoConfig {
         let mut options = match &self.servers {
             Servers::Client(client) => return Ok(client.clone()),
             Servers::Hosts(hosts) => {
-                let address = |(host, port): &(String, u16)| ServerAddress::Tcp { host: host.clone(), port: Some(*port) };
-                ClientOptions::builder().hosts(hosts.iter().map(address).collect::<Vec<_>>()).build()
+                let address = |(host, port): &(String, u16)| ServerAddress::Tcp {
+                    host: host.clone(),
+                    port: Some(*port),
+                };
+                ClientOptions::builder()
+                    .hosts(hosts.iter().map(address).collect::<Vec<_>>())
+                    .build()
             }
             Servers::Srv(name) => {
                 let mut found = ClientOptions::parse(format!("mongodb+srv://{name}/")).await?;
-                if let (Some(known), Some(own)) = (&mut found.credential, self.auth_source.clone()) {
+                if let (Some(known), Some(own)) = (&mut found.credential, self.auth_source.clone())
+                {
                     known.source = Some(own);
                 }
                 found
@@ -402,5 +458,10 @@ impl fmt::Debug for MongoConfig {
 }
 
 pub(crate) fn wrong(message: impl Into<String>) -> TableError {
-    TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
+    TableError::new(
+        TableErrorKind::Configuration,
+        Operation::Connect,
+        STORE,
+        message,
+    )
 }

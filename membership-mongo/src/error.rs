@@ -20,8 +20,14 @@ impl Secrets {
 
     /// The text without them, in one line and not longer than a person reads.
     fn hide(&self, text: &str) -> String {
-        let hidden = self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "…"));
-        let short: String = hidden.chars().map(|c| if c.is_control() { ' ' } else { c }).take(240).collect();
+        let hidden = self.0.iter().fold(text.to_owned(), |text, secret| {
+            text.replace(secret.as_str(), "…")
+        });
+        let short: String = hidden
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(240)
+            .collect();
         short
     }
 }
@@ -49,12 +55,19 @@ impl Refusal {
             Some(Bson::Int64(code)) => i32::try_from(*code).unwrap_or(0),
             _ => 0,
         };
-        Self { code, text: part.get_str("errmsg").unwrap_or_default().to_owned() }
+        Self {
+            code,
+            text: part.get_str("errmsg").unwrap_or_default().to_owned(),
+        }
     }
 
     /// What a statement of a write failed with. The other statements may have been carried out.
     pub(crate) fn of_statement(answer: &Document) -> Option<(i32, Self)> {
-        let first = answer.get_array("writeErrors").ok()?.first()?.as_document()?;
+        let first = answer
+            .get_array("writeErrors")
+            .ok()?
+            .first()?
+            .as_document()?;
         Some((first.get_i32("index").unwrap_or(0), Self::of(first)))
     }
 
@@ -65,37 +78,61 @@ impl Refusal {
 
     /// Whether a write that this was the answer to may have happened nevertheless, and what to do.
     pub(crate) fn into_error(self, secrets: &Secrets) -> TableError {
-        use TableErrorKind::{Busy, Configuration, Damaged, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable};
+        use TableErrorKind::{
+            Busy, Configuration, Damaged, LimitExceeded, OutcomeUnknown, PermissionDenied,
+            Unavailable,
+        };
         let (kind, what) = match self.code {
-            13 | 8000 => {
-                (PermissionDenied, "the user may not do this: grant it what the README of membership-mongo lists under Permissions")
-            }
+            13 | 8000 => (
+                PermissionDenied,
+                "the user may not do this: grant it what the README of membership-mongo lists under Permissions",
+            ),
             18 => (PermissionDenied, "the server refuses this user or password"),
             // Looked at before anything is done.
             10_107 | 13_435 | 10_058 => (Unavailable, "this server is not the primary any more"),
-            13_436 => (Unavailable, "this server is neither primary nor secondary now"),
+            13_436 => (
+                Unavailable,
+                "this server is neither primary nor secondary now",
+            ),
             // Not the primary any more, shut down, or out of time: perhaps in the middle of it.
             11_602 | 189 => (OutcomeUnknown, "the primary stepped down meanwhile"),
             11_600 | 91 => (OutcomeUnknown, "the server shut down meanwhile"),
-            50 | 262 => (OutcomeUnknown, "the server ran out of time: is a majority of the replica set there?"),
-            112 | 24 | 46 | 462 | DUPLICATE_KEY => (Busy, "the server is busy with somebody else's write"),
-            10_334 | 17_419 | 17_420 | 2 if self.text.contains("size") || self.code != 2 => {
-                (LimitExceeded, "the cluster's document would be larger than the 16 MB that MongoDB takes")
+            50 | 262 => (
+                OutcomeUnknown,
+                "the server ran out of time: is a majority of the replica set there?",
+            ),
+            112 | 24 | 46 | 462 | DUPLICATE_KEY => {
+                (Busy, "the server is busy with somebody else's write")
             }
-            2 | 14 | 28 | 40 | 54 => (Damaged, "the cluster's document is not what it should be: run `membership doctor`"),
-            59 | 72 | 115 | 123 | 148 | 238 | 303 | 322 | 323 | 20 => {
-                (Configuration, "the server cannot do this: MongoDB 4.4 or newer is needed, as a replica set or sharded")
-            }
+            10_334 | 17_419 | 17_420 | 2 if self.text.contains("size") || self.code != 2 => (
+                LimitExceeded,
+                "the cluster's document would be larger than the 16 MB that MongoDB takes",
+            ),
+            2 | 14 | 28 | 40 | 54 => (
+                Damaged,
+                "the cluster's document is not what it should be: run `membership doctor`",
+            ),
+            59 | 72 | 115 | 123 | 148 | 238 | 303 | 322 | 323 | 20 => (
+                Configuration,
+                "the server cannot do this: MongoDB 4.4 or newer is needed, as a replica set or sharded",
+            ),
             // The server did not begin, or knows not how far it came: nobody can tell.
             _ => (OutcomeUnknown, "the server refuses"),
         };
-        error(kind, format!("{what} ({}, code {})", secrets.hide(&self.text), self.code))
+        error(
+            kind,
+            format!("{what} ({}, code {})", secrets.hide(&self.text), self.code),
+        )
     }
 }
 
 /// A write was carried out, and nobody knows whether it stays.
 pub(crate) fn unconfirmed(refusal: &Refusal, secrets: &Secrets) -> TableError {
-    let text = format!("the primary has it, but a majority has not confirmed it ({}, code {})", secrets.hide(&refusal.text), refusal.code);
+    let text = format!(
+        "the primary has it, but a majority has not confirmed it ({}, code {})",
+        secrets.hide(&refusal.text),
+        refusal.code
+    );
     error(TableErrorKind::OutcomeUnknown, text)
 }
 
@@ -106,51 +143,108 @@ pub(crate) fn from_client(e: &Error, at: &str, secrets: &Secrets) -> TableError 
     match &*e.kind {
         ErrorKind::Command(refused) => {
             // The server says that it did not begin; that is what this label is for.
-            let begun = !(e.contains_label(mongodb::error::SYSTEM_OVERLOADED_ERROR) && e.contains_label(mongodb::error::RETRYABLE_ERROR));
+            let begun = !(e.contains_label(mongodb::error::SYSTEM_OVERLOADED_ERROR)
+                && e.contains_label(mongodb::error::RETRYABLE_ERROR));
             if !begun {
-                return error(Busy, format!("the server has too much to do ({}, code {})", said(&refused.message), refused.code));
+                return error(
+                    Busy,
+                    format!(
+                        "the server has too much to do ({}, code {})",
+                        said(&refused.message),
+                        refused.code
+                    ),
+                );
             }
-            Refusal { code: refused.code, text: refused.message.clone() }.into_error(secrets)
+            Refusal {
+                code: refused.code,
+                text: refused.message.clone(),
+            }
+            .into_error(secrets)
         }
         ErrorKind::ServerSelection { message, .. } => not_found(message, at, secrets),
-        ErrorKind::Authentication { message, .. } => {
-            error(PermissionDenied, format!("{at} refuses this user or password: check them and authSource ({})", said(message)))
-        }
-        ErrorKind::InvalidTlsConfig { message, .. } => {
-            error(Configuration, format!("TLS as it is configured cannot work: {}", said(message)))
-        }
+        ErrorKind::Authentication { message, .. } => error(
+            PermissionDenied,
+            format!(
+                "{at} refuses this user or password: check them and authSource ({})",
+                said(message)
+            ),
+        ),
+        ErrorKind::InvalidTlsConfig { message, .. } => error(
+            Configuration,
+            format!("TLS as it is configured cannot work: {}", said(message)),
+        ),
         ErrorKind::InvalidArgument { message, .. } => error(Configuration, said(message)),
-        ErrorKind::IncompatibleServer { message, .. } => {
-            error(Configuration, format!("{at}: MongoDB 4.4 or newer is needed ({})", said(message)))
-        }
-        ErrorKind::DnsResolve { message, .. } => error(Unavailable, format!("the name of {at} cannot be resolved ({})", said(message))),
-        ErrorKind::SessionsNotSupported => error(Configuration, format!("{at} has no sessions: MongoDB 4.4 or newer is needed")),
-        ErrorKind::Shutdown => error(Configuration, "the client that the table was given was shut down: give it one that stays"),
+        ErrorKind::IncompatibleServer { message, .. } => error(
+            Configuration,
+            format!("{at}: MongoDB 4.4 or newer is needed ({})", said(message)),
+        ),
+        ErrorKind::DnsResolve { message, .. } => error(
+            Unavailable,
+            format!("the name of {at} cannot be resolved ({})", said(message)),
+        ),
+        ErrorKind::SessionsNotSupported => error(
+            Configuration,
+            format!("{at} has no sessions: MongoDB 4.4 or newer is needed"),
+        ),
+        ErrorKind::Shutdown => error(
+            Configuration,
+            "the client that the table was given was shut down: give it one that stays",
+        ),
         // Also while a connection was being made; but that cannot be told from what came later.
-        ErrorKind::Io(io) => error(OutcomeUnknown, format!("the connection to {at} broke ({})", said(&io.to_string()))),
-        _ => error(OutcomeUnknown, format!("{at}: {}", said(&e.kind.to_string()))),
+        ErrorKind::Io(io) => error(
+            OutcomeUnknown,
+            format!("the connection to {at} broke ({})", said(&io.to_string())),
+        ),
+        _ => error(
+            OutcomeUnknown,
+            format!("{at}: {}", said(&e.kind.to_string())),
+        ),
     }
 }
 
 /// A member says so too for a moment after its start.
-pub(crate) const SET_IS_MISSING: &str = "has no replica set: if it was never made, rs.initiate() makes it";
+pub(crate) const SET_IS_MISSING: &str =
+    "has no replica set: if it was never made, rs.initiate() makes it";
 
 /// No primary, or none that can be spoken to. Nothing was sent.
 fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
     // What each server was last asked with stands in the middle of a long line.
-    let why = message.split_once("Error: ").map_or(message, |(_, why)| why);
-    let why = why.split(", labels:").next().unwrap_or(why).trim_start_matches("Kind: ");
+    let why = message
+        .split_once("Error: ")
+        .map_or(message, |(_, why)| why);
+    let why = why
+        .split(", labels:")
+        .next()
+        .unwrap_or(why)
+        .trim_start_matches("Kind: ");
     let why = secrets.hide(why);
-    let tls = ["certificate", "UnknownIssuer", "InvalidCertificate", "TLS", "HandshakeFailure"];
+    let tls = [
+        "certificate",
+        "UnknownIssuer",
+        "InvalidCertificate",
+        "TLS",
+        "HandshakeFailure",
+    ];
     if tls.iter().any(|word| message.contains(word)) {
-        let text = format!("{at}: TLS cannot be agreed on; check tls, tlsCAFile and the name in the server's certificate ({why})");
+        let text = format!(
+            "{at}: TLS cannot be agreed on; check tls, tlsCAFile and the name in the server's certificate ({why})"
+        );
         return error(TableErrorKind::Configuration, text);
     }
-    if message.contains("Set Name") && message.contains("Type: ReplicaSetNoPrimary, Set Name") && !message.contains("Error: ") {
-        return error(TableErrorKind::Unavailable, format!("{at} has no primary now, or is another replica set than replicaSet says"));
+    if message.contains("Set Name")
+        && message.contains("Type: ReplicaSetNoPrimary, Set Name")
+        && !message.contains("Error: ")
+    {
+        return error(
+            TableErrorKind::Unavailable,
+            format!("{at} has no primary now, or is another replica set than replicaSet says"),
+        );
     }
     if message.contains("Type: RsGhost") && !message.contains("Error: ") {
-        return error(TableErrorKind::Unavailable, format!("{at} {SET_IS_MISSING}"));
+        return error(
+            TableErrorKind::Unavailable,
+            format!("{at} {SET_IS_MISSING}"),
+        );
     }
     let hint = if message.contains("unexpected end of file") {
         "; does it want TLS (tls=true)?"
@@ -159,13 +253,18 @@ fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
     } else {
         ""
     };
-    error(TableErrorKind::Unavailable, format!("no primary can be reached at {at} ({why}){hint}"))
+    error(
+        TableErrorKind::Unavailable,
+        format!("no primary can be reached at {at} ({why}){hint}"),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use TableErrorKind::{Busy, Configuration, Damaged, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable};
+    use TableErrorKind::{
+        Busy, Configuration, Damaged, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable,
+    };
     use mongodb::bson::doc;
 
     #[test]
@@ -192,7 +291,16 @@ mod tests {
             (123, Configuration),
             (59, Configuration),
         ] {
-            assert_eq!(Refusal { code, text: String::new() }.into_error(&Secrets::default()).kind(), kind, "{code}");
+            assert_eq!(
+                Refusal {
+                    code,
+                    text: String::new()
+                }
+                .into_error(&Secrets::default())
+                .kind(),
+                kind,
+                "{code}"
+            );
         }
     }
 
@@ -201,7 +309,11 @@ mod tests {
         for code in [64, 100, 91, 189, 10_107, 11_602, 50] {
             let answer = doc! { "ok": 1, "n": 1, "writeConcernError": { "code": code, "errmsg": "waiting for replication timed out" } };
             let refusal = Refusal::of_concern(&answer).unwrap();
-            assert_eq!(unconfirmed(&refusal, &Secrets::default()).kind(), OutcomeUnknown, "{code}");
+            assert_eq!(
+                unconfirmed(&refusal, &Secrets::default()).kind(),
+                OutcomeUnknown,
+                "{code}"
+            );
         }
         assert_eq!(Refusal::of_concern(&doc! { "ok": 1, "n": 1 }), None);
         let failed = doc! { "ok": 1, "n": 1, "writeErrors": [{ "index": 1, "code": 11000, "errmsg": "E11000 duplicate key" }] };
@@ -214,14 +326,24 @@ mod tests {
         let refused = "Server selection timeout: No available servers. Topology: { Type: Single, Servers: [ { Address: 127.0.0.1:1, Type: \
                        Unknown, Error: Kind: I/O error: Connection refused (os error 111), labels: {}, source: None } ] }";
         let e = not_found(refused, "127.0.0.1:1", &Secrets::default());
-        assert!(e.kind() == Unavailable && e.to_string().contains("127.0.0.1:1 (I/O error: Connection refused (os error 111))"), "{e}");
+        assert!(
+            e.kind() == Unavailable
+                && e.to_string()
+                    .contains("127.0.0.1:1 (I/O error: Connection refused (os error 111))"),
+            "{e}"
+        );
         let tls = "No available servers. Topology: { Servers: [ { Error: Kind: I/O error: invalid peer certificate: UnknownIssuer, labels: {} } ] }";
-        assert_eq!(not_found(tls, "a", &Secrets::default()).kind(), Configuration);
+        assert_eq!(
+            not_found(tls, "a", &Secrets::default()).kind(),
+            Configuration
+        );
         let ghost = "Server selection timeout: None of the available servers suitable for criteria ReadPreference(Primary). Topology: { Type: \
                      Unknown, Servers: [ { Address: a:1, Type: RsGhost, Average RTT: 1ms, Last Update Time: 2026-01-01 } ] }";
         let e = not_found(ghost, "a:1", &Secrets::default());
         assert!(
-            e.kind() == Unavailable && e.to_string().contains("a:1 has no replica set") && e.to_string().contains("rs.initiate()"),
+            e.kind() == Unavailable
+                && e.to_string().contains("a:1 has no replica set")
+                && e.to_string().contains("rs.initiate()"),
             "{e}"
         );
     }
@@ -229,7 +351,14 @@ mod tests {
     #[test]
     fn secrets_are_hidden() {
         let secrets = Secrets::new(vec!["hunter2".to_owned()]);
-        let e = Refusal { code: 1, text: "you said hunter2\nonce".to_owned() }.into_error(&secrets);
-        assert!(!e.to_string().contains("hunter2") && e.to_string().lines().count() == 1, "{e}");
+        let e = Refusal {
+            code: 1,
+            text: "you said hunter2\nonce".to_owned(),
+        }
+        .into_error(&secrets);
+        assert!(
+            !e.to_string().contains("hunter2") && e.to_string().lines().count() == 1,
+            "{e}"
+        );
     }
 }

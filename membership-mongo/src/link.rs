@@ -59,7 +59,10 @@ impl Link {
     pub(crate) async fn open(config: &MongoConfig) -> Result<Self, TableError> {
         let _chosen = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let (at, secrets) = (config.shown(), Secrets::new(config.secrets()));
-        let client = config.client().await.map_err(|e| from_client(&e, &at, &secrets).of_a_read())?;
+        let client = config
+            .client()
+            .await
+            .map_err(|e| from_client(&e, &at, &secrets).of_a_read())?;
         let link = Self {
             client,
             database: config.database_name().to_owned(),
@@ -69,7 +72,10 @@ impl Link {
             deployment: Deployment::Set,
             newest: Mutex::default(),
         };
-        let hello = link.send("admin", doc! { "hello": 1 }).await.map_err(TableError::of_a_read)?;
+        let hello = link
+            .send("admin", doc! { "hello": 1 })
+            .await
+            .map_err(TableError::of_a_read)?;
         let deployment = link.deployment_of(&hello)?;
         if deployment == Deployment::Standalone && !config.may_be_standalone() {
             return Err(error(
@@ -86,7 +92,10 @@ impl Link {
 
     fn deployment_of(&self, hello: &Document) -> Result<Deployment, TableError> {
         if hello.get_i32("maxWireVersion").unwrap_or(0) < WIRE_VERSION {
-            return Err(error(TableErrorKind::Configuration, format!("{} is too old: {NEEDED}", self.at)));
+            return Err(error(
+                TableErrorKind::Configuration,
+                format!("{} is too old: {NEEDED}", self.at),
+            ));
         }
         let flag = |name| hello.get_bool(name).unwrap_or(false);
         match (hello.get_str("msg"), hello.get_str("setName")) {
@@ -94,9 +103,15 @@ impl Link {
             (_, Ok(_)) if flag("isWritablePrimary") => Ok(Deployment::Set),
             (_, Ok(set)) => Err(error(
                 TableErrorKind::Unavailable,
-                format!("{} is not the primary of {set}; without directConnection=true the primary is found", self.at),
+                format!(
+                    "{} is not the primary of {set}; without directConnection=true the primary is found",
+                    self.at
+                ),
             )),
-            _ if flag("isreplicaset") => Err(error(TableErrorKind::Unavailable, format!("{} {SET_IS_MISSING}", self.at))),
+            _ if flag("isreplicaset") => Err(error(
+                TableErrorKind::Unavailable,
+                format!("{} {SET_IS_MISSING}", self.at),
+            )),
             _ => Ok(Deployment::Standalone),
         }
     }
@@ -119,21 +134,37 @@ impl Link {
     ///
     /// # Errors
     /// Never of unknown outcome.
-    pub(crate) async fn read(&self, command: Document, during: Operation) -> Result<Document, TableError> {
-        self.send(&self.database, command).await.map_err(|e| e.during(during).of_a_read())
+    pub(crate) async fn read(
+        &self,
+        command: Document,
+        during: Operation,
+    ) -> Result<Document, TableError> {
+        self.send(&self.database, command)
+            .await
+            .map_err(|e| e.during(during).of_a_read())
     }
 
     /// A command that writes.
     ///
     /// # Errors
     /// As its outcome is. A statement that failed is no error here.
-    pub(crate) async fn write(&self, command: Document, during: Operation) -> Result<Written, TableError> {
-        let answer = self.send(&self.database, command).await.map_err(|e| e.during(during))?;
+    pub(crate) async fn write(
+        &self,
+        command: Document,
+        during: Operation,
+    ) -> Result<Written, TableError> {
+        let answer = self
+            .send(&self.database, command)
+            .await
+            .map_err(|e| e.during(during))?;
         let met = match answer.get("n") {
             Some(Bson::Int32(n)) => i64::from(*n),
             Some(Bson::Int64(n)) => *n,
             _ => {
-                let what = format!("{} answers a write with something else: is it MongoDB?", self.at);
+                let what = format!(
+                    "{} answers a write with something else: is it MongoDB?",
+                    self.at
+                );
                 return Err(error(TableErrorKind::OutcomeUnknown, what).during(during));
             }
         };
@@ -141,7 +172,10 @@ impl Link {
         if let Some(refusal) = Refusal::of_concern(&answer).filter(|_| met > 0) {
             return Err(unconfirmed(&refusal, &self.secrets).during(during));
         }
-        Ok(Written { met, failed: Refusal::of_statement(&answer) })
+        Ok(Written {
+            met,
+            failed: Refusal::of_statement(&answer),
+        })
     }
 
     /// What a failed statement means for the caller.
@@ -150,19 +184,30 @@ impl Link {
     }
 
     async fn send(&self, database: &str, command: Document) -> Result<Document, TableError> {
-        let (database, timeout) = (self.client.database(database), UNTIL.try_with(|until| until.saturating_duration_since(Instant::now())));
+        let (database, timeout) = (
+            self.client.database(database),
+            UNTIL.try_with(|until| until.saturating_duration_since(Instant::now())),
+        );
         let timeout = timeout.unwrap_or(self.timeout);
         if timeout.is_zero() {
-            let what = format!("all of {:?} went by before {} was asked this", self.timeout, self.at);
+            let what = format!(
+                "all of {:?} went by before {} was asked this",
+                self.timeout, self.at
+            );
             return Err(error(TableErrorKind::Unavailable, what));
         }
         // Not part of the caller's future: the client's pool hands out one connection per thing that happens to it, so that requests whose
         // caller is gone keep those behind them waiting for seconds.
-        let asked = tokio::spawn(async move { tokio::time::timeout(timeout, async { database.run_command(command).await }).await });
+        let asked = tokio::spawn(async move {
+            tokio::time::timeout(timeout, async { database.run_command(command).await }).await
+        });
         let Ok(answer) = asked.await else {
             return Err(error(
                 TableErrorKind::OutcomeUnknown,
-                format!("what was asked of {} was given up half-way by the runtime", self.at),
+                format!(
+                    "what was asked of {} was given up half-way by the runtime",
+                    self.at
+                ),
             ));
         };
         match answer {
@@ -174,7 +219,10 @@ impl Link {
                 Ok(answer)
             }
             Ok(Err(e)) => Err(from_client(&e, &self.at, &self.secrets)),
-            Err(_) => Err(error(TableErrorKind::OutcomeUnknown, format!("{} does not answer within {:?}", self.at, self.timeout))),
+            Err(_) => Err(error(
+                TableErrorKind::OutcomeUnknown,
+                format!("{} does not answer within {:?}", self.at, self.timeout),
+            )),
         }
     }
 }

@@ -16,16 +16,34 @@ const OPTIONS: &str = "replicaSet, authSource, authMechanism, directConnection, 
                        connectTimeoutMS, readConcernLevel, collection, reads, allow_standalone, operation_timeout and connect_timeout";
 
 /// See [`MongoConfig::from_url`].
-pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<MongoConfig, TableError> {
+pub(crate) fn parse(
+    url: &str,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<MongoConfig, TableError> {
     let url = ConnectionString::parse(STORE, &["mongodb", "mongodb+srv"], url)?;
     let servers = match (url.scheme.as_str(), url.hosts.as_slice()) {
-        (_, []) => return Err(wrong("the URL names no host: write mongodb://host:27017/database")),
+        (_, []) => {
+            return Err(wrong(
+                "the URL names no host: write mongodb://host:27017/database",
+            ));
+        }
         ("mongodb+srv", _) if cfg!(not(feature = "srv")) => {
-            return Err(wrong("mongodb+srv:// needs the feature `srv` of membership-mongo (`mongodb-srv` of silo-membership)"));
+            return Err(wrong(
+                "mongodb+srv:// needs the feature `srv` of membership-mongo (`mongodb-srv` of silo-membership)",
+            ));
         }
         ("mongodb+srv", [(name, None)]) => Servers::Srv(name.clone()),
-        ("mongodb+srv", _) => return Err(wrong("mongodb+srv:// takes one name without a port: DNS knows the others")),
-        (_, hosts) => Servers::Hosts(hosts.iter().map(|(host, port)| (host.clone(), port.unwrap_or(DEFAULT_PORT))).collect()),
+        ("mongodb+srv", _) => {
+            return Err(wrong(
+                "mongodb+srv:// takes one name without a port: DNS knows the others",
+            ));
+        }
+        (_, hosts) => Servers::Hosts(
+            hosts
+                .iter()
+                .map(|(host, port)| (host.clone(), port.unwrap_or(DEFAULT_PORT)))
+                .collect(),
+        ),
     };
     let mut config = MongoConfig::with_servers(servers);
     if let Some(database) = url.path {
@@ -49,7 +67,10 @@ pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> 
 }
 
 fn set(config: MongoConfig, option: &ConnectionOption) -> Result<MongoConfig, TableError> {
-    let levels = [("linearizable", Recency::Linearizable), ("majority", Recency::MonotonicPerClient)];
+    let levels = [
+        ("linearizable", Recency::Linearizable),
+        ("majority", Recency::MonotonicPerClient),
+    ];
     // MongoDB's own options have their names in any case.
     Ok(match option.name().to_ascii_lowercase().as_str() {
         "replicaset" => config.replica_set(option.text()),
@@ -75,7 +96,9 @@ fn set(config: MongoConfig, option: &ConnectionOption) -> Result<MongoConfig, Ta
         "w" => option.one_of(&[("majority", config)])?,
         "journal" => match option.flag()? {
             true => config,
-            false => return Err(option.wrong("true: a commit is acknowledged when it is in the journal")),
+            false => {
+                return Err(option.wrong("true: a commit is acknowledged when it is in the journal"));
+            }
         },
         "readpreference" => option.one_of(&[("primary", config)])?,
         _ => return Err(option.unknown(OPTIONS)),
@@ -95,10 +118,22 @@ mod tests {
     fn urls_name_servers() {
         for (url, shown) in [
             ("mongodb://localhost", "localhost:27017"),
-            ("mongodb://a,b:7,[::1]:8/db?replicaSet=rs0", "a:27017,b:7,[::1]:8"),
-            ("MONGODB://u:p%40ss@h/?tls=true&tlscafile=/ca.pem&APPNAME=x", "h:27017"),
-            ("mongodb://h/?retryWrites=true&w=majority&journal=true&readPreference=primary", "h:27017"),
-            ("mongodb://h/?reads=majority&allow_standalone&operation_timeout=2s&connectTimeoutMS=500&directConnection=true", "h:27017"),
+            (
+                "mongodb://a,b:7,[::1]:8/db?replicaSet=rs0",
+                "a:27017,b:7,[::1]:8",
+            ),
+            (
+                "MONGODB://u:p%40ss@h/?tls=true&tlscafile=/ca.pem&APPNAME=x",
+                "h:27017",
+            ),
+            (
+                "mongodb://h/?retryWrites=true&w=majority&journal=true&readPreference=primary",
+                "h:27017",
+            ),
+            (
+                "mongodb://h/?reads=majority&allow_standalone&operation_timeout=2s&connectTimeoutMS=500&directConnection=true",
+                "h:27017",
+            ),
         ] {
             assert_eq!(read(url).unwrap().shown(), shown, "{url}");
         }
@@ -113,15 +148,33 @@ mod tests {
             ("mongodb://hunter2@h", "without a password"),
             ("mongodb://:hunter2@h", "no user"),
             ("mongodb://u:hunter2@h/a.b", "a database has a name"),
-            ("mongodb://u:hunter2@h/?collection=a$", "a collection has a name"),
-            ("mongodb://u:hunter2@h/?nonsense=hunter2", "`nonsense` is no option"),
+            (
+                "mongodb://u:hunter2@h/?collection=a$",
+                "a collection has a name",
+            ),
+            (
+                "mongodb://u:hunter2@h/?nonsense=hunter2",
+                "`nonsense` is no option",
+            ),
             ("mongodb://u:hunter2@h/?w=1", "option `w` is majority"),
             ("mongodb://u:hunter2@h/?journal=false", "journal"),
-            ("mongodb://u:hunter2@h/?readPreference=secondary", "option `readPreference` is primary"),
-            ("mongodb://u:hunter2@h/?reads=local", "linearizable or majority"),
-            ("mongodb://u:hunter2@h/?operation_timeout=1ms", "operation_timeout is"),
+            (
+                "mongodb://u:hunter2@h/?readPreference=secondary",
+                "option `readPreference` is primary",
+            ),
+            (
+                "mongodb://u:hunter2@h/?reads=local",
+                "linearizable or majority",
+            ),
+            (
+                "mongodb://u:hunter2@h/?operation_timeout=1ms",
+                "operation_timeout is",
+            ),
             ("mongodb://u:hunter2@h/?tlsCAFile=/x", "tls=true"),
-            ("mongodb://u:hunter2@a,b/?directConnection=true", "takes one host"),
+            (
+                "mongodb://u:hunter2@a,b/?directConnection=true",
+                "takes one host",
+            ),
             ("mongodb+srv://u:hunter2@h:1/", "mongodb+srv://"),
         ] {
             let e = read(url).unwrap_err();
@@ -133,10 +186,16 @@ mod tests {
 
     #[test]
     fn users_come_from_the_url_or_the_environment() {
-        let environment = |name: &str| Some(if name == USERNAME { "ann" } else { "hunter2" }.to_owned());
+        let environment =
+            |name: &str| Some(if name == USERNAME { "ann" } else { "hunter2" }.to_owned());
         let from = |url: &str| format!("{:?}", parse(url, environment).unwrap());
         assert!(from("mongodb://h").contains("username: Some(\"ann\")"));
         let bob = from("mongodb://bob:other@h");
-        assert!(bob.contains("username: Some(\"bob\")") && !bob.contains("other") && !bob.contains("hunter2"), "{bob}");
+        assert!(
+            bob.contains("username: Some(\"bob\")")
+                && !bob.contains("other")
+                && !bob.contains("hunter2"),
+            "{bob}"
+        );
     }
 }

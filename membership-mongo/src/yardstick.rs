@@ -20,13 +20,19 @@ pub(crate) struct MongoYardstick {
 
 impl MongoYardstick {
     pub(crate) const fn new(link: Arc<Link>, place: Place, concern: Concern) -> Self {
-        Self { link, place, concern }
+        Self {
+            link,
+            place,
+            concern,
+        }
     }
 }
 
 impl fmt::Debug for MongoYardstick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MongoYardstick").field("document", &self.place.yardstick).finish_non_exhaustive()
+        f.debug_struct("MongoYardstick")
+            .field("document", &self.place.yardstick)
+            .finish_non_exhaustive()
     }
 }
 
@@ -42,17 +48,30 @@ impl Yardstick for MongoYardstick {
 
     async fn write(&self) -> Result<(), TableError> {
         let during = Operation::UpdateIAmAlive;
-        let written = self.link.write(self.place.yardstick_write(CONTENT), during).await?;
-        written.failed.map_or(Ok(()), |(_, refusal)| Err(self.link.refused(refusal, during)))
+        let written = self
+            .link
+            .write(self.place.yardstick_write(CONTENT), during)
+            .await?;
+        written.failed.map_or(Ok(()), |(_, refusal)| {
+            Err(self.link.refused(refusal, during))
+        })
     }
 
     async fn read(&self) -> Result<(), TableError> {
-        self.link.read(self.place.yardstick_read(self.concern), Operation::ReadRow).await.map(drop)
+        self.link
+            .read(self.place.yardstick_read(self.concern), Operation::ReadRow)
+            .await
+            .map(drop)
     }
 
     async fn remove(&self) -> Result<(), TableError> {
         let during = Operation::Delete;
-        let written = self.link.write(self.place.yardstick_remove(), during).await?;
-        written.failed.map_or(Ok(()), |(_, refusal)| Err(self.link.refused(refusal, during)))
+        let written = self
+            .link
+            .write(self.place.yardstick_remove(), during)
+            .await?;
+        written.failed.map_or(Ok(()), |(_, refusal)| {
+            Err(self.link.refused(refusal, during))
+        })
     }
 }

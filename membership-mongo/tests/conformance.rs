@@ -20,7 +20,12 @@ async fn mongodb() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn majority_reads() {
-    passes(Suite::new(Store::majority_reads().await).effort(shortest).clauses([T1, T3, T5, T6, T13, T16])).await;
+    passes(
+        Suite::new(Store::majority_reads().await)
+            .effort(shortest)
+            .clauses([T1, T3, T5, T6, T13, T16]),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -30,7 +35,12 @@ async fn three_members() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn encrypted() {
-    passes(Suite::new(Store::encrypted().await).effort(shortest).clauses([T1, T3, T15])).await;
+    passes(
+        Suite::new(Store::encrypted().await)
+            .effort(shortest)
+            .clauses([T1, T3, T15]),
+    )
+    .await;
 }
 
 /// Does nothing unless it is the process that the suite kills.

@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use membership_core::{
-    CommitRequest, Heartbeat, Heartbeats, RECENT_COMMITS, Row, Rows, SharedSettings, TableError, TableErrorKind, VersionRow, WallTime,
+    CommitRequest, Heartbeat, Heartbeats, RECENT_COMMITS, Row, Rows, SharedSettings, TableError,
+    TableErrorKind, VersionRow, WallTime,
     encoding::{VersionRowError, decode_version_row},
 };
 use redis::Value;
@@ -42,7 +43,12 @@ pub(crate) fn record(request: &CommitRequest) -> Result<String, TableError> {
 /// # Errors
 /// Plain data with string keys; cannot fail.
 pub(crate) fn json<T: serde::Serialize>(part: &T) -> Result<String, TableError> {
-    serde_json::to_string(part).map_err(|e| error(TableErrorKind::InvalidRequest, format!("this cannot be written as JSON ({e})")))
+    serde_json::to_string(part).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("this cannot be written as JSON ({e})"),
+        )
+    })
 }
 
 /// The fields of a new table's version row.
@@ -106,7 +112,8 @@ pub(crate) fn version_row(fields: &[Pair]) -> Result<Option<Arc<VersionRow>>, Ta
 pub(crate) fn rows(stored: Vec<Pair>, known: &Rows) -> Rows {
     let mut all = known.clone();
     let count = stored.len();
-    let keys: Option<HashSet<String>> = (!known.is_empty()).then(|| stored.iter().map(|(key, _)| key.clone()).collect());
+    let keys: Option<HashSet<String>> =
+        (!known.is_empty()).then(|| stored.iter().map(|(key, _)| key.clone()).collect());
     for (key, body) in stored {
         if all.by_key(&key).is_none_or(|row| row.body() != body) {
             all.insert(Row::decode(key, body));
@@ -115,7 +122,12 @@ pub(crate) fn rows(stored: Vec<Pair>, known: &Rows) -> Rows {
     if let Some(keys) = keys
         && all.len() != count
     {
-        let gone: Vec<String> = all.iter().map(Row::key).filter(|key| !keys.contains(*key)).map(str::to_owned).collect();
+        let gone: Vec<String> = all
+            .iter()
+            .map(Row::key)
+            .filter(|key| !keys.contains(*key))
+            .map(str::to_owned)
+            .collect();
         for key in gone {
             all.remove(&key);
         }
@@ -124,24 +136,41 @@ pub(crate) fn rows(stored: Vec<Pair>, known: &Rows) -> Rows {
 }
 
 /// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
-pub(crate) fn heartbeats(stored: Vec<Pair>, cell: Option<String>, rows: Option<&Rows>) -> Heartbeats {
-    let shown = stored.iter().filter(|(key, _)| rows.is_none_or(|rows| rows.by_key(key).is_some()));
-    let silos = shown.filter_map(|(key, text)| Some((key.parse().ok()?, heartbeat(text)))).collect();
-    Heartbeats { silos, cluster: cell }
+pub(crate) fn heartbeats(
+    stored: Vec<Pair>,
+    cell: Option<String>,
+    rows: Option<&Rows>,
+) -> Heartbeats {
+    let shown = stored
+        .iter()
+        .filter(|(key, _)| rows.is_none_or(|rows| rows.by_key(key).is_some()));
+    let silos = shown
+        .filter_map(|(key, text)| Some((key.parse().ok()?, heartbeat(text))))
+        .collect();
+    Heartbeats {
+        silos,
+        cluster: cell,
+    }
 }
 
 /// Only the counter decides anything; what somebody made unreadable is shown as never, and as 1970.
 pub(crate) fn heartbeat(text: &str) -> Heartbeat {
     text.parse().unwrap_or_else(|_| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        Heartbeat { counter: digits.parse().unwrap_or(0), at: WallTime::from_millis(0) }
+        Heartbeat {
+            counter: digits.parse().unwrap_or(0),
+            at: WallTime::from_millis(0),
+        }
     })
 }
 
 /// Text of the store. What is not UTF-8 is still there, and undecodable (clause T12).
 pub(crate) fn text(value: Value) -> Option<String> {
     match value {
-        Value::BulkString(bytes) => Some(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())),
+        Value::BulkString(bytes) => Some(
+            String::from_utf8(bytes)
+                .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()),
+        ),
         Value::SimpleString(text) => Some(text),
         Value::Okay => Some("OK".to_owned()),
         Value::Int(number) => Some(number.to_string()),
@@ -154,7 +183,12 @@ pub(crate) fn text(value: Value) -> Option<String> {
 pub(crate) fn pairs(value: Value) -> Vec<Pair> {
     let list = match value {
         Value::Array(list) => list,
-        Value::Map(map) => return map.into_iter().filter_map(|(k, v)| Some((text(k)?, text(v)?))).collect(),
+        Value::Map(map) => {
+            return map
+                .into_iter()
+                .filter_map(|(k, v)| Some((text(k)?, text(v)?)))
+                .collect();
+        }
         _ => return Vec::new(),
     };
     let mut out = Vec::with_capacity(list.len() / 2);
@@ -178,7 +212,11 @@ mod tests {
     }
 
     fn entry(port: u16) -> MembershipEntry {
-        MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+        MembershipEntry::new(
+            SiloAddress::new([127, 0, 0, 1].into(), port, 1),
+            InstanceId::new(1),
+            WallTime::default(),
+        )
     }
 
     #[test]
@@ -187,8 +225,19 @@ mod tests {
         let mut fields = initial(&expected).unwrap();
         assert_eq!(*version_row(&fields).unwrap().unwrap(), expected);
         for n in 1..40 {
-            let commit = CommitRequest::new(expected.token(&[]), CommitId::new(n), None, [entry(u16::try_from(n).unwrap())], [], []);
-            set(&mut fields, &record_field(commit.makes()), record(&commit).unwrap());
+            let commit = CommitRequest::new(
+                expected.token(&[]),
+                CommitId::new(n),
+                None,
+                [entry(u16::try_from(n).unwrap())],
+                [],
+                [],
+            );
+            set(
+                &mut fields,
+                &record_field(commit.makes()),
+                record(&commit).unwrap(),
+            );
             set(&mut fields, "version", commit.makes().to_string());
             set(&mut fields, "commit", commit.id.to_string());
             set(&mut fields, "row_count", n.to_string());
@@ -216,7 +265,12 @@ mod tests {
         assert_eq!(kind("settings", "{"), Err(TableErrorKind::Damaged));
         assert_eq!(kind("recent:3", "{"), Err(TableErrorKind::Damaged));
         assert_eq!(kind("min_layout", "900"), Err(TableErrorKind::NewerLayout));
-        assert_eq!(version_row(&[("Version".to_owned(), "7".to_owned())]).unwrap_err().kind(), TableErrorKind::ForeignTable);
+        assert_eq!(
+            version_row(&[("Version".to_owned(), "7".to_owned())])
+                .unwrap_err()
+                .kind(),
+            TableErrorKind::ForeignTable
+        );
         assert!(version_row(&[]).unwrap().is_none());
     }
 
@@ -227,19 +281,40 @@ mod tests {
             e.silo_name = name.to_owned();
             (e.address.row_key(), Row::encode(e).body().to_owned())
         };
-        let first = rows(vec![body(1, "a"), body(2, "b"), ("junk".to_owned(), "{".to_owned())], &Rows::new());
+        let first = rows(
+            vec![
+                body(1, "a"),
+                body(2, "b"),
+                ("junk".to_owned(), "{".to_owned()),
+            ],
+            &Rows::new(),
+        );
         assert_eq!((first.len(), first.undecodable().count()), (3, 1));
         let second = rows(vec![body(1, "a"), body(3, "c")], &first);
         assert_eq!(second, rows(vec![body(1, "a"), body(3, "c")], &Rows::new()));
         let key = entry(1).address.row_key();
-        assert!(first.by_key(&key).unwrap().is_same(second.by_key(&key).unwrap()));
+        assert!(
+            first
+                .by_key(&key)
+                .unwrap()
+                .is_same(second.by_key(&key).unwrap())
+        );
     }
 
     #[test]
     fn beats_are_readable_or_never() {
-        assert_eq!(heartbeat("17 nonsense"), Heartbeat { counter: 17, at: WallTime::from_millis(0) });
+        assert_eq!(
+            heartbeat("17 nonsense"),
+            Heartbeat {
+                counter: 17,
+                at: WallTime::from_millis(0)
+            }
+        );
         assert_eq!(heartbeat("nonsense").counter, 0);
-        let beat = Heartbeat { counter: 5, at: WallTime::from_millis(1_763_000_000_123) };
+        let beat = Heartbeat {
+            counter: 5,
+            at: WallTime::from_millis(1_763_000_000_123),
+        };
         assert_eq!(heartbeat(&beat.to_string()), beat);
     }
 }

@@ -47,7 +47,11 @@ pub(crate) struct Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') { write!(f, "[{}]:{}", self.host, self.port) } else { write!(f, "{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
     }
 }
 
@@ -59,7 +63,12 @@ pub(crate) enum Servers {
     /// An application's own client knows.
     Client(Box<redis::ConnectionInfo>),
     /// The sentinels know.
-    Sentinel { sentinels: Vec<Address>, master: String, username: Option<String>, password: Option<String> },
+    Sentinel {
+        sentinels: Vec<Address>,
+        master: String,
+        username: Option<String>,
+        password: Option<String>,
+    },
     /// Any node of the cluster knows.
     Cluster(Vec<Address>),
 }
@@ -83,7 +92,10 @@ impl RedisConfig {
     /// One server, without TLS, user or password.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self::with_servers(Servers::Single(Address { host: host.into(), port }))
+        Self::with_servers(Servers::Single(Address {
+            host: host.into(),
+            port,
+        }))
     }
 
     /// The server that an existing client connects to, with its address, TLS settings, user, password and database. The table opens
@@ -92,23 +104,54 @@ impl RedisConfig {
     pub fn from_client(client: &redis::Client) -> Self {
         let info = client.get_connection_info().clone();
         let settings = info.redis_settings();
-        let (username, password) = (settings.username().map(str::to_owned), settings.password().map(str::to_owned));
+        let (username, password) = (
+            settings.username().map(str::to_owned),
+            settings.password().map(str::to_owned),
+        );
         let database = u32::try_from(settings.db()).unwrap_or(0);
         let tls = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
-        Self { username, password, database, tls, ..Self::with_servers(Servers::Client(Box::new(info))) }
+        Self {
+            username,
+            password,
+            database,
+            tls,
+            ..Self::with_servers(Servers::Client(Box::new(info)))
+        }
     }
 
     /// The master called `master` by these sentinels (host and port each).
     #[must_use]
-    pub fn sentinel<H: Into<String>>(sentinels: impl IntoIterator<Item = (H, u16)>, master: impl Into<String>) -> Self {
-        let sentinels = sentinels.into_iter().map(|(host, port)| Address { host: host.into(), port }).collect();
-        Self::with_servers(Servers::Sentinel { sentinels, master: master.into(), username: None, password: None })
+    pub fn sentinel<H: Into<String>>(
+        sentinels: impl IntoIterator<Item = (H, u16)>,
+        master: impl Into<String>,
+    ) -> Self {
+        let sentinels = sentinels
+            .into_iter()
+            .map(|(host, port)| Address {
+                host: host.into(),
+                port,
+            })
+            .collect();
+        Self::with_servers(Servers::Sentinel {
+            sentinels,
+            master: master.into(),
+            username: None,
+            password: None,
+        })
     }
 
     /// Redis Cluster, of which these nodes are known (host and port each); the others are found through them.
     #[must_use]
     pub fn cluster<H: Into<String>>(nodes: impl IntoIterator<Item = (H, u16)>) -> Self {
-        Self::with_servers(Servers::Cluster(nodes.into_iter().map(|(host, port)| Address { host: host.into(), port }).collect()))
+        Self::with_servers(Servers::Cluster(
+            nodes
+                .into_iter()
+                .map(|(host, port)| Address {
+                    host: host.into(),
+                    port,
+                })
+                .collect(),
+        ))
     }
 
     /// Reads `redis://[user[:password]@]host[:port][/db]`, `rediss://…` (TLS), `redis+sentinel://[user[:password]@]host[:port],…/master` or
@@ -120,7 +163,9 @@ impl RedisConfig {
     /// # Errors
     /// `Configuration`: another scheme, no host, an unknown option, or a value that is none. Never shows what may be a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        crate::url::parse(url, |name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+        crate::url::parse(url, |name| {
+            std::env::var(name).ok().filter(|v| !v.is_empty())
+        })
     }
 
     pub(crate) fn with_servers(servers: Servers) -> Self {
@@ -273,7 +318,11 @@ impl RedisConfig {
     }
 
     pub(crate) fn tls_files(&self) -> [Option<&Path>; 3] {
-        [self.tls_ca.as_deref(), self.tls_certificate.as_deref(), self.tls_key.as_deref()]
+        [
+            self.tls_ca.as_deref(),
+            self.tls_certificate.as_deref(),
+            self.tls_key.as_deref(),
+        ]
     }
 
     pub(crate) const fn timeout(&self) -> Duration {
@@ -287,7 +336,9 @@ impl RedisConfig {
     /// How many replicas, and for how many milliseconds; none when none are asked.
     pub(crate) fn wait(&self) -> Option<(u32, u64)> {
         let most = self.operation_timeout.mul_f64(0.8);
-        let millis = u64::try_from(self.replica_timeout.min(most).as_millis()).unwrap_or(u64::MAX).max(1);
+        let millis = u64::try_from(self.replica_timeout.min(most).as_millis())
+            .unwrap_or(u64::MAX)
+            .max(1);
         (self.min_replicas > 0).then_some((self.min_replicas, millis))
     }
 
@@ -301,7 +352,12 @@ impl RedisConfig {
             Servers::Sentinel { password, .. } => password.clone(),
             _ => None,
         };
-        self.password.clone().into_iter().chain(sentinel).filter(|s| !s.is_empty()).collect()
+        self.password
+            .clone()
+            .into_iter()
+            .chain(sentinel)
+            .filter(|s| !s.is_empty())
+            .collect()
     }
 
     /// The keys of a cluster. They share what is in braces, and so a hash slot.
@@ -322,22 +378,48 @@ impl RedisConfig {
         match &self.servers {
             Servers::Single(address) => address.to_string(),
             Servers::Client(info) => info.addr().to_string(),
-            Servers::Sentinel { sentinels: all, .. } | Servers::Cluster(all) => {
-                all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-            }
+            Servers::Sentinel { sentinels: all, .. } | Servers::Cluster(all) => all
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
         }
     }
 
     /// The servers as a URL without secrets.
     pub(crate) fn shown(&self) -> String {
-        let list = |all: &[Address]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let tls = |first: char| if self.tls { format!("{first}tls=true") } else { String::new() };
-        let single = |address: &str| format!("{}://{address}/{}", if self.tls { "rediss" } else { "redis" }, self.database);
+        let list = |all: &[Address]| {
+            all.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        let tls = |first: char| {
+            if self.tls {
+                format!("{first}tls=true")
+            } else {
+                String::new()
+            }
+        };
+        let single = |address: &str| {
+            format!(
+                "{}://{address}/{}",
+                if self.tls { "rediss" } else { "redis" },
+                self.database
+            )
+        };
         match &self.servers {
             Servers::Single(address) => single(&address.to_string()),
             Servers::Client(info) => single(&info.addr().to_string()),
-            Servers::Sentinel { sentinels, master, .. } => {
-                format!("redis+sentinel://{}/{master}?db={}{}", list(sentinels), self.database, tls('&'))
+            Servers::Sentinel {
+                sentinels, master, ..
+            } => {
+                format!(
+                    "redis+sentinel://{}/{master}?db={}{}",
+                    list(sentinels),
+                    self.database,
+                    tls('&')
+                )
             }
             Servers::Cluster(nodes) => format!("redis+cluster://{}{}", list(nodes), tls('?')),
         }
@@ -354,10 +436,18 @@ impl RedisConfig {
             return Err(wrong("no host is named"));
         }
         let bad = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '{' | '}');
-        if self.prefix.is_empty() || self.prefix.chars().count() > MAX_PREFIX || self.prefix.chars().any(bad) {
-            return Err(wrong("a prefix has 1 to 64 characters, and no braces, spaces or control characters"));
+        if self.prefix.is_empty()
+            || self.prefix.chars().count() > MAX_PREFIX
+            || self.prefix.chars().any(bad)
+        {
+            return Err(wrong(
+                "a prefix has 1 to 64 characters, and no braces, spaces or control characters",
+            ));
         }
-        for (name, time) in [("operation_timeout", self.operation_timeout), ("connect_timeout", self.connect_timeout)] {
+        for (name, time) in [
+            ("operation_timeout", self.operation_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ] {
             if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&time) {
                 return Err(wrong(format!("{name} is 10 ms to 1 h")));
             }
@@ -375,10 +465,14 @@ impl RedisConfig {
             return Err(wrong("Redis Cluster has database 0 only"));
         }
         if !self.tls && self.tls_files().iter().any(Option::is_some) {
-            return Err(wrong("certificate files are given but no encryption is asked for: use rediss:// or tls=true"));
+            return Err(wrong(
+                "certificate files are given but no encryption is asked for: use rediss:// or tls=true",
+            ));
         }
         if self.tls_certificate.is_some() != self.tls_key.is_some() {
-            return Err(wrong("a client's certificate and its key come together: tls_cert and tls_key"));
+            return Err(wrong(
+                "a client's certificate and its key come together: tls_cert and tls_key",
+            ));
         }
         Ok(())
     }
@@ -413,5 +507,10 @@ pub(crate) struct Keys {
 }
 
 pub(crate) fn wrong(message: impl Into<String>) -> TableError {
-    TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
+    TableError::new(
+        TableErrorKind::Configuration,
+        Operation::Connect,
+        STORE,
+        message,
+    )
 }

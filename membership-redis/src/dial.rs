@@ -9,7 +9,8 @@ use membership_core::{TableError, TableErrorKind};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    PushKind, RedisConnectionInfo, Value,
 };
 
 use crate::config::{Address, RedisConfig, Servers, wrong};
@@ -53,8 +54,14 @@ impl Conn {
     }
 
     /// Sends commands in one flight; what the server refuses is among the answers.
-    pub(crate) async fn flight(&self, commands: &redis::Pipeline) -> redis::RedisResult<Vec<Value>> {
-        self.redis.clone().send_packed_commands(commands, 0, commands.len()).await
+    pub(crate) async fn flight(
+        &self,
+        commands: &redis::Pipeline,
+    ) -> redis::RedisResult<Vec<Value>> {
+        self.redis
+            .clone()
+            .send_packed_commands(commands, 0, commands.len())
+            .await
     }
 
     /// The connection itself, for what only it can do.
@@ -70,7 +77,9 @@ impl Dialer {
     /// `Configuration` where a file cannot be read.
     pub(crate) fn new(config: &RedisConfig) -> Result<Self, TableError> {
         let settings = |user: Option<&str>, password: Option<&str>, database: u32| {
-            let mut all = RedisConnectionInfo::default().set_db(i64::from(database)).set_skip_set_lib_name();
+            let mut all = RedisConnectionInfo::default()
+                .set_db(i64::from(database))
+                .set_skip_set_lib_name();
             if let Some(user) = user {
                 all = all.set_username(user);
             }
@@ -82,7 +91,9 @@ impl Dialer {
         let (user, password) = config.user();
         let (base, sentinel) = match config.servers() {
             Servers::Client(info) => (Some((**info).clone()), settings(None, None, 0)),
-            Servers::Sentinel { username, password, .. } => (None, settings(username.as_deref(), password.as_deref(), 0)),
+            Servers::Sentinel {
+                username, password, ..
+            } => (None, settings(username.as_deref(), password.as_deref(), 0)),
             Servers::Single(_) | Servers::Cluster(_) => (None, settings(None, None, 0)),
         };
         if config.uses_tls() {
@@ -91,7 +102,8 @@ impl Dialer {
         }
         Ok(Self {
             base,
-            settings: settings(user, password, config.database_number()).set_protocol(ProtocolVersion::RESP3),
+            settings: settings(user, password, config.database_number())
+                .set_protocol(ProtocolVersion::RESP3),
             sentinel,
             tls: certificates(config)?,
             encrypted: config.uses_tls(),
@@ -105,7 +117,12 @@ impl Dialer {
         let (host, port) = (at.host.clone(), at.port);
         let addr = match &self.base {
             Some(base) => base.addr().clone(),
-            None if self.encrypted => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+            None if self.encrypted => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            },
             None => ConnectionAddr::Tcp(host, port),
         };
         let tcp = match &self.base {
@@ -114,8 +131,11 @@ impl Dialer {
         };
         // Without it, every second small request waits for an acknowledgement of the first.
         let tcp = tcp.set_nodelay(true);
-        let info =
-            (at.host.as_str(), port).into_connection_info()?.set_addr(addr).set_tcp_settings(tcp).set_redis_settings(settings.clone());
+        let info = (at.host.as_str(), port)
+            .into_connection_info()?
+            .set_addr(addr)
+            .set_tcp_settings(tcp)
+            .set_redis_settings(settings.clone());
         match &self.tls {
             Some(certificates) => Client::build_with_tls(info, certificates.clone()),
             None => Client::open(info),
@@ -164,7 +184,11 @@ impl Dialer {
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
-    pub(crate) async fn open(&self, at: &Address, push: impl Fn(PushInfo) + Send + Sync + 'static) -> Result<Conn, TableError> {
+    pub(crate) async fn open(
+        &self,
+        at: &Address,
+        push: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<Conn, TableError> {
         let alive = Arc::new(AtomicBool::new(true));
         let ended = Arc::clone(&alive);
         let told = move |info: PushInfo| -> Result<(), ()> {
@@ -175,20 +199,35 @@ impl Dialer {
             Ok(())
         };
         // Operations have deadlines of their own; the client's would cut them off after half a second.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(None).set_push_sender(told);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(None)
+            .set_push_sender(told);
         let redis = self.multiplexed(at, &self.settings, &config).await?;
-        Ok(Conn { redis, alive, at: at.clone() })
+        Ok(Conn {
+            redis,
+            alive,
+            at: at.clone(),
+        })
     }
 
     /// Asks a sentinel. The connection is closed again.
     ///
     /// # Errors
     /// Nothing was sent that changes anything.
-    pub(crate) async fn ask_sentinel(&self, at: &Address, command: &redis::Cmd) -> Result<Value, TableError> {
-        let config = AsyncConnectionConfig::new().set_connection_timeout(Some(self.timeout)).set_response_timeout(Some(self.timeout));
+    pub(crate) async fn ask_sentinel(
+        &self,
+        at: &Address,
+        command: &redis::Cmd,
+    ) -> Result<Value, TableError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(Some(self.timeout));
         let mut redis = self.multiplexed(at, &self.sentinel, &config).await?;
-        redis.send_packed_command(command).await.map_err(|e| self.not_connected(at, &e))
+        redis
+            .send_packed_command(command)
+            .await
+            .map_err(|e| self.not_connected(at, &e))
     }
 
     async fn multiplexed(
@@ -197,13 +236,28 @@ impl Dialer {
         settings: &RedisConnectionInfo,
         config: &AsyncConnectionConfig,
     ) -> Result<MultiplexedConnection, TableError> {
-        let made = async { self.client(at, settings)?.get_multiplexed_async_connection_with_config(config).await };
-        tokio::time::timeout(self.timeout, made).await.map_err(|_| self.silent(at))?.map_err(|e| self.not_connected(at, &e))
+        let made = async {
+            self.client(at, settings)?
+                .get_multiplexed_async_connection_with_config(config)
+                .await
+        };
+        tokio::time::timeout(self.timeout, made)
+            .await
+            .map_err(|_| self.silent(at))?
+            .map_err(|e| self.not_connected(at, &e))
     }
 
     fn silent(&self, at: &Address) -> TableError {
-        let hint = if self.encrypted { " (a server without TLS is redis://)" } else { "" };
-        error(TableErrorKind::Unavailable, format!("no answer within {:?}{hint}", self.timeout)).at(at.to_string())
+        let hint = if self.encrypted {
+            " (a server without TLS is redis://)"
+        } else {
+            ""
+        };
+        error(
+            TableErrorKind::Unavailable,
+            format!("no answer within {:?}{hint}", self.timeout),
+        )
+        .at(at.to_string())
     }
 
     pub(crate) fn not_connected(&self, at: &Address, e: &redis::RedisError) -> TableError {
@@ -217,12 +271,20 @@ fn certificates(config: &RedisConfig) -> Result<Option<redis::TlsCertificates>, 
         return Ok(None);
     }
     let client_tls = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some(redis::ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? }),
+        (Some(certificate), Some(key)) => Some(redis::ClientTlsConfig {
+            client_cert: read(certificate)?,
+            client_key: read(key)?,
+        }),
         _ => None,
     };
-    Ok(Some(redis::TlsCertificates { client_tls, root_cert: ca.map(read).transpose()? }))
+    Ok(Some(redis::TlsCertificates {
+        client_tls,
+        root_cert: ca.map(read).transpose()?,
+    }))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TableError> {
-    std::fs::read(path).map_err(|e| wrong(format!("the file {} cannot be read ({e})", path.display())).with_source(e))
+    std::fs::read(path).map_err(|e| {
+        wrong(format!("the file {} cannot be read ({e})", path.display())).with_source(e)
+    })
 }

@@ -41,7 +41,9 @@ impl Secrets {
 
     /// The text without them.
     pub(crate) fn hide(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "…"))
+        self.0.iter().fold(text.to_owned(), |text, secret| {
+            text.replace(secret.as_str(), "…")
+        })
     }
 }
 
@@ -61,54 +63,115 @@ impl Refusal {
     pub(crate) fn new(server: &ServerError) -> Self {
         let text = server.details().unwrap_or_default().to_owned();
         let code = server.code();
-        Self { code: real_code(code, &text).to_owned(), text }
+        Self {
+            code: real_code(code, &text).to_owned(),
+            text,
+        }
     }
 
     /// From what a client library made of it.
     pub(crate) fn of(e: &RedisError) -> Option<Self> {
         let code = e.code()?;
         let text = e.detail().unwrap_or_default();
-        Some(Self { code: real_code(code, text).to_owned(), text: text.to_owned() })
+        Some(Self {
+            code: real_code(code, text).to_owned(),
+            text: text.to_owned(),
+        })
     }
 
     /// The node that a MOVED or ASK names; an empty host means the one that answered.
     pub(crate) fn target(&self) -> Option<(String, u16)> {
-        let (host, port) = self.text.split_ascii_whitespace().nth(1)?.rsplit_once(':')?;
+        let (host, port) = self
+            .text
+            .split_ascii_whitespace()
+            .nth(1)?
+            .rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        Some((if host == "?" { String::new() } else { host.to_owned() }, port.parse().ok()?))
+        Some((
+            if host == "?" {
+                String::new()
+            } else {
+                host.to_owned()
+            },
+            port.parse().ok()?,
+        ))
     }
 
     /// Whether another connection may do better: this one is to a server that does not serve us, or not any more.
     pub(crate) fn ends_connection(&self) -> bool {
-        matches!(self.code.as_str(), "READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN" | "NOAUTH" | "MOVED")
+        matches!(
+            self.code.as_str(),
+            "READONLY" | "MASTERDOWN" | "LOADING" | "CLUSTERDOWN" | "NOAUTH" | "MOVED"
+        )
     }
 
     pub(crate) fn into_error(self, secrets: &Secrets) -> TableError {
         use TableErrorKind::{Busy, Configuration, ForeignTable, PermissionDenied, Unavailable};
         let (kind, what) = match self.code.as_str() {
-            "NOPERM" => {
-                (PermissionDenied, "the user may not do this: grant it what the README of membership-redis lists under Permissions")
-            }
-            "NOAUTH" => (PermissionDenied, "the server wants a password: put it into the URL or MEMBERSHIP_REDIS_PASSWORD"),
+            "NOPERM" => (
+                PermissionDenied,
+                "the user may not do this: grant it what the README of membership-redis lists under Permissions",
+            ),
+            "NOAUTH" => (
+                PermissionDenied,
+                "the server wants a password: put it into the URL or MEMBERSHIP_REDIS_PASSWORD",
+            ),
             "WRONGPASS" => (PermissionDenied, "the server refuses this user or password"),
-            "DENIED" => (PermissionDenied, "the server takes no connections from here (protected mode)"),
-            "NOSCRIPT" => (PermissionDenied, "the server forgets scripts at once: the user may not load them; grant +script|load"),
-            "READONLY" => (Unavailable, "this server is a replica; connect to the master, or use redis+sentinel:// or redis+cluster://"),
-            "MASTERDOWN" => (Unavailable, "this server is a replica that has lost its master"),
+            "DENIED" => (
+                PermissionDenied,
+                "the server takes no connections from here (protected mode)",
+            ),
+            "NOSCRIPT" => (
+                PermissionDenied,
+                "the server forgets scripts at once: the user may not load them; grant +script|load",
+            ),
+            "READONLY" => (
+                Unavailable,
+                "this server is a replica; connect to the master, or use redis+sentinel:// or redis+cluster://",
+            ),
+            "MASTERDOWN" => (
+                Unavailable,
+                "this server is a replica that has lost its master",
+            ),
             "LOADING" => (Unavailable, "the server is loading its data"),
             "CLUSTERDOWN" => (Unavailable, "the cluster has no master for this table now"),
-            "MOVED" | "ASK" => (Unavailable, "the cluster moves this table from node to node; use redis+cluster://"),
+            "MOVED" | "ASK" => (
+                Unavailable,
+                "the cluster moves this table from node to node; use redis+cluster://",
+            ),
             "OOM" => (Unavailable, "the server is out of memory (maxmemory)"),
-            "MISCONF" => (Unavailable, "the server cannot save to its disk and takes no writes"),
-            "NOREPLICAS" => (Unavailable, "the master has fewer replicas than its min-replicas-to-write"),
+            "MISCONF" => (
+                Unavailable,
+                "the server cannot save to its disk and takes no writes",
+            ),
+            "NOREPLICAS" => (
+                Unavailable,
+                "the master has fewer replicas than its min-replicas-to-write",
+            ),
             "BUSY" => (Busy, "the server is running somebody's long script"),
             "TRYAGAIN" => (Busy, "the cluster is moving this table to another node"),
-            "WRONGTYPE" => (ForeignTable, "one of the keys holds something that is not ours: use another prefix"),
-            "CROSSSLOT" => (Configuration, "the server does not keep the keys of one hash tag together"),
-            "NOPROTO" => (Configuration, "the server does not speak RESP3: Redis 6.2 or newer, or Valkey, is needed"),
+            "WRONGTYPE" => (
+                ForeignTable,
+                "one of the keys holds something that is not ours: use another prefix",
+            ),
+            "CROSSSLOT" => (
+                Configuration,
+                "the server does not keep the keys of one hash tag together",
+            ),
+            "NOPROTO" => (
+                Configuration,
+                "the server does not speak RESP3: Redis 6.2 or newer, or Valkey, is needed",
+            ),
             _ => other(&self.text),
         };
-        error(kind, format!("{what} ({} {})", self.code, secrets.hide(shorten(&self.text))))
+        error(
+            kind,
+            format!(
+                "{what} ({} {})",
+                self.code,
+                secrets.hide(shorten(&self.text))
+            ),
+        )
     }
 }
 
@@ -118,7 +181,10 @@ fn other(text: &str) -> (TableErrorKind, &'static str) {
     if text.contains("max number of clients") {
         (Unavailable, "the server has as many clients as it takes")
     } else if text.contains("DB index") {
-        (Configuration, "the server has no database of this number: correct the URL")
+        (
+            Configuration,
+            "the server has no database of this number: correct the URL",
+        )
     } else if text.contains("unknown command") || text.contains("SELECT is not allowed") {
         (Configuration, "the server does not do this")
     } else if text.contains("killed by user") {
@@ -145,7 +211,10 @@ fn inner_code(code: &str, text: &str) -> Option<&'static str> {
     if text.contains("user executing the script") || text.contains("ACL failure in script") {
         return Some("NOPERM");
     }
-    let words = || text.split(|c: char| !c.is_ascii_uppercase()).filter(|w| w.len() > 2);
+    let words = || {
+        text.split(|c: char| !c.is_ascii_uppercase())
+            .filter(|w| w.len() > 2)
+    };
     words().find_map(|word| CODES.into_iter().find(|code| *code == word))
 }
 
@@ -162,19 +231,31 @@ pub(crate) fn not_connected(e: &RedisError, encrypted: bool, secrets: &Secrets) 
     }
     let said = secrets.hide(&e.to_string());
     let (kind, what) = match e.kind() {
-        ErrorKind::AuthenticationFailed => (PermissionDenied, "the server refuses this user or password"),
-        ErrorKind::RESP3NotSupported => (Configuration, "the server is too old: Redis 6.2 or newer, or Valkey, is needed"),
+        ErrorKind::AuthenticationFailed => {
+            (PermissionDenied, "the server refuses this user or password")
+        }
+        ErrorKind::RESP3NotSupported => (
+            Configuration,
+            "the server is too old: Redis 6.2 or newer, or Valkey, is needed",
+        ),
         ErrorKind::InvalidClientConfig => (Configuration, "the configuration cannot be used"),
-        ErrorKind::Server(ServerErrorKind::NoPerm) => (PermissionDenied, "the user may not do this"),
+        ErrorKind::Server(ServerErrorKind::NoPerm) => {
+            (PermissionDenied, "the user may not do this")
+        }
         // rustls has words for it, and the client library no kind.
-        _ if encrypted && said.contains("certificate") => {
-            (Configuration, "the server's certificate is refused: tls_ca names the file with the authority that signed it")
-        }
+        _ if encrypted && said.contains("certificate") => (
+            Configuration,
+            "the server's certificate is refused: tls_ca names the file with the authority that signed it",
+        ),
         _ if e.is_timeout() && !encrypted => (Unavailable, "the server does not answer in time"),
-        _ if encrypted => (Unavailable, "cannot be reached with TLS (a server without it is redis://)"),
-        _ if e.is_connection_dropped() && !e.is_connection_refusal() => {
-            (Unavailable, "the server closed the connection (one that takes TLS only is rediss://)")
-        }
+        _ if encrypted => (
+            Unavailable,
+            "cannot be reached with TLS (a server without it is redis://)",
+        ),
+        _ if e.is_connection_dropped() && !e.is_connection_refusal() => (
+            Unavailable,
+            "the server closed the connection (one that takes TLS only is rediss://)",
+        ),
         _ => (Unavailable, "the server cannot be reached"),
     };
     error(kind, format!("{what} ({})", shorten(&said)))
@@ -183,7 +264,10 @@ pub(crate) fn not_connected(e: &RedisError, encrypted: bool, secrets: &Secrets) 
 /// A request that was handed to a connection and not answered.
 pub(crate) fn unanswered(writes: bool, why: &str) -> TableError {
     if writes {
-        error(TableErrorKind::OutcomeUnknown, format!("{why} after the request was sent"))
+        error(
+            TableErrorKind::OutcomeUnknown,
+            format!("{why} after the request was sent"),
+        )
     } else {
         error(TableErrorKind::Unavailable, why.to_owned())
     }
@@ -197,39 +281,90 @@ mod tests {
     fn refusal(line: &str) -> Refusal {
         let (code, text) = line.split_once(' ').unwrap();
         let text = text.to_owned();
-        Refusal { code: real_code(code, &text).to_owned(), text }
+        Refusal {
+            code: real_code(code, &text).to_owned(),
+            text,
+        }
     }
 
     #[test]
     fn every_code_says_what_to_do() {
         for (line, kind) in [
-            ("LOADING Redis is loading the dataset in memory", Unavailable),
-            ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", Busy),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Unavailable,
+            ),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                Busy,
+            ),
             ("CLUSTERDOWN Hash slot not served", Unavailable),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", Busy),
-            ("READONLY You can't write against a read only replica. script: 1f, on @user_script:12.", Unavailable),
-            ("OOM command not allowed when used memory > 'maxmemory'.", Unavailable),
-            ("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.", Unavailable),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                Busy,
+            ),
+            (
+                "READONLY You can't write against a read only replica. script: 1f, on @user_script:12.",
+                Unavailable,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                Unavailable,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+                Unavailable,
+            ),
             ("NOREPLICAS Not enough good replicas to write.", Unavailable),
-            ("NOPERM User joe has no permissions to run the 'hset' command", PermissionDenied),
+            (
+                "NOPERM User joe has no permissions to run the 'hset' command",
+                PermissionDenied,
+            ),
             ("NOAUTH Authentication required.", PermissionDenied),
-            ("WRONGPASS invalid username-password pair or user is disabled.", PermissionDenied),
-            ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", Unavailable),
-            ("WRONGTYPE Operation against a key holding the wrong kind of value", ForeignTable),
-            ("CROSSSLOT Keys in request don't hash to the same slot", Configuration),
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                PermissionDenied,
+            ),
+            (
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                Unavailable,
+            ),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value",
+                ForeignTable,
+            ),
+            (
+                "CROSSSLOT Keys in request don't hash to the same slot",
+                Configuration,
+            ),
             ("ERR max number of clients reached", Unavailable),
             ("ERR unknown command 'EVALSHA'", Configuration),
             ("ERR DB index is out of range", Configuration),
-            ("ERR Error running script (call to f_1): Script killed by user with SCRIPT KILL...", Busy),
+            (
+                "ERR Error running script (call to f_1): Script killed by user with SCRIPT KILL...",
+                Busy,
+            ),
             // Redis 6 wraps what a command within a script said.
-            ("ERR Error running script (call to f_ab): @user_script:1: @user_script: 1: -OOM command not allowed", Unavailable),
-            ("ERR Error running script (call to f_ab): @user_script:1: WRONGTYPE Operation against a key", ForeignTable),
+            (
+                "ERR Error running script (call to f_ab): @user_script:1: @user_script: 1: -OOM command not allowed",
+                Unavailable,
+            ),
+            (
+                "ERR Error running script (call to f_ab): @user_script:1: WRONGTYPE Operation against a key",
+                ForeignTable,
+            ),
             (
                 "ERR Error running script (call to f_ab): @user_script:9: -READONLY You can't write against a read only replica.",
                 Unavailable,
             ),
-            ("ERR The user executing the script can't run this command or subcommand script: 7acd, on @user_script:9.", PermissionDenied),
-            ("ERR ACL failure in script: User m has no permissions to run the 'hset' command script: on @user_script:1.", PermissionDenied),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 7acd, on @user_script:9.",
+                PermissionDenied,
+            ),
+            (
+                "ERR ACL failure in script: User m has no permissions to run the 'hset' command script: on @user_script:1.",
+                PermissionDenied,
+            ),
         ] {
             let error = refusal(line).into_error(&Secrets::default());
             assert_eq!(error.kind(), kind, "{line}: {error}");
@@ -245,14 +380,21 @@ mod tests {
             "ERR Error running script (call to f_ab): @user_script:9: -READONLY You can't write against a read only replica.",
         ] {
             let refusal = refusal(line);
-            assert!(refusal.code == "READONLY" && refusal.ends_connection(), "{refusal:?}");
+            assert!(
+                refusal.code == "READONLY" && refusal.ends_connection(),
+                "{refusal:?}"
+            );
         }
     }
 
     #[test]
     fn nothing_that_a_server_answers_is_uncertain() {
         for code in CODES {
-            let error = Refusal { code: code.to_owned(), text: String::new() }.into_error(&Secrets::default());
+            let error = Refusal {
+                code: code.to_owned(),
+                text: String::new(),
+            }
+            .into_error(&Secrets::default());
             assert_ne!(error.kind(), TableErrorKind::OutcomeUnknown, "{code}");
         }
         assert_eq!(unanswered(true, "x").kind(), TableErrorKind::OutcomeUnknown);
@@ -261,16 +403,28 @@ mod tests {
 
     #[test]
     fn redirections_name_a_node() {
-        assert_eq!(refusal("MOVED 3999 10.0.0.7:6381").target(), Some(("10.0.0.7".to_owned(), 6381)));
-        assert_eq!(refusal("ASK 3999 fe80::1:6381").target(), Some(("fe80::1".to_owned(), 6381)));
-        assert_eq!(refusal("MOVED 3999 :6381").target(), Some((String::new(), 6381)));
+        assert_eq!(
+            refusal("MOVED 3999 10.0.0.7:6381").target(),
+            Some(("10.0.0.7".to_owned(), 6381))
+        );
+        assert_eq!(
+            refusal("ASK 3999 fe80::1:6381").target(),
+            Some(("fe80::1".to_owned(), 6381))
+        );
+        assert_eq!(
+            refusal("MOVED 3999 :6381").target(),
+            Some((String::new(), 6381))
+        );
         assert_eq!(refusal("MOVED 3999").target(), None);
     }
 
     #[test]
     fn secrets_are_hidden() {
         let secrets = Secrets::new(vec!["hunter2".to_owned()]);
-        let error = refusal("ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `default` `hunter2`").into_error(&secrets);
+        let error = refusal(
+            "ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `default` `hunter2`",
+        )
+        .into_error(&secrets);
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }

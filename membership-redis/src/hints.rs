@@ -36,20 +36,33 @@ pub(crate) struct Hints {
 
 impl Hints {
     pub(crate) fn new(link: Arc<Link>, channel: String, cluster: String) -> Self {
-        Self { link, channel, cluster, bell: watch::Sender::new(0), task: Arc::default() }
+        Self {
+            link,
+            channel,
+            cluster,
+            bell: watch::Sender::new(0),
+            task: Arc::default(),
+        }
     }
 
     /// A stream of hints; it ends when the table is dropped. None without a runtime to listen on.
     pub(crate) fn listen(&self) -> Option<HintStream> {
         let Ok(runtime) = Handle::try_current() else {
-            tracing::warn!(cluster = self.cluster, "no hints: they need a tokio runtime");
+            tracing::warn!(
+                cluster = self.cluster,
+                "no hints: they need a tokio runtime"
+            );
             return None;
         };
         // The task ends under the same lock, when it sees no listener.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = self.bell.subscribe();
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let (link, bell, running) = (Arc::clone(&self.link), self.bell.clone(), Arc::clone(&self.task));
+            let (link, bell, running) = (
+                Arc::clone(&self.link),
+                self.bell.clone(),
+                Arc::clone(&self.task),
+            );
             let (channel, cluster) = (self.channel.clone(), self.cluster.clone());
             let listening = runtime.spawn(async move {
                 loop {
@@ -78,7 +91,12 @@ impl Hints {
 
 impl Drop for Hints {
     fn drop(&mut self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             // The streams end with the last sender.
             task.abort();
         }
@@ -109,18 +127,28 @@ async fn subscribe(link: &Link, bell: &watch::Sender<u64>, channel: &str, cluste
 }
 
 /// Listens until the connection ends, and says why it did.
-async fn one_connection(link: &Link, bell: &watch::Sender<u64>, channel: &str, pause: &mut Duration) -> TableError {
+async fn one_connection(
+    link: &Link,
+    bell: &watch::Sender<u64>,
+    channel: &str,
+    pause: &mut Duration,
+) -> TableError {
     let (conn, ended) = match open(link, bell).await {
         Ok(both) => both,
         Err(e) => return e,
     };
     let mut raw = conn.raw();
     let Ok(subscribed) = tokio::time::timeout(PING, raw.subscribe(channel)).await else {
-        return error(TableErrorKind::Unavailable, format!("{} does not answer SUBSCRIBE", conn.at));
+        return error(
+            TableErrorKind::Unavailable,
+            format!("{} does not answer SUBSCRIBE", conn.at),
+        );
     };
     if let Err(e) = subscribed {
         return match Refusal::of(&e) {
-            Some(refusal) => refusal.into_error(&link.dialer().secrets).at(conn.at.to_string()),
+            Some(refusal) => refusal
+                .into_error(&link.dialer().secrets)
+                .at(conn.at.to_string()),
             None => link.dialer().not_connected(&conn.at, &e),
         };
     }
@@ -137,7 +165,10 @@ async fn one_connection(link: &Link, bell: &watch::Sender<u64>, channel: &str, p
             },
         }
     }
-    error(TableErrorKind::Unavailable, format!("the connection to {} has ended", conn.at))
+    error(
+        TableErrorKind::Unavailable,
+        format!("the connection to {} has ended", conn.at),
+    )
 }
 
 async fn open(link: &Link, bell: &watch::Sender<u64>) -> Result<(Conn, Arc<Notify>), TableError> {

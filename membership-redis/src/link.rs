@@ -104,7 +104,9 @@ impl Link {
     /// What the server says, or that it says nothing: certainly not carried out before it was handed to a connection, and uncertain
     /// afterwards if it writes.
     pub(crate) async fn run(&self, request: &Request<'_>) -> Result<Answer, TableError> {
-        self.attempt(request).await.map_err(|e| e.during(request.operation))
+        self.attempt(request)
+            .await
+            .map_err(|e| e.during(request.operation))
     }
 
     async fn attempt(&self, request: &Request<'_>) -> Result<Answer, TableError> {
@@ -119,8 +121,17 @@ impl Link {
                 }
             })
             .await
-            .map_err(|_| error(TableErrorKind::Unavailable, format!("no connection within {:?}", self.timeout)))??;
-            let waiting = Waiting { conn: &conn, place: &self.place, since: Instant::now() };
+            .map_err(|_| {
+                error(
+                    TableErrorKind::Unavailable,
+                    format!("no connection within {:?}", self.timeout),
+                )
+            })??;
+            let waiting = Waiting {
+                conn: &conn,
+                place: &self.place,
+                since: Instant::now(),
+            };
             let sent = timeout_at(deadline, self.send(&conn, request, load, asked.is_some())).await;
             std::mem::forget(waiting);
             let answer = match sent {
@@ -133,28 +144,48 @@ impl Link {
                 }
                 Ok(Err(e)) => {
                     conn.condemn();
-                    return Err(unanswered(request.writes, &self.dialer.secrets.hide(&format!("the connection broke off ({e})")))
-                        .at(conn.at.to_string()));
+                    return Err(unanswered(
+                        request.writes,
+                        &self
+                            .dialer
+                            .secrets
+                            .hide(&format!("the connection broke off ({e})")),
+                    )
+                    .at(conn.at.to_string()));
                 }
                 Err(_) => {
                     // A server that hangs is not worth waiting for a second time on the same connection.
                     conn.condemn();
                     self.place.distrust();
-                    return Err(unanswered(request.writes, &format!("no answer within {:?}", self.timeout)).at(conn.at.to_string()));
+                    return Err(unanswered(
+                        request.writes,
+                        &format!("no answer within {:?}", self.timeout),
+                    )
+                    .at(conn.at.to_string()));
                 }
             };
             asked = None;
-            let Value::ServerError(e) = &answer.value else { return Ok(answer) };
+            let Value::ServerError(e) = &answer.value else {
+                return Ok(answer);
+            };
             let refusal = Refusal::new(e);
             if refusal.ends_connection() {
                 conn.condemn();
             }
             match (refusal.code.as_str(), refusal.target()) {
                 ("NOSCRIPT", _) if !load => load = true,
-                ("MOVED", Some(node)) if self.place.is_cluster() => self.place.prefer(resolve(node, &conn)),
-                ("ASK", Some(node)) if self.place.is_cluster() => asked = Some(resolve(node, &conn)),
+                ("MOVED", Some(node)) if self.place.is_cluster() => {
+                    self.place.prefer(resolve(node, &conn))
+                }
+                ("ASK", Some(node)) if self.place.is_cluster() => {
+                    asked = Some(resolve(node, &conn))
+                }
                 ("READONLY", _) if self.place.has_successor() => self.place.distrust(),
-                _ => return Err(refusal.into_error(&self.dialer.secrets).at(conn.at.to_string())),
+                _ => {
+                    return Err(refusal
+                        .into_error(&self.dialer.secrets)
+                        .at(conn.at.to_string()));
+                }
             }
             last = Some((refusal, conn.at.to_string()));
         }
@@ -165,11 +196,20 @@ impl Link {
     }
 
     /// One flight, however many commands it holds.
-    async fn send(&self, conn: &Conn, request: &Request<'_>, load: bool, asking: bool) -> redis::RedisResult<Answer> {
+    async fn send(
+        &self,
+        conn: &Conn,
+        request: &Request<'_>,
+        load: bool,
+        asking: bool,
+    ) -> redis::RedisResult<Answer> {
         let wait = self.wait.filter(|_| request.confirmed);
         let load = request.script.filter(|_| load);
         if wait.is_none() && load.is_none() && !asking {
-            return Ok(Answer { value: conn.command(&request.command).await?, replicas: None });
+            return Ok(Answer {
+                value: conn.command(&request.command).await?,
+                replicas: None,
+            });
         }
         let mut flight = Pipeline::new();
         if let Some(script) = load {
@@ -187,7 +227,10 @@ impl Link {
             Value::Int(replicas) => replicas,
             _ => 0,
         });
-        Ok(Answer { value: answers.pop().unwrap_or(Value::Nil), replicas })
+        Ok(Answer {
+            value: answers.pop().unwrap_or(Value::Nil),
+            replicas,
+        })
     }
 
     fn live(&self) -> Option<Arc<Conn>> {
@@ -219,5 +262,12 @@ impl Link {
 
 /// The node that a redirection names; no host means the one that answered.
 fn resolve((host, port): (String, u16), conn: &Conn) -> Address {
-    Address { host: if host.is_empty() { conn.at.host.clone() } else { host }, port }
+    Address {
+        host: if host.is_empty() {
+            conn.at.host.clone()
+        } else {
+            host
+        },
+        port,
+    }
 }

@@ -34,8 +34,14 @@ pub(crate) struct Place {
 
 enum Kind {
     Single(Address),
-    Sentinel { sentinels: Vec<Address>, master: String },
-    Cluster { seeds: Vec<Address>, key: String },
+    Sentinel {
+        sentinels: Vec<Address>,
+        master: String,
+    },
+    Cluster {
+        seeds: Vec<Address>,
+        key: String,
+    },
 }
 
 impl Place {
@@ -44,19 +50,36 @@ impl Place {
         let kind = match config.servers() {
             Servers::Single(address) => Kind::Single(address.clone()),
             Servers::Client(info) => Kind::Single(match info.addr() {
-                redis::ConnectionAddr::Tcp(host, port) | redis::ConnectionAddr::TcpTls { host, port, .. } => {
-                    Address { host: host.clone(), port: *port }
-                }
-                other => Address { host: other.to_string(), port: 0 },
+                redis::ConnectionAddr::Tcp(host, port)
+                | redis::ConnectionAddr::TcpTls { host, port, .. } => Address {
+                    host: host.clone(),
+                    port: *port,
+                },
+                other => Address {
+                    host: other.to_string(),
+                    port: 0,
+                },
             }),
-            Servers::Sentinel { sentinels, master, .. } => Kind::Sentinel { sentinels: sentinels.clone(), master: master.clone() },
-            Servers::Cluster(seeds) => Kind::Cluster { seeds: seeds.clone(), key: key.to_owned() },
+            Servers::Sentinel {
+                sentinels, master, ..
+            } => Kind::Sentinel {
+                sentinels: sentinels.clone(),
+                master: master.clone(),
+            },
+            Servers::Cluster(seeds) => Kind::Cluster {
+                seeds: seeds.clone(),
+                key: key.to_owned(),
+            },
         };
         let nodes = match &kind {
             Kind::Cluster { seeds, .. } => seeds.clone(),
             _ => Vec::new(),
         };
-        Self { kind, nodes: Mutex::new(nodes), turn: AtomicUsize::new(0) }
+        Self {
+            kind,
+            nodes: Mutex::new(nodes),
+            turn: AtomicUsize::new(0),
+        }
     }
 
     /// Whether a server that turned into a replica has a successor that can be found.
@@ -123,7 +146,10 @@ impl Place {
             }
             Kind::Cluster { seeds, key } => {
                 let first = self.any_owner(dialer, seeds, key).await;
-                if first.as_ref().is_err_and(|e| e.next_step() == NextStep::Retry) {
+                if first
+                    .as_ref()
+                    .is_err_and(|e| e.next_step() == NextStep::Retry)
+                {
                     // Nodes come and go while a cluster sorts itself out.
                     tokio::time::sleep(SECOND_LOOK).await;
                     return self.any_owner(dialer, seeds, key).await;
@@ -134,7 +160,12 @@ impl Place {
     }
 
     /// The owner, by whichever node knows it.
-    async fn any_owner(&self, dialer: &Dialer, seeds: &[Address], key: &str) -> Result<Conn, TableError> {
+    async fn any_owner(
+        &self,
+        dialer: &Dialer,
+        seeds: &[Address],
+        key: &str,
+    ) -> Result<Conn, TableError> {
         let mut worst = None;
         let candidates = self.nodes().clone();
         for candidate in candidates {
@@ -153,7 +184,12 @@ impl Place {
                 Err(e) => worst = Some(e),
             }
         }
-        Err(worst.unwrap_or_else(|| error(TableErrorKind::Configuration, "no node of the cluster is named")))
+        Err(worst.unwrap_or_else(|| {
+            error(
+                TableErrorKind::Configuration,
+                "no node of the cluster is named",
+            )
+        }))
     }
 
     /// Some server of the deployment, for listening to channels: in a cluster every node hears every message.
@@ -163,23 +199,41 @@ impl Place {
     pub(crate) async fn address(&self, dialer: &Dialer) -> Result<Vec<Address>, TableError> {
         Ok(match &self.kind {
             Kind::Single(address) => vec![address.clone()],
-            Kind::Sentinel { sentinels, master } => vec![self.ask_sentinels(dialer, sentinels, master).await?],
+            Kind::Sentinel { sentinels, master } => {
+                vec![self.ask_sentinels(dialer, sentinels, master).await?]
+            }
             Kind::Cluster { .. } => self.nodes().clone(),
         })
     }
 
-    async fn ask_sentinels(&self, dialer: &Dialer, sentinels: &[Address], master: &str) -> Result<Address, TableError> {
+    async fn ask_sentinels(
+        &self,
+        dialer: &Dialer,
+        sentinels: &[Address],
+        master: &str,
+    ) -> Result<Address, TableError> {
         let mut question = redis::cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
         let first = self.turn.load(Ordering::Relaxed) % sentinels.len().max(1);
         let (mut unknown, mut worst) = (0, None);
         for sentinel in sentinels[first..].iter().chain(&sentinels[..first]) {
             match dialer.ask_sentinel(sentinel, &question).await {
-                Ok(Value::ServerError(e)) => worst = Some(Refusal::new(&e).into_error(&dialer.secrets).at(sentinel.to_string())),
+                Ok(Value::ServerError(e)) => {
+                    worst = Some(
+                        Refusal::new(&e)
+                            .into_error(&dialer.secrets)
+                            .at(sentinel.to_string()),
+                    )
+                }
                 Ok(Value::Nil) => unknown += 1,
                 Ok(answer) => match redis::from_redis_value::<(String, u16)>(answer) {
                     Ok((host, port)) => return Ok(Address { host, port }),
-                    Err(_) => worst = Some(error(TableErrorKind::Configuration, "this is no sentinel").at(sentinel.to_string())),
+                    Err(_) => {
+                        worst = Some(
+                            error(TableErrorKind::Configuration, "this is no sentinel")
+                                .at(sentinel.to_string()),
+                        )
+                    }
                 },
                 Err(e) => worst = Some(e),
             }
@@ -188,30 +242,50 @@ impl Place {
             Some(e) => Err(e),
             None if unknown > 0 => Err(error(
                 TableErrorKind::Configuration,
-                format!("no sentinel knows a master called `{master}`: look into their configuration"),
+                format!(
+                    "no sentinel knows a master called `{master}`: look into their configuration"
+                ),
             )),
             None => Err(error(TableErrorKind::Configuration, "no sentinel is named")),
         }
     }
 
     /// Follows from one node to the owner of the key.
-    async fn owner_by(&self, dialer: &Dialer, start: Address, key: &str) -> Result<Conn, TableError> {
+    async fn owner_by(
+        &self,
+        dialer: &Dialer,
+        start: Address,
+        key: &str,
+    ) -> Result<Conn, TableError> {
         let mut at = start;
         for _ in 0..HOPS {
             let conn = dialer.open(&at, |_| {}).await?;
             let mut question = redis::cmd("HLEN");
             question.arg(key);
-            let answer = conn.command(&question).await.map_err(|e| dialer.not_connected(&at, &e))?;
-            let Value::ServerError(e) = answer else { return prepared(dialer, conn).await };
+            let answer = conn
+                .command(&question)
+                .await
+                .map_err(|e| dialer.not_connected(&at, &e))?;
+            let Value::ServerError(e) = answer else {
+                return prepared(dialer, conn).await;
+            };
             let refusal = Refusal::new(&e);
             match (refusal.code.as_str(), refusal.target()) {
-                ("MOVED", Some((host, port))) => at = Address { host: if host.is_empty() { at.host } else { host }, port },
+                ("MOVED", Some((host, port))) => {
+                    at = Address {
+                        host: if host.is_empty() { at.host } else { host },
+                        port,
+                    }
+                }
                 // The slot is on its way elsewhere, and this node is still its owner; or something that the operation itself will meet.
                 ("ASK" | "TRYAGAIN" | "WRONGTYPE", _) => return prepared(dialer, conn).await,
                 _ => return Err(refusal.into_error(&dialer.secrets).at(at.to_string())),
             }
         }
-        Err(error(TableErrorKind::Unavailable, "the nodes of the cluster send each other round in a circle"))
+        Err(error(
+            TableErrorKind::Unavailable,
+            "the nodes of the cluster send each other round in a circle",
+        ))
     }
 }
 
@@ -219,7 +293,9 @@ impl Place {
 async fn members(conn: &Conn) -> Option<Vec<Address>> {
     let mut question = redis::cmd("CLUSTER");
     question.arg("SLOTS");
-    let Ok(Value::Array(ranges)) = conn.command(&question).await else { return None };
+    let Ok(Value::Array(ranges)) = conn.command(&question).await else {
+        return None;
+    };
     let mut told = Vec::new();
     for range in ranges {
         // The first slot, the last one, and then a list for each node: where it is, and more.
@@ -228,14 +304,18 @@ async fn members(conn: &Conn) -> Option<Vec<Address>> {
             let Value::Array(node) = node else { continue };
             let mut node = node.into_iter();
             let (host, port) = (node.next().and_then(text), node.next());
-            let Some(Value::Int(port)) = port else { continue };
+            let Some(Value::Int(port)) = port else {
+                continue;
+            };
             // No host is that of whoever answers; `?` is one that it does not know.
             let host = match host {
                 Some(host) if host == "?" => continue,
                 Some(host) if !host.is_empty() => host,
                 _ => conn.at.host.clone(),
             };
-            let Ok(port) = u16::try_from(port) else { continue };
+            let Ok(port) = u16::try_from(port) else {
+                continue;
+            };
             let address = Address { host, port };
             if !told.contains(&address) {
                 told.push(address);

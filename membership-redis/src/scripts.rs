@@ -26,7 +26,15 @@ pub(crate) struct Scripts {
 impl Scripts {
     /// All of them, to be loaded into a server.
     pub(crate) fn all(&self) -> [&Script; 7] {
-        [&self.read, &self.read_row, &self.commit, &self.heartbeat, &self.cell, &self.initialize, &self.delete]
+        [
+            &self.read,
+            &self.read_row,
+            &self.commit,
+            &self.heartbeat,
+            &self.cell,
+            &self.initialize,
+            &self.delete,
+        ]
     }
 }
 
@@ -42,5 +50,8 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 });
 
 fn script(text: &'static str) -> Script {
-    Script { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    Script {
+        text,
+        hash: redis::Script::new(text).get_hash().to_owned(),
+    }
 }

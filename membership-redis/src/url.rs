@@ -16,28 +16,56 @@ const OPTIONS: &str = "prefix, db, operation_timeout, connect_timeout, min_repli
                        tls_key, sentinel_username and sentinel_password";
 
 /// See [`RedisConfig::from_url`].
-pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<RedisConfig, TableError> {
-    let url = ConnectionString::parse(STORE, &["redis", "rediss", "redis+sentinel", "redis+cluster"], url)?;
+pub(crate) fn parse(
+    url: &str,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<RedisConfig, TableError> {
+    let url = ConnectionString::parse(
+        STORE,
+        &["redis", "rediss", "redis+sentinel", "redis+cluster"],
+        url,
+    )?;
     if url.hosts.is_empty() {
         return Err(wrong("the URL names no host: write redis://host:port"));
     }
     let addresses = |default_port: u16| -> Vec<Address> {
-        url.hosts.iter().map(|(host, port)| Address { host: host.clone(), port: port.unwrap_or(default_port) }).collect()
+        url.hosts
+            .iter()
+            .map(|(host, port)| Address {
+                host: host.clone(),
+                port: port.unwrap_or(default_port),
+            })
+            .collect()
     };
-    let path = url.path.as_deref().unwrap_or_default().trim_end_matches('/');
+    let path = url
+        .path
+        .as_deref()
+        .unwrap_or_default()
+        .trim_end_matches('/');
     let mut database = path;
     let servers = match url.scheme.as_str() {
         "redis+sentinel" => {
             if path.is_empty() {
-                return Err(wrong("a Sentinel URL names its master: redis+sentinel://host:26379,host:26379/mymaster"));
+                return Err(wrong(
+                    "a Sentinel URL names its master: redis+sentinel://host:26379,host:26379/mymaster",
+                ));
             }
             database = "";
-            Servers::Sentinel { sentinels: addresses(DEFAULT_SENTINEL_PORT), master: path.to_owned(), username: None, password: None }
+            Servers::Sentinel {
+                sentinels: addresses(DEFAULT_SENTINEL_PORT),
+                master: path.to_owned(),
+                username: None,
+                password: None,
+            }
         }
         "redis+cluster" => Servers::Cluster(addresses(DEFAULT_PORT)),
         _ => match addresses(DEFAULT_PORT).as_slice() {
             [one] => Servers::Single(one.clone()),
-            _ => return Err(wrong("this scheme takes one host; for several there are redis+sentinel:// and redis+cluster://")),
+            _ => {
+                return Err(wrong(
+                    "this scheme takes one host; for several there are redis+sentinel:// and redis+cluster://",
+                ));
+            }
         },
     };
     let mut config = RedisConfig::with_servers(servers);
@@ -45,7 +73,10 @@ pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> 
         config = config.tls(true);
     }
     if !database.is_empty() {
-        config = config.database(database.parse().map_err(|_| wrong("the path of the URL is the number of a database, such as /0"))?);
+        config =
+            config.database(database.parse().map_err(|_| {
+                wrong("the path of the URL is the number of a database, such as /0")
+            })?);
     }
 
     let (name, password) = (url.user, url.password.filter(|p| !p.is_empty()));
@@ -55,7 +86,9 @@ pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> 
             None => config = config.password(password),
         }
     } else if name.is_some() {
-        return Err(wrong(format!("the URL names a user without a password: add it, or set {PASSWORD}")));
+        return Err(wrong(format!(
+            "the URL names a user without a password: add it, or set {PASSWORD}"
+        )));
     }
 
     for option in url.options {
@@ -74,13 +107,20 @@ fn set(config: RedisConfig, option: &ConnectionOption) -> Result<RedisConfig, Ta
         "connect_timeout" => config.connect_timeout(option.duration()?),
         "min_replicas" => config.min_replicas(option.number()?),
         "replica_timeout" => config.replica_timeout(option.duration()?),
-        "durability" => config.durability(option.one_of(&[("kept", Durability::Kept), ("may_be_lost", Durability::MayBeLost)])?),
+        "durability" => config.durability(option.one_of(&[
+            ("kept", Durability::Kept),
+            ("may_be_lost", Durability::MayBeLost),
+        ])?),
         "tls" => config.tls(option.flag()?),
         "tls_ca" => config.tls_ca_file(option.text()),
         "tls_cert" => config.tls_certificate_file(option.text()),
         "tls_key" => config.tls_key_file(option.text()),
-        "sentinel_username" | "sentinel_password" if !matches!(config.servers(), Servers::Sentinel { .. }) => {
-            return Err(wrong(format!("option `{name}` is for Sentinel: redis+sentinel://host:26379/mymaster")));
+        "sentinel_username" | "sentinel_password"
+            if !matches!(config.servers(), Servers::Sentinel { .. }) =>
+        {
+            return Err(wrong(format!(
+                "option `{name}` is for Sentinel: redis+sentinel://host:26379/mymaster"
+            )));
         }
         "sentinel_username" => config.sentinel_username(option.text()),
         "sentinel_password" => config.sentinel_password(option.text()),
@@ -104,9 +144,18 @@ mod tests {
             ("redis://h:1/3", "redis://h:1/3"),
             ("rediss://h:1", "rediss://h:1/0"),
             ("redis://[::1]:7/", "redis://[::1]:7/0"),
-            ("redis+sentinel://a,b:7/main", "redis+sentinel://a:26379,b:7/main?db=0"),
-            ("redis+sentinel://a/main?db=2&tls=true", "redis+sentinel://a:26379/main?db=2&tls=true"),
-            ("redis+cluster://a:1,b:2,c", "redis+cluster://a:1,b:2,c:6379"),
+            (
+                "redis+sentinel://a,b:7/main",
+                "redis+sentinel://a:26379,b:7/main?db=0",
+            ),
+            (
+                "redis+sentinel://a/main?db=2&tls=true",
+                "redis+sentinel://a:26379/main?db=2&tls=true",
+            ),
+            (
+                "redis+cluster://a:1,b:2,c",
+                "redis+cluster://a:1,b:2,c:6379",
+            ),
             ("REDIS://u:p%40ss@h", "redis://h:6379/0"),
         ] {
             assert_eq!(read(url).unwrap().shown(), shown, "{url}");
@@ -118,15 +167,29 @@ mod tests {
         let env = |name: &str| Some(format!("{}-value", name.rsplit('_').next().unwrap()));
         for (url, expected) in [
             ("redis://bo:p%40ss@h", (Some("bo"), Some("p@ss"))),
-            ("redis://:secret@h", (Some("USERNAME-value"), Some("secret"))),
+            (
+                "redis://:secret@h",
+                (Some("USERNAME-value"), Some("secret")),
+            ),
             ("redis://bo@h", (Some("bo"), Some("PASSWORD-value"))),
-            ("redis://h", (Some("USERNAME-value"), Some("PASSWORD-value"))),
+            (
+                "redis://h",
+                (Some("USERNAME-value"), Some("PASSWORD-value")),
+            ),
         ] {
             assert_eq!(parse(url, env).unwrap().user(), expected, "{url}");
         }
         assert_eq!(read("redis://h").unwrap().user(), (None, None));
-        assert_eq!(read("redis://:secret@h").unwrap().user(), (None, Some("secret")));
-        assert!(read("redis://bo@h").unwrap_err().to_string().contains("MEMBERSHIP_REDIS_PASSWORD"));
+        assert_eq!(
+            read("redis://:secret@h").unwrap().user(),
+            (None, Some("secret"))
+        );
+        assert!(
+            read("redis://bo@h")
+                .unwrap_err()
+                .to_string()
+                .contains("MEMBERSHIP_REDIS_PASSWORD")
+        );
     }
 
     #[test]

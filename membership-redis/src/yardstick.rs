@@ -23,14 +23,29 @@ impl RedisYardstick {
         Self { link, key }
     }
 
-    async fn run(&self, command: Cmd, operation: Operation, writes: bool) -> Result<Answer, TableError> {
-        self.link.run(&Request { operation, command, script: None, writes, confirmed: writes }).await
+    async fn run(
+        &self,
+        command: Cmd,
+        operation: Operation,
+        writes: bool,
+    ) -> Result<Answer, TableError> {
+        self.link
+            .run(&Request {
+                operation,
+                command,
+                script: None,
+                writes,
+                confirmed: writes,
+            })
+            .await
     }
 }
 
 impl fmt::Debug for RedisYardstick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisYardstick").field("key", &self.key).finish_non_exhaustive()
+        f.debug_struct("RedisYardstick")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
     }
 }
 
@@ -49,10 +64,11 @@ impl Yardstick for RedisYardstick {
         command.arg(&self.key).arg(&CONTENT);
         let answer = self.run(command, Operation::UpdateIAmAlive, true).await?;
         match answer.replicas {
-            Some(replicas) if replicas < self.link.replicas() => {
-                Err(error(TableErrorKind::OutcomeUnknown, format!("only {replicas} replicas have confirmed it"))
-                    .during(Operation::UpdateIAmAlive))
-            }
+            Some(replicas) if replicas < self.link.replicas() => Err(error(
+                TableErrorKind::OutcomeUnknown,
+                format!("only {replicas} replicas have confirmed it"),
+            )
+            .during(Operation::UpdateIAmAlive)),
             _ => Ok(()),
         }
     }

@@ -65,7 +65,10 @@ async fn crash_child() {
             match open(&url, &cluster).await {
                 Ok(table) => break table,
                 // Dialling has its time limit, and a busy machine may not keep it.
-                Err(e) => assert!(e.next_step() == NextStep::Retry && Instant::now() < deadline, "{e}"),
+                Err(e) => assert!(
+                    e.next_step() == NextStep::Retry && Instant::now() < deadline,
+                    "{e}"
+                ),
             }
         };
         child::run(&*table).await;

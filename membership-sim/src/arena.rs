@@ -63,7 +63,10 @@ pub struct Trouble {
 impl Trouble {
     /// Without a seed as yet.
     pub fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), seed: None }
+        Self {
+            what: what.into(),
+            seed: None,
+        }
     }
 }
 
@@ -102,12 +105,18 @@ pub struct Traffic {
 impl Traffic {
     /// What came after `earlier`.
     pub const fn since(self, earlier: Self) -> Self {
-        Self { messages: self.messages - earlier.messages, bytes: self.bytes - earlier.bytes }
+        Self {
+            messages: self.messages - earlier.messages,
+            bytes: self.bytes - earlier.bytes,
+        }
     }
 
     /// Both.
     pub const fn plus(self, other: Self) -> Self {
-        Self { messages: self.messages + other.messages, bytes: self.bytes + other.bytes }
+        Self {
+            messages: self.messages + other.messages,
+            bytes: self.bytes + other.bytes,
+        }
     }
 }
 
@@ -146,10 +155,16 @@ impl Record {
         if self.sights.len() <= by {
             self.sights.resize(by + 1, Sight::default());
         }
-        let Some(sight) = self.sights.get_mut(by) else { return };
+        let Some(sight) = self.sights.get_mut(by) else {
+            return;
+        };
         sight.changes += 1;
         if sight.size != size {
-            *sight = Sight { size, since: at, ..*sight };
+            *sight = Sight {
+                size,
+                since: at,
+                ..*sight
+            };
             self.sizes.insert(size);
         }
     }
@@ -164,24 +179,45 @@ impl Record {
     }
 
     /// When the last of these members came to count so many; none while one does not.
-    pub fn all_count(&self, members: impl IntoIterator<Item = Member>, size: usize) -> Option<Duration> {
-        members.into_iter().try_fold(Duration::ZERO, |latest, member| {
-            self.sights.get(member).filter(|sight| sight.size == size).map(|sight| latest.max(sight.since))
-        })
+    pub fn all_count(
+        &self,
+        members: impl IntoIterator<Item = Member>,
+        size: usize,
+    ) -> Option<Duration> {
+        members
+            .into_iter()
+            .try_fold(Duration::ZERO, |latest, member| {
+                self.sights
+                    .get(member)
+                    .filter(|sight| sight.size == size)
+                    .map(|sight| latest.max(sight.since))
+            })
     }
 
     /// When the first of `by` took this member for dead.
     pub fn first_death(&self, of: Member, by: &BTreeSet<Member>) -> Option<Duration> {
-        self.deaths.iter().filter(|d| d.of == of && by.contains(&d.by)).map(|d| d.at).min()
+        self.deaths
+            .iter()
+            .filter(|d| d.of == of && by.contains(&d.by))
+            .map(|d| d.at)
+            .min()
     }
 
     /// When the last of `by` came to take this member for dead; none while one does not.
     pub fn known_to_all(&self, of: Member, by: &BTreeSet<Member>) -> Option<Duration> {
         let mut first = std::collections::BTreeMap::new();
-        for death in self.deaths.iter().filter(|d| d.of == of && by.contains(&d.by)) {
+        for death in self
+            .deaths
+            .iter()
+            .filter(|d| d.of == of && by.contains(&d.by))
+        {
             first.entry(death.by).or_insert(death.at);
         }
-        if first.len() < by.len() { None } else { first.into_values().max() }
+        if first.len() < by.len() {
+            None
+        } else {
+            first.into_values().max()
+        }
     }
 }
 
@@ -197,14 +233,24 @@ pub fn settled(arena: &mut dyn Arena, members: usize, quiet: Duration) -> Result
         let now = left.min(BATCH);
         arena.start(now, Duration::from_secs(2));
         left -= now;
-        agreed(arena, members - left, Duration::from_secs(if left == 0 { 3600 } else { 20 }), left == 0)?;
+        agreed(
+            arena,
+            members - left,
+            Duration::from_secs(if left == 0 { 3600 } else { 20 }),
+            left == 0,
+        )?;
     }
     arena.run_for(quiet)?;
     arena.forget();
     Ok(())
 }
 
-fn agreed(arena: &mut dyn Arena, members: usize, at_most: Duration, must: bool) -> Result<(), Trouble> {
+fn agreed(
+    arena: &mut dyn Arena,
+    members: usize,
+    at_most: Duration,
+    must: bool,
+) -> Result<(), Trouble> {
     let end = arena.now() + at_most;
     while arena.now() < end {
         arena.run_for(Duration::from_secs(1))?;
@@ -212,5 +258,11 @@ fn agreed(arena: &mut dyn Arena, members: usize, at_most: Duration, must: bool) 
             return Ok(());
         }
     }
-    if must { Err(Trouble::new(format!("{members} members do not all see each other within {at_most:?}"))) } else { Ok(()) }
+    if must {
+        Err(Trouble::new(format!(
+            "{members} members do not all see each other within {at_most:?}"
+        )))
+    } else {
+        Ok(())
+    }
 }

@@ -11,7 +11,11 @@ pub struct Figures {
 impl Figures {
     /// One with these columns, of which so many at the left tell what a row is about.
     pub fn new(keys: usize, head: &[&str]) -> Self {
-        Self { keys, head: head.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
+        Self {
+            keys,
+            head: head.iter().map(|cell| (*cell).to_owned()).collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// A row; one cell for each column.
@@ -37,12 +41,24 @@ impl Figures {
     /// For people.
     pub fn text(&self) -> String {
         let all = || std::iter::once(&self.head).chain(&self.rows);
-        let width = |column: usize| all().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            all()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
         let mut text = String::new();
         for row in all() {
             let cells = row.iter().zip(&widths).enumerate();
-            let cells = cells.map(|(i, (cell, width))| if i == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") });
+            let cells = cells.map(|(i, (cell, width))| {
+                if i == 0 {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            });
             text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
             text.push('\n');
         }
@@ -51,22 +67,38 @@ impl Figures {
 
     /// Comma-separated values.
     pub fn csv(&self) -> String {
-        let cell = |cell: &String| if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() };
+        let cell = |cell: &String| {
+            if cell.contains([',', '"']) {
+                format!("\"{}\"", cell.replace('"', "\"\""))
+            } else {
+                cell.clone()
+            }
+        };
         let line = |row: &Vec<String>| row.iter().map(cell).collect::<Vec<_>>().join(",") + "\n";
-        std::iter::once(&self.head).chain(&self.rows).map(line).collect()
+        std::iter::once(&self.head)
+            .chain(&self.rows)
+            .map(line)
+            .collect()
     }
 
     /// For a document in Markdown.
     pub fn markdown(&self) -> String {
         let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
-        let rule: String = self.head.iter().enumerate().map(|(i, _)| if i == 0 { "|---" } else { "|---:" }).collect();
+        let rule: String = self
+            .head
+            .iter()
+            .enumerate()
+            .map(|(i, _)| if i == 0 { "|---" } else { "|---:" })
+            .collect();
         line(&self.head) + &rule + "|\n" + &self.rows.iter().map(line).collect::<String>()
     }
 }
 
 /// So many digits, or a dash for what does not exist or never happened.
 pub fn number(value: Option<f64>, digits: usize) -> String {
-    value.filter(|value| value.is_finite()).map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+    value
+        .filter(|value| value.is_finite())
+        .map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
 /// A figure of several repetitions: from the least to the most of them, or the only one.
@@ -83,7 +115,12 @@ pub fn spread(values: &[f64], digits: usize) -> String {
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index within the list")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index within the list"
+    )]
     let index = ((sorted.len() as f64 * q).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
     sorted.get(index).copied()
 }
@@ -97,7 +134,9 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 /// The most memory that this process ever had, in MiB; none where the system does not say.
 pub fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kib / 1024)
 }
@@ -112,12 +151,22 @@ mod tests {
         figures.row(vec!["a, b".to_owned(), "12.5".to_owned()]);
         assert_eq!(figures.text(), "what     s\na, b  12.5\n");
         assert_eq!(figures.csv(), "what,s\n\"a, b\",12.5\n");
-        assert_eq!(figures.markdown(), "| what | s |\n|---|---:|\n| a, b | 12.5 |\n");
+        assert_eq!(
+            figures.markdown(),
+            "| what | s |\n|---|---:|\n| a, b | 12.5 |\n"
+        );
     }
 
     #[test]
     fn repetitions_show_how_far_they_go() {
-        assert_eq!([spread(&[2.0], 0), spread(&[3.0, 1.0, 2.0], 1), spread(&[], 1)], ["2", "1.0 to 3.0", "–"]);
+        assert_eq!(
+            [
+                spread(&[2.0], 0),
+                spread(&[3.0, 1.0, 2.0], 1),
+                spread(&[], 1)
+            ],
+            ["2", "1.0 to 3.0", "–"]
+        );
         assert_eq!(spread(&[1.0, f64::INFINITY], 0), "1 to –");
     }
 

@@ -1,6 +1,10 @@
 //! `measurements`: docs/measurements.md, its second half written by running what it tells.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what the command answers")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what the command answers"
+)]
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -63,10 +67,20 @@ impl Measurements {
     }
 
     fn all(&self) -> Result<bool, String> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join("docs").join("measurements.md");
-        if let Some(unknown) = self.only.iter().find(|name| EXPERIMENTS.iter().all(|(_, known)| known != name)) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join("docs")
+            .join("measurements.md");
+        if let Some(unknown) = self
+            .only
+            .iter()
+            .find(|name| EXPERIMENTS.iter().all(|(_, known)| known != name))
+        {
             let known: Vec<&str> = EXPERIMENTS.iter().map(|(_, name)| *name).collect();
-            return Err(format!("there is no experiment `{unknown}`; there are {}", known.join(", ")));
+            return Err(format!(
+                "there is no experiment `{unknown}`; there are {}",
+                known.join(", ")
+            ));
         }
         let mut missed = false;
         for (title, name) in EXPERIMENTS {
@@ -98,14 +112,21 @@ impl Measurements {
         }
         let began = Instant::now();
         let mut command = Command::new(program);
-        command.args(&arguments).arg("--markdown").stderr(std::process::Stdio::inherit());
+        command
+            .args(&arguments)
+            .arg("--markdown")
+            .stderr(std::process::Stdio::inherit());
         let output = command.output().map_err(|e| format!("{name}: {e}"))?;
         let code = output.status.code();
         if !matches!(code, Some(0 | 1)) {
             return Err(format!("{name} ended with {}", output.status));
         }
         let mut text = format!("## {title}\n\n");
-        let _ = write!(text, "`cargo run --release -p membership-sim -- {}`", arguments.join(" "));
+        let _ = write!(
+            text,
+            "`cargo run --release -p membership-sim -- {}`",
+            arguments.join(" ")
+        );
         let _ = write!(text, " (took {:.0} s)\n\n", began.elapsed().as_secs_f64());
         text.push_str(String::from_utf8_lossy(&output.stdout).trim_end());
         text.push('\n');
@@ -142,10 +163,22 @@ mod tests {
 
     #[test]
     fn a_section_replaces_its_predecessor_and_keeps_its_place() {
-        let first = with_section("# Head\n\nBy hand.\n", "Nothing happens", "## Nothing happens\n\nold\n");
-        let second = with_section(&first, "The network splits", "## The network splits\n\nhalves\n");
+        let first = with_section(
+            "# Head\n\nBy hand.\n",
+            "Nothing happens",
+            "## Nothing happens\n\nold\n",
+        );
+        let second = with_section(
+            &first,
+            "The network splits",
+            "## The network splits\n\nhalves\n",
+        );
         let third = with_section(&second, "Nothing happens", "## Nothing happens\n\nnew\n");
         assert!(third.starts_with("# Head\n\nBy hand.\n\n<!-- written by"));
-        assert!(third.ends_with("-->\n\n## The network splits\n\nhalves\n\n## Nothing happens\n\nnew\n"), "{third}");
+        assert!(
+            third
+                .ends_with("-->\n\n## The network splits\n\nhalves\n\n## Nothing happens\n\nnew\n"),
+            "{third}"
+        );
     }
 }

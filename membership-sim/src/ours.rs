@@ -66,14 +66,25 @@ impl Check for Watcher {
 
 impl Watch {
     fn published(&mut self, process: ProcessId, view: &ClusterView, truth: &Circumstances) {
-        let Some(by) = truth.life(process).map(|life| life.place) else { return };
+        let Some(by) = truth.life(process).map(|life| life.place) else {
+            return;
+        };
         let name = (view.table_id(), view.version());
-        let version = Rc::clone(self.versions.entry(name).or_insert_with(|| Rc::new(Version::of(view))));
+        let version = Rc::clone(
+            self.versions
+                .entry(name)
+                .or_insert_with(|| Rc::new(Version::of(view))),
+        );
         if self.last.len() <= process.0 {
             self.last.resize(process.0 + 1, None);
         }
-        let Some(last) = self.last.get_mut(process.0) else { return };
-        let before = last.replace(Published { name, who: version.who });
+        let Some(last) = self.last.get_mut(process.0) else {
+            return;
+        };
+        let before = last.replace(Published {
+            name,
+            who: version.who,
+        });
         if let Some(before) = before.filter(|before| before.name.0 == name.0) {
             for (_, silo) in version.dead.iter().filter(|(at, _)| *at > before.name.1) {
                 if let Some(life) = truth.owner(silo) {
@@ -90,15 +101,25 @@ impl Watch {
 
 impl Version {
     fn of(view: &ClusterView) -> Self {
-        let declared = |cause: &CauseOfDeath| !matches!(cause, CauseOfDeath::Left | CauseOfDeath::Superseded);
+        let declared =
+            |cause: &CauseOfDeath| !matches!(cause, CauseOfDeath::Left | CauseOfDeath::Superseded);
         let dead = view.members().filter(|e| e.status == SiloStatus::Dead);
-        let dead = dead.filter_map(|e| e.death.as_ref().filter(|d| declared(&d.cause)).map(|d| (d.version, e.address)));
+        let dead = dead.filter_map(|e| {
+            e.death
+                .as_ref()
+                .filter(|d| declared(&d.cause))
+                .map(|d| (d.version, e.address))
+        });
         let (mut active, mut who) = (0, DefaultHasher::new());
         for entry in view.active() {
             active += 1;
             entry.address.hash(&mut who);
         }
-        Self { active, who: who.finish(), dead: dead.collect() }
+        Self {
+            active,
+            who: who.finish(),
+            dead: dead.collect(),
+        }
     }
 }
 
@@ -136,7 +157,14 @@ pub struct Make {
 impl Make {
     /// With these settings, the usual table, bytes counted, and every invariant watched.
     pub const fn new(seed: u64, config: Config) -> Self {
-        Self { seed, config, manner: Manner::OWN, table: (Duration::from_millis(1), Duration::from_millis(6)), bytes: true, watched: true }
+        Self {
+            seed,
+            config,
+            manner: Manner::OWN,
+            table: (Duration::from_millis(1), Duration::from_millis(6)),
+            bytes: true,
+            watched: true,
+        }
     }
 
     /// The world without anybody.
@@ -151,19 +179,37 @@ impl Make {
         let watch = Rc::new(RefCell::new(Watch::default()));
         let manner = self.manner;
         let builder = Cluster::builder().seed(self.seed).config(self.config);
-        let builder = builder.machines(Box::new(move |setup| Box::new(Protocol::new(setup).behaving(manner))));
-        let builder = builder.table_latency(self.table.0, self.table.1).count_bytes(self.bytes);
-        let mut checks = if self.watched { checks::all() } else { Vec::new() };
+        let builder = builder.machines(Box::new(move |setup| {
+            Box::new(Protocol::new(setup).behaving(manner))
+        }));
+        let builder = builder
+            .table_latency(self.table.0, self.table.1)
+            .count_bytes(self.bytes);
+        let mut checks = if self.watched {
+            checks::all()
+        } else {
+            Vec::new()
+        };
         checks.push(Box::new(Watcher(Rc::clone(&watch))));
         let cluster = more(builder.checks(checks)).build()?;
-        Ok(Ours { cluster, watch, lives: Vec::new(), held: Vec::new(), killed: Vec::new(), supervised: true })
+        Ok(Ours {
+            cluster,
+            watch,
+            lives: Vec::new(),
+            held: Vec::new(),
+            killed: Vec::new(),
+            supervised: true,
+        })
     }
 }
 
 impl Ours {
     /// The process of a member that was started last.
     pub fn process(&self, member: Member) -> ProcessId {
-        self.lives.get(member).and_then(|lives| lives.last().copied()).unwrap_or(ProcessId(usize::MAX))
+        self.lives
+            .get(member)
+            .and_then(|lives| lives.last().copied())
+            .unwrap_or(ProcessId(usize::MAX))
     }
 
     /// Whether it runs.
@@ -174,7 +220,8 @@ impl Ours {
     /// Takes in silos that were started on the cluster itself.
     pub fn adopt(&mut self, started: &[ProcessId]) -> Range<Member> {
         let first = self.lives.len();
-        self.lives.extend(started.iter().map(|process| vec![*process]));
+        self.lives
+            .extend(started.iter().map(|process| vec![*process]));
         self.held.resize(self.lives.len(), Duration::ZERO);
         self.killed.resize(self.lives.len(), false);
         first..self.lives.len()
@@ -192,7 +239,10 @@ impl Ours {
         let end = self.cluster.now() + at_most;
         loop {
             let step = SUPERVISOR.min(end.saturating_sub(self.cluster.now()));
-            if self.cluster.run_until(step, |cluster| condition(cluster, &self.lives))? {
+            if self
+                .cluster
+                .run_until(step, |cluster| condition(cluster, &self.lives))?
+            {
                 return Ok(true);
             }
             if self.cluster.now() >= end {
@@ -204,7 +254,8 @@ impl Ours {
 
     fn supervise(&mut self) {
         if self.supervised {
-            let stopped = (0..self.lives.len()).filter(|m| !self.runs(*m) && self.killed.get(*m) == Some(&false));
+            let stopped = (0..self.lives.len())
+                .filter(|m| !self.runs(*m) && self.killed.get(*m) == Some(&false));
             for member in stopped.collect::<Vec<_>>() {
                 self.renew(member);
             }
@@ -232,15 +283,21 @@ impl Arena for Ours {
     fn start(&mut self, members: usize, within: Duration) -> Range<Member> {
         let first = self.lives.len();
         let begin = self.cluster.now();
-        let mut moments: Vec<Duration> = (0..members).map(|_| self.cluster.dice().between(Duration::ZERO, within)).collect();
+        let mut moments: Vec<Duration> = (0..members)
+            .map(|_| self.cluster.dice().between(Duration::ZERO, within))
+            .collect();
         moments.sort();
         for (member, moment) in (first..).zip(moments) {
             // Should the world stand still, whoever lets time pass next hears of it.
-            let _ = self.cluster.run_for((begin + moment).saturating_sub(self.cluster.now()));
+            let _ = self
+                .cluster
+                .run_for((begin + moment).saturating_sub(self.cluster.now()));
             let started = self.cluster.start_at(endpoint(member));
             self.adopt(&[started]);
         }
-        let _ = self.cluster.run_for((begin + within).saturating_sub(self.cluster.now()));
+        let _ = self
+            .cluster
+            .run_for((begin + within).saturating_sub(self.cluster.now()));
         first..self.lives.len()
     }
 
@@ -281,7 +338,10 @@ impl Arena for Ours {
             self.cluster.heal();
             return;
         }
-        let groups: Vec<Vec<ProcessId>> = groups.iter().map(|group| group.iter().map(|m| self.process(*m)).collect()).collect();
+        let groups: Vec<Vec<ProcessId>> = groups
+            .iter()
+            .map(|group| group.iter().map(|m| self.process(*m)).collect())
+            .collect();
         self.cluster.partition(&groups);
     }
 
@@ -314,7 +374,10 @@ impl Arena for Ours {
     fn sent(&self, member: Member) -> Traffic {
         let lives = self.lives.get(member).map_or(&[][..], Vec::as_slice);
         lives.iter().fold(Traffic::default(), |sum, id| {
-            sum.plus(Traffic { messages: self.cluster.messages_sent(*id), bytes: self.cluster.bytes_sent(*id) })
+            sum.plus(Traffic {
+                messages: self.cluster.messages_sent(*id),
+                bytes: self.cluster.bytes_sent(*id),
+            })
         })
     }
 }
@@ -345,15 +408,27 @@ mod tests {
 
     impl Forgetful {
         fn machine(setup: Setup) -> Box<dyn Machine> {
-            Box::new(Self { protocol: Protocol::new(setup), first: None, published: 0 })
+            Box::new(Self {
+                protocol: Protocol::new(setup),
+                first: None,
+                published: 0,
+            })
         }
     }
 
     impl Machine for Forgetful {
         fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
             self.protocol.handle(now, input, effects);
-            let views: Vec<_> =
-                effects.iter().filter_map(|e| if let Effect::Publish(view) = e { Some(view.clone()) } else { None }).collect();
+            let views: Vec<_> = effects
+                .iter()
+                .filter_map(|e| {
+                    if let Effect::Publish(view) = e {
+                        Some(view.clone())
+                    } else {
+                        None
+                    }
+                })
+                .collect();
             for view in views {
                 self.published += 1;
                 let first = self.first.get_or_insert(view).clone();
@@ -379,14 +454,23 @@ mod tests {
     #[test]
     fn a_broken_invariant_ends_the_experiment() {
         let with_bug = |make: Make| {
-            let mut ours = make.build_with(|builder| builder.machines(Box::new(Forgetful::machine))).unwrap();
+            let mut ours = make
+                .build_with(|builder| builder.machines(Box::new(Forgetful::machine)))
+                .unwrap();
             settled(&mut ours, 8, Duration::from_secs(60))
         };
         let make = System::Membership.make(4, 8).unwrap();
         let trouble = with_bug(make.clone()).unwrap_err();
-        assert!(trouble.what.contains("P2 does not hold") && trouble.what.contains("seed 4"), "{trouble}");
+        assert!(
+            trouble.what.contains("P2 does not hold") && trouble.what.contains("seed 4"),
+            "{trouble}"
+        );
         // Nobody watches where speed is measured: then the world only looks odd.
-        let unwatched = with_bug(Make { watched: false, ..make }).err();
+        let unwatched = with_bug(Make {
+            watched: false,
+            ..make
+        })
+        .err();
         assert!(unwatched.is_none_or(|trouble| !trouble.what.contains("does not hold")));
     }
 }

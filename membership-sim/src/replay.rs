@@ -1,6 +1,10 @@
 //! `replay`: the campaign of one seed, every line of it. `shrink`: a smaller one that fails the same way.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what the commands answer")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what the commands answer"
+)]
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -54,11 +58,19 @@ impl Which {
         eprintln!("looking for a smaller run that fails the same way: up to 300 runs");
         match campaign::shrink(self.seed, &self.options()) {
             None => {
-                println!("seed {}: every invariant holds, there is nothing to make smaller", self.seed);
+                println!(
+                    "seed {}: every invariant holds, there is nothing to make smaller",
+                    self.seed
+                );
                 ExitCode::SUCCESS
             }
             Some(small) => {
-                println!("{}\n\nthe smallest of {} runs; again, line by line:\n  {}", small.violation, small.runs, small.command());
+                println!(
+                    "{}\n\nthe smallest of {} runs; again, line by line:\n  {}",
+                    small.violation,
+                    small.runs,
+                    small.command()
+                );
                 ExitCode::from(1)
             }
         }

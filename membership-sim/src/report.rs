@@ -1,6 +1,10 @@
 //! What an experiment found out, and how it is told.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what the commands answer")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what the commands answer"
+)]
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -44,20 +48,33 @@ const MOST_SEEDS: u64 = 10_000;
 /// # Errors
 /// When it is not that.
 pub fn seeds(text: &str) -> Result<Range<u64>, String> {
-    let range = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
-    range.filter(|range| !range.is_empty()).ok_or_else(|| "expected A..B with A smaller than B, such as 0..100".to_owned())
+    let range = text
+        .split_once("..")
+        .and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
+    range
+        .filter(|range| !range.is_empty())
+        .ok_or_else(|| "expected A..B with A smaller than B, such as 0..100".to_owned())
 }
 
 /// `A..B`, of a length that an experiment can have.
 fn few_seeds(text: &str) -> Result<Range<u64>, String> {
     let range = seeds(text)?;
     let many = range.end - range.start;
-    if many > MOST_SEEDS { Err(format!("{many} seeds are too many for an experiment: at most {MOST_SEEDS}")) } else { Ok(range) }
+    if many > MOST_SEEDS {
+        Err(format!(
+            "{many} seeds are too many for an experiment: at most {MOST_SEEDS}"
+        ))
+    } else {
+        Ok(range)
+    }
 }
 
 /// How many threads: as many as are asked for, or one for each core.
 pub fn threads(asked: Option<u16>) -> usize {
-    asked.map_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get), usize::from)
+    asked.map_or_else(
+        || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        usize::from,
+    )
 }
 
 /// The command that runs what these arguments ran, with one seed only.
@@ -83,7 +100,10 @@ fn again(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
 impl Common {
     /// The seeds, or so many from 1 on.
     pub fn seeds_or(&self, many: u64) -> Vec<u64> {
-        self.seeds.clone().unwrap_or(1..1 + if self.quick { 1 } else { many }).collect()
+        self.seeds
+            .clone()
+            .unwrap_or(1..1 + if self.quick { 1 } else { many })
+            .collect()
     }
 
     /// How many threads.
@@ -184,17 +204,30 @@ mod tests {
     #[test]
     fn trouble_is_seen_again_with_its_seed_alone() {
         let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let command = again(arguments("pause --silos 30 --seeds 1..9 --csv --svg=a.svg --quick"), 7);
-        assert_eq!(command, "cargo run --release -p membership-sim -- pause --silos 30 --quick --seeds 7..8");
+        let command = again(
+            arguments("pause --silos 30 --seeds 1..9 --csv --svg=a.svg --quick"),
+            7,
+        );
+        assert_eq!(
+            command,
+            "cargo run --release -p membership-sim -- pause --silos 30 --quick --seeds 7..8"
+        );
         let command = again(arguments("split --svg a.svg --seeds=1..9"), 7);
-        assert_eq!(command, "cargo run --release -p membership-sim -- split --seeds 7..8");
+        assert_eq!(
+            command,
+            "cargo run --release -p membership-sim -- split --seeds 7..8"
+        );
     }
 
     #[test]
     fn seeds_are_as_many_as_can_be_run() {
         assert_eq!(seeds("0..18446744073709551615"), Ok(0..u64::MAX));
         assert_eq!(few_seeds("5..10005"), Ok(5..10_005));
-        assert!(few_seeds("0..18446744073709551615").unwrap_err().contains("at most 10000"));
+        assert!(
+            few_seeds("0..18446744073709551615")
+                .unwrap_err()
+                .contains("at most 10000")
+        );
         assert!(few_seeds("3..3").is_err());
     }
 }

@@ -11,7 +11,9 @@ const LETTER: f64 = 6.2;
 const LARGE_LETTER: f64 = 7.2;
 const BESIDE: f64 = 110.0;
 /// The colours of columns, told apart by those who see red and green alike.
-const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
+const COLOURS: [&str; 6] = [
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
+];
 
 /// What a bar shows: a number, or from the least to the most of several repetitions.
 struct Value<'a> {
@@ -26,18 +28,33 @@ impl<'a> Value<'a> {
     fn parse(label: String, text: &'a str) -> Option<Self> {
         let (least, most) = text.split_once(" to ").unwrap_or((text, text));
         let (least, most) = (least.parse().ok()?, most.parse().ok()?);
-        Some(Self { label, text, least, most })
+        Some(Self {
+            label,
+            text,
+            least,
+            most,
+        })
     }
 }
 
 /// All tables, one below the other. Of each table: one group of bars for each column with numbers that is no key, one bar for each row,
 /// whose label is its keys; each group has a scale of its own.
 pub fn bars(tables: &[(String, Figures)]) -> String {
-    let labels = tables.iter().flat_map(|(_, figures)| figures.rows().iter().map(|row| label(figures, row)));
-    let (left, captions) = (longest(labels) * LETTER + 20.0, longest(tables.iter().map(|(caption, _)| caption.clone())));
+    let labels = tables
+        .iter()
+        .flat_map(|(_, figures)| figures.rows().iter().map(|row| label(figures, row)));
+    let (left, captions) = (
+        longest(labels) * LETTER + 20.0,
+        longest(tables.iter().map(|(caption, _)| caption.clone())),
+    );
     let (mut body, mut y) = (String::new(), 0.0);
     for (caption, figures) in tables {
-        let _ = writeln!(body, r#"<text x="8" y="{}" font-size="13">{}</text>"#, y + 20.0, escaped(caption));
+        let _ = writeln!(
+            body,
+            r#"<text x="8" y="{}" font-size="13">{}</text>"#,
+            y + 20.0,
+            escaped(caption)
+        );
         y += 46.0;
         table(figures, left, &mut body, &mut y);
     }
@@ -57,25 +74,51 @@ fn longest(texts: impl Iterator<Item = String>) -> f64 {
 fn table(figures: &Figures, left: f64, body: &mut String, y: &mut f64) {
     for (column, head) in figures.head().iter().enumerate().skip(figures.keys()) {
         let cell = |row: &Vec<String>| label(figures, row);
-        let values = figures.rows().iter().filter_map(|row| Value::parse(cell(row), row.get(column)?));
+        let values = figures
+            .rows()
+            .iter()
+            .filter_map(|row| Value::parse(cell(row), row.get(column)?));
         let values: Vec<Value<'_>> = values.collect();
         let most = values.iter().map(|value| value.most).fold(0.0, f64::max);
         if most <= 0.0 {
             continue;
         }
         let colour = COLOURS[(column - figures.keys()) % COLOURS.len()];
-        let _ = writeln!(body, r#"<text x="8" y="{y}" font-weight="bold">{}</text>"#, escaped(head));
+        let _ = writeln!(
+            body,
+            r#"<text x="8" y="{y}" font-weight="bold">{}</text>"#,
+            escaped(head)
+        );
         *y += 8.0;
         for value in values {
-            let (least, width, base) = (value.least / most * WIDTH, value.most / most * WIDTH, *y + BAR - 3.0);
+            let (least, width, base) = (
+                value.least / most * WIDTH,
+                value.most / most * WIDTH,
+                *y + BAR - 3.0,
+            );
             let height = BAR - 2.0;
-            let _ = writeln!(body, r#"<text x="{:.1}" y="{base}" text-anchor="end">{}</text>"#, left - 6.0, escaped(&value.label));
+            let _ = writeln!(
+                body,
+                r#"<text x="{:.1}" y="{base}" text-anchor="end">{}</text>"#,
+                left - 6.0,
+                escaped(&value.label)
+            );
             if width > least {
-                let _ =
-                    writeln!(body, r#"<rect x="{left:.1}" y="{y}" width="{width:.1}" height="{height}" fill="{colour}" opacity="0.4"/>"#);
+                let _ = writeln!(
+                    body,
+                    r#"<rect x="{left:.1}" y="{y}" width="{width:.1}" height="{height}" fill="{colour}" opacity="0.4"/>"#
+                );
             }
-            let _ = writeln!(body, r#"<rect x="{left:.1}" y="{y}" width="{least:.1}" height="{height}" fill="{colour}"/>"#);
-            let _ = writeln!(body, r#"<text x="{:.1}" y="{base}">{}</text>"#, left + width + 4.0, escaped(value.text));
+            let _ = writeln!(
+                body,
+                r#"<rect x="{left:.1}" y="{y}" width="{least:.1}" height="{height}" fill="{colour}"/>"#
+            );
+            let _ = writeln!(
+                body,
+                r#"<text x="{:.1}" y="{base}">{}</text>"#,
+                left + width + 4.0,
+                escaped(value.text)
+            );
             *y += BAR;
         }
         *y += 22.0;
@@ -84,12 +127,19 @@ fn table(figures: &Figures, left: f64, body: &mut String, y: &mut f64) {
 
 /// What tells a row from the others: its keys.
 fn label(figures: &Figures, row: &[String]) -> String {
-    let keys: Vec<&str> = row.iter().take(figures.keys()).map(String::as_str).filter(|key| *key != "–").collect();
+    let keys: Vec<&str> = row
+        .iter()
+        .take(figures.keys())
+        .map(String::as_str)
+        .filter(|key| *key != "–")
+        .collect();
     keys.join(" · ")
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -106,9 +156,19 @@ mod tests {
         let drawn = bars(&[("A & B".to_owned(), first), ("C".to_owned(), second)]);
         assert_eq!(drawn.matches("<rect x=").count(), 2 + 2, "{drawn}");
         assert_eq!(drawn.matches("opacity").count(), 1, "{drawn}");
-        for text in ["A &amp; B", ">C<", "a&lt;b · 1", "a&lt;b · 2", ">c<", "3 to 4"] {
+        for text in [
+            "A &amp; B",
+            ">C<",
+            "a&lt;b · 1",
+            "a&lt;b · 2",
+            ">c<",
+            "3 to 4",
+        ] {
             assert!(drawn.contains(text), "{text}: {drawn}");
         }
-        assert!(!drawn.contains("what") && !drawn.contains(">seed<"), "{drawn}");
+        assert!(
+            !drawn.contains("what") && !drawn.contains(">seed<"),
+            "{drawn}"
+        );
     }
 }

@@ -74,8 +74,16 @@ impl System {
     /// vote counts without its consent, and any traffic within a minute holds a vote back.
     pub fn config(self, silos: usize) -> Option<(Config, Manner)> {
         let (lan, s) = (Config::preset(Preset::Lan), Duration::from_secs);
-        let slow = Config { i_am_alive_period: s(30), ..lan.clone() };
-        let orleans = Manner { partition_checks: false, changes_per_commit: 1, conflict_backoff: Some([s(2), s(2), s(64)]), ..Manner::OWN };
+        let slow = Config {
+            i_am_alive_period: s(30),
+            ..lan.clone()
+        };
+        let orleans = Manner {
+            partition_checks: false,
+            changes_per_commit: 1,
+            conflict_backoff: Some([s(2), s(2), s(64)]),
+            ..Manner::OWN
+        };
         match self {
             Self::Membership | Self::Supervised if silos > LARGE => Some((slow, Manner::OWN)),
             Self::Membership | Self::Supervised => Some((lan, Manner::OWN)),
@@ -92,7 +100,13 @@ impl System {
                     max_join_attempt_time: s(900),
                     ..lan
                 };
-                let manner = Manner { one_ring: true, indirect_probes: false, self_monitoring: false, evidence_of_life: false, ..orleans };
+                let manner = Manner {
+                    one_ring: true,
+                    indirect_probes: false,
+                    self_monitoring: false,
+                    evidence_of_life: false,
+                    ..orleans
+                };
                 Some((config, manner))
             }
             Self::Orleans2026 => Some((slow, orleans)),
@@ -127,8 +141,14 @@ impl System {
     /// # Errors
     /// For systems that are not of our making.
     pub fn make(self, seed: u64, members: usize) -> Result<Make, Trouble> {
-        let (config, manner) = self.config(members).ok_or_else(|| Trouble::new(format!("{} has no table", self.name())))?;
-        Ok(Make { manner, watched: self.is_ours(), ..Make::new(seed, config) })
+        let (config, manner) = self
+            .config(members)
+            .ok_or_else(|| Trouble::new(format!("{} has no table", self.name())))?;
+        Ok(Make {
+            manner,
+            watched: self.is_ours(),
+            ..Make::new(seed, config)
+        })
     }
 }
 
@@ -141,17 +161,54 @@ mod tests {
         let s = Duration::from_secs;
         let (config, manner) = System::Orleans2019.config(100).unwrap();
         config.validate().unwrap();
-        assert_eq!([config.probe_timeout, config.min_probe_timeout, config.max_probe_timeout], [s(10); 3]);
-        assert_eq!((config.num_missed_probes_limit, config.num_votes_for_death_declaration, config.num_probed_silos), (3, 2, 3));
-        assert_eq!((config.death_vote_expiration, manner.changes_per_commit), (s(120), 1));
+        assert_eq!(
+            [
+                config.probe_timeout,
+                config.min_probe_timeout,
+                config.max_probe_timeout
+            ],
+            [s(10); 3]
+        );
+        assert_eq!(
+            (
+                config.num_missed_probes_limit,
+                config.num_votes_for_death_declaration,
+                config.num_probed_silos
+            ),
+            (3, 2, 3)
+        );
+        assert_eq!(
+            (config.death_vote_expiration, manner.changes_per_commit),
+            (s(120), 1)
+        );
         assert_eq!(manner.conflict_backoff, Some([s(2), s(2), s(64)]));
         assert!(manner.one_ring);
-        assert!(!(manner.indirect_probes || manner.partition_checks || manner.self_monitoring || manner.evidence_of_life));
+        assert!(
+            !(manner.indirect_probes
+                || manner.partition_checks
+                || manner.self_monitoring
+                || manner.evidence_of_life)
+        );
         let (config, manner) = System::Orleans2026.config(100).unwrap();
         config.validate().unwrap();
-        assert_eq!((config.min_probe_timeout, config.max_probe_timeout), (Duration::from_millis(2_500), s(20)));
-        assert_eq!((config.num_probed_silos, config.i_am_alive_period, manner.changes_per_commit), (10, s(30), 1));
-        assert!(!manner.one_ring && manner.indirect_probes && manner.self_monitoring && !manner.partition_checks);
+        assert_eq!(
+            (config.min_probe_timeout, config.max_probe_timeout),
+            (Duration::from_millis(2_500), s(20))
+        );
+        assert_eq!(
+            (
+                config.num_probed_silos,
+                config.i_am_alive_period,
+                manner.changes_per_commit
+            ),
+            (10, s(30), 1)
+        );
+        assert!(
+            !manner.one_ring
+                && manner.indirect_probes
+                && manner.self_monitoring
+                && !manner.partition_checks
+        );
         assert_eq!(System::Membership.config(100).unwrap().1, Manner::OWN);
     }
 }

@@ -8,8 +8,15 @@ use std::time::Duration;
 use crate::arena::{Member, Record, settled};
 use crate::systems::System;
 
-const ALL: [System; 7] =
-    [System::Membership, System::Supervised, System::Orleans2019, System::Orleans2026, System::Foca, System::FocaOnce, System::Chitchat];
+const ALL: [System; 7] = [
+    System::Membership,
+    System::Supervised,
+    System::Orleans2019,
+    System::Orleans2026,
+    System::Foca,
+    System::FocaOnce,
+    System::Chitchat,
+];
 const MEMBERS: usize = 8;
 
 fn seconds(n: u64) -> Duration {
@@ -33,10 +40,28 @@ fn crash(system: System, seed: u64) -> (Record, Duration) {
 fn a_crash_is_noticed_by_all_and_nobody_else_is_given_up() {
     for system in ALL {
         let (record, began) = crash(system, 5);
-        let (first, all) = (record.first_death(3, &others(3)).unwrap(), record.known_to_all(3, &others(3)).unwrap());
-        assert!(began < first && first <= all, "{system:?}: {began:?} {first:?} {all:?}");
-        assert_eq!(record.deaths.iter().map(|death| death.of).collect::<BTreeSet<_>>(), BTreeSet::from([3]), "{system:?}");
-        assert!(record.all_count(others(3), MEMBERS - 1).is_some(), "{system:?}: {:?}", record.sights);
+        let (first, all) = (
+            record.first_death(3, &others(3)).unwrap(),
+            record.known_to_all(3, &others(3)).unwrap(),
+        );
+        assert!(
+            began < first && first <= all,
+            "{system:?}: {began:?} {first:?} {all:?}"
+        );
+        assert_eq!(
+            record
+                .deaths
+                .iter()
+                .map(|death| death.of)
+                .collect::<BTreeSet<_>>(),
+            BTreeSet::from([3]),
+            "{system:?}"
+        );
+        assert!(
+            record.all_count(others(3), MEMBERS - 1).is_some(),
+            "{system:?}: {:?}",
+            record.sights
+        );
     }
 }
 
@@ -59,13 +84,25 @@ fn who_is_held_is_given_up_and_nobody_else() {
         // What it had put on the wire at that very moment may count.
         world.run_for(seconds(119)).unwrap();
         let record = world.record();
-        assert!(record.known_to_all(2, &others(2)).is_some(), "{system:?}: {:?}", record.deaths);
+        assert!(
+            record.known_to_all(2, &others(2)).is_some(),
+            "{system:?}: {:?}",
+            record.deaths
+        );
         assert_eq!(
-            record.deaths.iter().filter(|death| others(2).contains(&death.by)).map(|death| death.of).collect::<BTreeSet<_>>(),
+            record
+                .deaths
+                .iter()
+                .filter(|death| others(2).contains(&death.by))
+                .map(|death| death.of)
+                .collect::<BTreeSet<_>>(),
             BTreeSet::from([2])
         );
         world.run_for(seconds(120)).unwrap();
-        assert!(world.sent(2).messages > before.messages && world.sent(2).bytes > before.bytes, "{system:?}");
+        assert!(
+            world.sent(2).messages > before.messages && world.sent(2).bytes > before.bytes,
+            "{system:?}"
+        );
     }
 }
 
@@ -76,7 +113,11 @@ fn who_loses_everything_is_given_up() {
         settled(&mut *world, MEMBERS, seconds(60)).unwrap();
         world.loss(4, 1.0, 1.0);
         world.run_for(seconds(180)).unwrap();
-        assert!(world.record().known_to_all(4, &others(4)).is_some(), "{system:?}: {:?}", world.record().deaths);
+        assert!(
+            world.record().known_to_all(4, &others(4)).is_some(),
+            "{system:?}: {:?}",
+            world.record().deaths
+        );
     }
 }
 

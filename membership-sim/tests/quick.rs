@@ -5,9 +5,16 @@
 use std::process::Command;
 
 fn sim(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_membership-sim")).args(arguments).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_membership-sim"))
+        .args(arguments)
+        .output()
+        .unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 #[test]
@@ -30,8 +37,18 @@ fn every_experiment_runs() {
         let (code, csv, errors) = sim(&[name, "--quick", "--csv"]);
         // Small clusters need not keep what large ones must: 1 is an answer, too.
         assert!(matches!(code, Some(0 | 1)), "{name}: {code:?} {errors}");
-        assert!(csv.lines().any(|line| line.split(',').any(|cell| cell == column)), "{name}: {csv}");
-        assert!(csv.lines().filter(|line| line.contains("membership") || name == "wipe").count() > 0, "{name}: {csv}");
+        assert!(
+            csv.lines()
+                .any(|line| line.split(',').any(|cell| cell == column)),
+            "{name}: {csv}"
+        );
+        assert!(
+            csv.lines()
+                .filter(|line| line.contains("membership") || name == "wipe")
+                .count()
+                > 0,
+            "{name}: {csv}"
+        );
         if name != "flipflop" && name != "loss80" {
             assert_eq!(code, Some(0), "{name}: {csv} {errors}");
         }
@@ -41,35 +58,85 @@ fn every_experiment_runs() {
 #[test]
 fn lifeguard_runs_in_every_system_and_is_drawn() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let (code, text, errors) = sim(&["lifeguard", "--quick", "--silos", "40", "--svg", file.path().to_str().unwrap()]);
+    let (code, text, errors) = sim(&[
+        "lifeguard",
+        "--quick",
+        "--silos",
+        "40",
+        "--svg",
+        file.path().to_str().unwrap(),
+    ]);
     assert!(matches!(code, Some(0 | 1)), "{code:?} {errors}");
     for name in ["membership", "foca", "chitchat", "Lifeguard, published"] {
-        assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
+        assert!(
+            text.lines().any(|line| line.starts_with(name)),
+            "{name}: {text}"
+        );
     }
     let drawn = std::fs::read_to_string(file.path()).unwrap();
-    assert!(drawn.starts_with("<svg") && drawn.contains(">messages/s<") && drawn.contains(">first: median s<"), "{drawn}");
+    assert!(
+        drawn.starts_with("<svg")
+            && drawn.contains(">messages/s<")
+            && drawn.contains(">first: median s<"),
+        "{drawn}"
+    );
 }
 
 #[test]
 fn rows_are_told_apart_in_drawings() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let (code, text, errors) = sim(&["mass", "--quick", "--seeds", "1..3", "--svg", file.path().to_str().unwrap()]);
+    let (code, text, errors) = sim(&[
+        "mass",
+        "--quick",
+        "--seeds",
+        "1..3",
+        "--svg",
+        file.path().to_str().unwrap(),
+    ]);
     assert_eq!(code, Some(0), "{text} {errors}");
     let drawn = std::fs::read_to_string(file.path()).unwrap();
-    assert!(drawn.contains(">membership · 1<") && drawn.contains(">membership · 2<") && !drawn.contains(">seed<"), "{drawn}");
+    assert!(
+        drawn.contains(">membership · 1<")
+            && drawn.contains(">membership · 2<")
+            && !drawn.contains(">seed<"),
+        "{drawn}"
+    );
 }
 
 #[test]
 fn arguments_said_twice_count_once() {
-    let (code, csv, errors) = sim(&["pause", "--silos", "5", "--seconds", "2,2", "--seeds", "1..2", "--systems", "foca,foca", "--csv"]);
+    let (code, csv, errors) = sim(&[
+        "pause",
+        "--silos",
+        "5",
+        "--seconds",
+        "2,2",
+        "--seeds",
+        "1..2",
+        "--systems",
+        "foca,foca",
+        "--csv",
+    ]);
     assert_eq!(code, Some(0), "{csv} {errors}");
     // A third of five is one.
-    assert_eq!(csv.lines().filter(|line| line.contains("foca")).count(), 2, "{csv}");
+    assert_eq!(
+        csv.lines().filter(|line| line.contains("foca")).count(),
+        2,
+        "{csv}"
+    );
 }
 
 #[test]
 fn a_campaign_runs_and_says_how_to_see_it_again() {
-    let (code, text, errors) = sim(&["campaign", "--seeds", "0..2", "--silos", "6", "--minutes", "5"]);
+    let (code, text, errors) = sim(&[
+        "campaign",
+        "--seeds",
+        "0..2",
+        "--silos",
+        "6",
+        "--minutes",
+        "5",
+    ]);
     assert_eq!(code, Some(0), "{text} {errors}");
     assert!(text.contains("every invariant held in every run"), "{text}");
     let (code, text, errors) = sim(&["replay", "1", "--silos", "6", "--minutes", "5"]);
@@ -81,7 +148,10 @@ fn a_campaign_runs_and_says_how_to_see_it_again() {
 fn bad_input_is_one_clear_error() {
     let (code, _, errors) = sim(&["campaign", "--seeds", "9..3"]);
     assert_eq!(code, Some(2));
-    assert!(errors.contains("expected A..B with A smaller than B"), "{errors}");
+    assert!(
+        errors.contains("expected A..B with A smaller than B"),
+        "{errors}"
+    );
     let (code, _, errors) = sim(&["pause", "--seeds", "0..18446744073709551615"]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("too many for an experiment"), "{errors}");
@@ -90,5 +160,8 @@ fn bad_input_is_one_clear_error() {
     assert!(errors.contains("1000000 is not in 1..=1024"), "{errors}");
     let (code, _, errors) = sim(&["measurements", "--only", "nonsense"]);
     assert_eq!(code, Some(2));
-    assert!(errors.contains("there is no experiment `nonsense`; there are lifeguard, "), "{errors}");
+    assert!(
+        errors.contains("there is no experiment `nonsense`; there are lifeguard, "),
+        "{errors}"
+    );
 }

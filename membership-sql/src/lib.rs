@@ -34,7 +34,9 @@ mod sqlite;
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlConfig, MysqlProcedure, MysqlSslMode, MysqlTable};
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresConfig, PostgresFailover, PostgresSslMode, PostgresSynchronousCommit, PostgresTable};
+pub use postgres::{
+    PostgresConfig, PostgresFailover, PostgresSslMode, PostgresSynchronousCommit, PostgresTable,
+};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteConfig, SqliteTable};
 

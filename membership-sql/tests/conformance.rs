@@ -15,7 +15,12 @@ use rusqlite::types::Value;
 
 /// Where the killed process finds the file.
 const PATH: &str = "MEMBERSHIP_SQL_TEST_FILE";
-const TABLES: [&str; 4] = ["membership_version", "membership_silo", "membership_heartbeat", "membership_cell"];
+const TABLES: [&str; 4] = [
+    "membership_version",
+    "membership_silo",
+    "membership_heartbeat",
+    "membership_cell",
+];
 
 type Saved = Vec<(&'static str, Vec<Vec<Value>>)>;
 
@@ -36,8 +41,13 @@ impl Sqlite {
     }
 }
 
-async fn open(path: PathBuf, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(SqliteTable::open(SqliteConfig::new(path), cluster.clone()).await?))
+async fn open(
+    path: PathBuf,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    Ok(Arc::new(
+        SqliteTable::open(SqliteConfig::new(path), cluster.clone()).await?,
+    ))
 }
 
 #[async_trait]
@@ -62,24 +72,30 @@ impl Backend for Sqlite {
 
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
         let sql = "INSERT OR REPLACE INTO membership_silo (cluster, silo, status, written_at, body) VALUES (?1, ?2, '', 0, ?3)";
-        self.shell()?.execute(sql, [&cluster.store_key(), key, body])?;
+        self.shell()?
+            .execute(sql, [&cluster.store_key(), key, body])?;
         Ok(())
     }
 
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
-        let sql = "INSERT INTO membership_version (cluster, name, version, body) VALUES (?1, ?1, 0, ?2)
+        let sql =
+            "INSERT INTO membership_version (cluster, name, version, body) VALUES (?1, ?1, 0, ?2)
                    ON CONFLICT DO UPDATE SET body = excluded.body";
         self.shell()?.execute(sql, [&cluster.store_key(), text])?;
         Ok(())
     }
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.shell()?.execute("DELETE FROM membership_version WHERE cluster = ?1", [cluster.store_key()])?;
+        self.shell()?.execute(
+            "DELETE FROM membership_version WHERE cluster = ?1",
+            [cluster.store_key()],
+        )?;
         Ok(())
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.restore(cluster, &(Box::new(Saved::new()) as Checkpoint)).await
+        self.restore(cluster, &(Box::new(Saved::new()) as Checkpoint))
+            .await
     }
 
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
@@ -89,23 +105,33 @@ impl Backend for Sqlite {
         for table in TABLES {
             let mut all = tx.prepare(&format!("SELECT * FROM {table} WHERE cluster = ?1"))?;
             let columns = all.column_count();
-            let rows = all.query_map([cluster.store_key()], |row| (0..columns).map(|i| row.get(i)).collect())?;
+            let rows = all.query_map([cluster.store_key()], |row| {
+                (0..columns).map(|i| row.get(i)).collect()
+            })?;
             saved.push((table, rows.collect::<Result<_, _>>()?));
         }
         Ok(Box::new(saved))
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Saved>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Saved>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         let mut shell = self.shell()?;
         let tx = shell.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         for table in TABLES {
-            tx.execute(&format!("DELETE FROM {table} WHERE cluster = ?1"), [cluster.store_key()])?;
+            tx.execute(
+                &format!("DELETE FROM {table} WHERE cluster = ?1"),
+                [cluster.store_key()],
+            )?;
         }
         for (table, rows) in saved {
             for row in rows {
                 let marks = vec!["?"; row.len()].join(",");
-                tx.execute(&format!("INSERT INTO {table} VALUES ({marks})"), rusqlite::params_from_iter(row))?;
+                tx.execute(
+                    &format!("INSERT INTO {table} VALUES ({marks})"),
+                    rusqlite::params_from_iter(row),
+                )?;
             }
         }
         Ok(tx.commit()?)
@@ -120,7 +146,11 @@ impl Backend for Sqlite {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conformance() {
-    let report = Suite::new(Sqlite { dir: tempfile::tempdir().unwrap() }).run().await;
+    let report = Suite::new(Sqlite {
+        dir: tempfile::tempdir().unwrap(),
+    })
+    .run()
+    .await;
     assert!(report.passed(), "{report}");
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use futures_util::{FutureExt, StreamExt};
 use membership_core::{
-    CommitOutcome, Durability, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest, Recency, TableErrorKind, check_snapshot,
+    CommitOutcome, Durability, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest, Recency,
+    TableErrorKind, check_snapshot,
 };
 use support::*;
 
@@ -17,7 +18,10 @@ async fn a_life_of_a_table() {
     let place = Place::new();
     let table = place.open().await;
     assert!(!place.path().exists(), "opening makes no file");
-    assert_eq!(table.read(&ReadRequest::all()).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
+    assert_eq!(
+        table.read(&ReadRequest::all()).await.unwrap_err().kind(),
+        TableErrorKind::NotInitialized
+    );
     assert!(!place.path().exists(), "reading makes no file");
     initialize(&table).await.unwrap();
     let (start, _) = read(&table).await;
@@ -27,27 +31,53 @@ async fn a_life_of_a_table() {
     let token = commit(&table, &first).await;
     let (now, _) = read(&table).await;
     assert_eq!(now, first.apply_to(&start, token.clone()));
-    assert_eq!(read_with(&table, &token).await, Ok(ReadAnswer::Unchanged { heartbeats: None }));
+    assert_eq!(
+        read_with(&table, &token).await,
+        Ok(ReadAnswer::Unchanged { heartbeats: None })
+    );
 
     let token = commit(&table, &update(&token, 2, "two")).await;
     let token = commit(&table, &remove(&token, 1)).await;
     initialize(&table).await.unwrap();
     let (end, _) = read(&table).await;
-    assert_eq!((end.version(), &end.token, end.rows.len(), end.version_row.row_count), (3, &token, 2, 2));
+    assert_eq!(
+        (
+            end.version(),
+            &end.token,
+            end.rows.len(),
+            end.version_row.row_count
+        ),
+        (3, &token, 2, 2)
+    );
     assert_eq!(end.rows.get(&silo(2)).unwrap().silo_name, "two");
     assert_eq!(check_snapshot(&now, &end), Ok(()));
 
     let one = table.read_row(&silo(2), Some(&token)).await.unwrap();
-    assert_eq!((one.token, one.row.as_ref()), (token.clone(), end.rows.row(&silo(2))));
+    assert_eq!(
+        (one.token, one.row.as_ref()),
+        (token.clone(), end.rows.row(&silo(2)))
+    );
     assert_eq!(table.read_row(&silo(1), None).await.unwrap().row, None);
 
     table.delete().await.unwrap();
     table.delete().await.unwrap();
-    assert_eq!(table.read(&ReadRequest::all()).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
-    assert_eq!(read_with(&table, &token).await, Err(TableErrorKind::TableReplaced));
+    assert_eq!(
+        table.read(&ReadRequest::all()).await.unwrap_err().kind(),
+        TableErrorKind::NotInitialized
+    );
+    assert_eq!(
+        read_with(&table, &token).await,
+        Err(TableErrorKind::TableReplaced)
+    );
     initialize(&table).await.unwrap();
-    assert_eq!(read_with(&table, &token).await, Err(TableErrorKind::TableReplaced));
-    assert_eq!(table.commit(&insert(&token, [9])).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    assert_eq!(
+        read_with(&table, &token).await,
+        Err(TableErrorKind::TableReplaced)
+    );
+    assert_eq!(
+        table.commit(&insert(&token, [9])).await.unwrap_err().kind(),
+        TableErrorKind::TableReplaced
+    );
     assert_eq!(read(&table).await.0.rows.len(), 0);
 }
 
@@ -66,42 +96,98 @@ async fn conflicts_mean_what_they_say_and_change_nothing() {
     let later = commit(&table, &mine).await;
     assert_eq!(conflicts(&other, &insert(&token, [6])).await.token, later);
     // One's own success is found again, by whoever asks.
-    assert_eq!(other.commit(&mine.again()).await.unwrap(), CommitOutcome::Committed(later));
+    assert_eq!(
+        other.commit(&mine.again()).await.unwrap(),
+        CommitOutcome::Committed(later)
+    );
     let (mut now, _) = read(&table).await;
     let lost = insert(&now.token, [8]);
     for n in 0..17 {
         now.token = commit(&table, &update(&now.token, 0, &n.to_string())).await;
     }
-    assert_eq!(table.commit(&lost.again()).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
-    assert!(matches!(table.commit(&lost).await.unwrap(), CommitOutcome::Conflict(_)));
+    assert_eq!(
+        table.commit(&lost.again()).await.unwrap_err().kind(),
+        TableErrorKind::OutcomeUnknown
+    );
+    assert!(matches!(
+        table.commit(&lost).await.unwrap(),
+        CommitOutcome::Conflict(_)
+    ));
 }
 
 #[tokio::test]
 async fn heartbeats_need_a_row_never_fall_and_go_with_it() {
     let place = Place::new();
     let (table, token) = table_with(&place, 2).await;
-    assert_eq!(table.update_i_am_alive(&beat(9, 1)).await.unwrap_err().kind(), TableErrorKind::NoSuchRow);
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(9, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::NoSuchRow
+    );
     table.update_i_am_alive(&beat(0, 5)).await.unwrap();
     table.update_i_am_alive(&beat(0, 3)).await.unwrap();
     table.update_i_am_alive(&beat(1, 1)).await.unwrap();
     let text = "the cluster's own".to_owned();
-    table.update_i_am_alive(&HeartbeatWrite::Cluster { text: text.clone() }).await.unwrap();
-    let too_much = HeartbeatWrite::Cluster { text: "x".repeat(4097) };
-    assert_eq!(table.update_i_am_alive(&too_much).await.unwrap_err().kind(), TableErrorKind::LimitExceeded);
+    table
+        .update_i_am_alive(&HeartbeatWrite::Cluster { text: text.clone() })
+        .await
+        .unwrap();
+    let too_much = HeartbeatWrite::Cluster {
+        text: "x".repeat(4097),
+    };
+    assert_eq!(
+        table.update_i_am_alive(&too_much).await.unwrap_err().kind(),
+        TableErrorKind::LimitExceeded
+    );
 
     let (now, beats) = read(&table).await;
     assert_eq!(now.token, token, "a heartbeat is no commit");
-    assert_eq!((beats.counter(&silo(0)), beats.counter(&silo(1)), beats.cluster.as_ref()), (5, 1, Some(&text)));
-    assert_eq!(table.read_row(&silo(0), None).await.unwrap().heartbeat.unwrap().counter, 5);
+    assert_eq!(
+        (
+            beats.counter(&silo(0)),
+            beats.counter(&silo(1)),
+            beats.cluster.as_ref()
+        ),
+        (5, 1, Some(&text))
+    );
+    assert_eq!(
+        table
+            .read_row(&silo(0), None)
+            .await
+            .unwrap()
+            .heartbeat
+            .unwrap()
+            .counter,
+        5
+    );
 
     let token = commit(&table, &update(&token, 0, "again")).await;
     let token = commit(&table, &remove(&token, 1)).await;
     let (_, beats) = read(&table).await;
     assert_eq!((beats.counter(&silo(0)), beats.silos.len()), (5, 1));
-    assert_eq!(table.update_i_am_alive(&beat(1, 2)).await.unwrap_err().kind(), TableErrorKind::NoSuchRow);
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(1, 2))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::NoSuchRow
+    );
     commit(&table, &insert(&token, [1])).await;
-    assert_eq!(read(&table).await.1.silos.len(), 1, "no heartbeat returns with the row");
-    let left: i64 = place.shell().query_row("SELECT count(*) FROM membership_heartbeat", [], |r| r.get(0)).unwrap();
+    assert_eq!(
+        read(&table).await.1.silos.len(),
+        1,
+        "no heartbeat returns with the row"
+    );
+    let left: i64 = place
+        .shell()
+        .query_row("SELECT count(*) FROM membership_heartbeat", [], |r| {
+            r.get(0)
+        })
+        .unwrap();
     assert_eq!(left, 1);
 }
 
@@ -113,13 +199,20 @@ async fn clusters_in_one_file_do_not_know_each_other() {
         let table = place.open_as(name).await.unwrap();
         initialize(&table).await.unwrap();
         let token = commit(&table, &insert(&read(&table).await.0.token, 0..=i as u64)).await;
-        table.update_i_am_alive(&beat(0, i as u64 + 1)).await.unwrap();
+        table
+            .update_i_am_alive(&beat(0, i as u64 + 1))
+            .await
+            .unwrap();
         assert_eq!(token.version(), 1);
     }
     place.open_as("a").await.unwrap().delete().await.unwrap();
     for (i, name) in names.iter().enumerate().skip(1) {
         let (now, beats) = read(&place.open_as(name).await.unwrap()).await;
-        assert_eq!((now.rows.len(), beats.counter(&silo(0))), (i + 1, i as u64 + 1), "{name}");
+        assert_eq!(
+            (now.rows.len(), beats.counter(&silo(0))),
+            (i + 1, i as u64 + 1),
+            "{name}"
+        );
     }
 }
 
@@ -128,16 +221,30 @@ async fn five_thousand_rows_and_nothing_decoded_twice() {
     let place = Place::new();
     let (table, token) = table_with(&place, 5000).await;
     let (first, _) = read(&table).await;
-    assert_eq!((first.rows.len(), first.rows.undecodable().count()), (5000, 0));
+    assert_eq!(
+        (first.rows.len(), first.rows.undecodable().count()),
+        (5000, 0)
+    );
     commit(&place.open().await, &update(&token, 17, "new")).await;
     let (second, _) = read(&table).await;
-    let same = first.rows.iter().zip(second.rows.iter()).filter(|(a, b)| a.is_same(b)).count();
+    let same = first
+        .rows
+        .iter()
+        .zip(second.rows.iter())
+        .filter(|(a, b)| a.is_same(b))
+        .count();
     assert_eq!(same, 4999);
     assert_eq!(second.rows, read(&place.open().await).await.0.rows);
     let huge = insert(&second.token, 10_000..20_001);
-    assert_eq!(table.commit(&huge).await.unwrap_err().kind(), TableErrorKind::LimitExceeded);
+    assert_eq!(
+        table.commit(&huge).await.unwrap_err().kind(),
+        TableErrorKind::LimitExceeded
+    );
     table.delete().await.unwrap();
-    let left: i64 = place.shell().query_row("SELECT count(*) FROM membership_silo", [], |r| r.get(0)).unwrap();
+    let left: i64 = place
+        .shell()
+        .query_row("SELECT count(*) FROM membership_silo", [], |r| r.get(0))
+        .unwrap();
     assert_eq!(left, 0);
 }
 
@@ -160,7 +267,11 @@ async fn what_was_read_before_never_hides_what_is_there() {
         token = commit(&table, &request).await;
         let (kept, _) = read(&watcher).await;
         let (fresh, _) = read(&place.open().await).await;
-        assert_eq!((&kept, kept.rows.digest()), (&fresh, fresh.rows.digest()), "step {step}");
+        assert_eq!(
+            (&kept, kept.rows.digest()),
+            (&fresh, fresh.rows.digest()),
+            "step {step}"
+        );
     }
 }
 
@@ -177,14 +288,21 @@ async fn eight_writers_make_every_version_once() {
                 let mut token = read(&table).await.0.token;
                 let mut mine = Vec::new();
                 while mine.len() < 15 {
-                    match table.commit(&update(&token, 0, &format!("{me}"))).await.unwrap() {
+                    match table
+                        .commit(&update(&token, 0, &format!("{me}")))
+                        .await
+                        .unwrap()
+                    {
                         CommitOutcome::Committed(t) => {
                             mine.push(t.version());
                             token = t;
                         }
                         CommitOutcome::Conflict(c) => {
                             let newer = c.snapshot.unwrap().token;
-                            assert!(newer.version() > token.version(), "every conflict has a newer version to show");
+                            assert!(
+                                newer.version() > token.version(),
+                                "every conflict has a newer version to show"
+                            );
                             token = newer;
                         }
                     }
@@ -249,9 +367,15 @@ async fn hints_tell_of_the_commits_of_others() {
     let other = place.open().await;
     let token = commit(&other, &update(&token, 0, "x")).await;
     let within = std::time::Duration::from_secs(10);
-    assert_eq!(tokio::time::timeout(within, hints.next()).await, Ok(Some(())));
+    assert_eq!(
+        tokio::time::timeout(within, hints.next()).await,
+        Ok(Some(()))
+    );
     commit(&table, &update(&token, 0, "y")).await;
-    assert_eq!(tokio::time::timeout(within, hints.next()).await, Ok(Some(())));
+    assert_eq!(
+        tokio::time::timeout(within, hints.next()).await,
+        Ok(Some(()))
+    );
     drop(table);
     assert_eq!(tokio::time::timeout(within, hints.next()).await, Ok(None));
 }
@@ -262,7 +386,11 @@ fn works_without_any_runtime_and_says_what_it_is() {
     let (table, token) = block_on(table_with(&place, 1));
     assert_eq!(token.version(), 1);
     assert_eq!(
-        (table.store(), table.guarantees().reads, table.guarantees().durability),
+        (
+            table.store(),
+            table.guarantees().reads,
+            table.guarantees().durability
+        ),
         ("sqlite", Recency::Linearizable, Durability::Kept)
     );
     assert!(format!("{table:?}").contains("default/blue"));
@@ -270,7 +398,10 @@ fn works_without_any_runtime_and_says_what_it_is() {
     block_on(table.close());
     let error = block_on(twin.read(&ReadRequest::all())).unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::Unavailable);
-    assert!(!place.beside("members.db-wal").exists(), "closing leaves one file");
+    assert!(
+        !place.beside("members.db-wal").exists(),
+        "closing leaves one file"
+    );
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {
@@ -283,7 +414,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut future = std::pin::pin!(future);
     loop {
-        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+        match future
+            .as_mut()
+            .poll(&mut std::task::Context::from_waker(&waker))
+        {
             std::task::Poll::Ready(out) => return out,
             std::task::Poll::Pending => std::thread::park(),
         }
@@ -299,9 +433,19 @@ async fn the_yardstick_leaves_nothing() {
     yardstick.write().await.unwrap();
     yardstick.write().await.unwrap();
     yardstick.read().await.unwrap();
-    let left = || place.shell().query_row("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%yardstick%'", [], |r| r.get::<_, u32>(0));
+    let left = || {
+        place.shell().query_row(
+            "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%yardstick%'",
+            [],
+            |r| r.get::<_, u32>(0),
+        )
+    };
     assert_eq!(left().unwrap(), 1);
-    assert_eq!(read_with(&table, &token).await, Ok(ReadAnswer::Unchanged { heartbeats: None }), "the table does not see it");
+    assert_eq!(
+        read_with(&table, &token).await,
+        Ok(ReadAnswer::Unchanged { heartbeats: None }),
+        "the table does not see it"
+    );
     yardstick.remove().await.unwrap();
     yardstick.remove().await.unwrap();
     assert_eq!(left().unwrap(), 0);

@@ -10,7 +10,9 @@ use support::{MariaDb, URL, open};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn mariadb() {
-    let report = Suite::new(MariaDb::start("procedure=never").await).run().await;
+    let report = Suite::new(MariaDb::start("procedure=never").await)
+        .run()
+        .await;
     assert!(report.passed(), "{report}");
 }
 

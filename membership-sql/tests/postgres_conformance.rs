@@ -10,7 +10,9 @@ use postgres::{Options, Postgres};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conformance() {
-    let report = Suite::new(Postgres::start(Options::default()).await).run().await;
+    let report = Suite::new(Postgres::start(Options::default()).await)
+        .run()
+        .await;
     assert!(report.passed(), "{report}");
 }
 
@@ -20,7 +22,8 @@ async fn conformance_as_behind_a_pooler() {
     let mut postgres = Postgres::start(Options::default()).await;
     postgres.pooler = true;
     // Every case; the long ones a tenth as long, because the server and its clients are the same as above.
-    let suite = Suite::new(postgres).effort(|e| (e.model_operations, e.commits, e.kills, e.rows) = (300, 200, 20, 500));
+    let suite = Suite::new(postgres)
+        .effort(|e| (e.model_operations, e.commits, e.kills, e.rows) = (300, 200, 20, 500));
     let report = suite.run().await;
     assert!(report.passed(), "{report}");
 }

@@ -20,14 +20,33 @@ async fn a_deleted_file_is_told_and_nothing_is_written() {
     let (table, token) = table_with(&place, 2).await;
     place.remove_file();
     assert_eq!(read_kind(&table).await, TableErrorKind::TableReplaced);
-    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
-    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
-    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    assert_eq!(
+        table.commit(&insert(&token, [5])).await.unwrap_err().kind(),
+        TableErrorKind::TableReplaced
+    );
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(0, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::TableReplaced
+    );
+    assert_eq!(
+        table.delete().await.unwrap_err().kind(),
+        TableErrorKind::TableReplaced
+    );
     assert!(!place.path().exists());
     // A client that starts now finds no table; one that makes a table anew gets another one.
-    assert_eq!(read_kind(&place.open().await).await, TableErrorKind::NotInitialized);
+    assert_eq!(
+        read_kind(&place.open().await).await,
+        TableErrorKind::NotInitialized
+    );
     initialize(&table).await.unwrap();
-    assert_eq!(read_with(&table, &token).await.unwrap_err(), TableErrorKind::TableReplaced);
+    assert_eq!(
+        read_with(&table, &token).await.unwrap_err(),
+        TableErrorKind::TableReplaced
+    );
     assert_eq!(read(&table).await.0.rows.len(), 0);
 }
 
@@ -35,18 +54,33 @@ async fn a_deleted_file_is_told_and_nothing_is_written() {
 async fn a_replaced_file_is_told_even_with_the_same_content() {
     let place = Place::new();
     let (table, token) = table_with(&place, 2).await;
-    place.shell().execute("VACUUM INTO ?1", [place.beside("copy.db").to_str().unwrap()]).unwrap();
+    place
+        .shell()
+        .execute(
+            "VACUUM INTO ?1",
+            [place.beside("copy.db").to_str().unwrap()],
+        )
+        .unwrap();
     commit(&table, &insert(&token, [7])).await;
     place.remove_file();
     std::fs::rename(place.beside("copy.db"), place.path()).unwrap();
     assert_eq!(read_kind(&table).await, TableErrorKind::TableReplaced);
-    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    assert_eq!(
+        table.commit(&insert(&token, [5])).await.unwrap_err().kind(),
+        TableErrorKind::TableReplaced
+    );
     // Seen with fresh eyes it is the same table, gone back in time.
     let other = place.open().await;
     assert_eq!(read(&other).await.0.rows.len(), 2);
     let later = insert(&token, [8]).next_token(&[]);
-    assert_eq!(read_with(&other, &later).await.unwrap_err(), TableErrorKind::TableRolledBack);
-    assert_eq!(other.commit(&insert(&later, [9])).await.unwrap_err().kind(), TableErrorKind::TableRolledBack);
+    assert_eq!(
+        read_with(&other, &later).await.unwrap_err(),
+        TableErrorKind::TableRolledBack
+    );
+    assert_eq!(
+        other.commit(&insert(&later, [9])).await.unwrap_err().kind(),
+        TableErrorKind::TableRolledBack
+    );
 }
 
 #[tokio::test]
@@ -62,19 +96,32 @@ async fn a_file_that_is_moved_away_and_back_is_the_same_file() {
 #[tokio::test]
 async fn somebody_elses_files_are_refused_unwritten() {
     for (sql, kind) in [
-        ("CREATE TABLE membership_version (Version INT)", TableErrorKind::ForeignTable),
-        ("CREATE TABLE membership_meta (name TEXT, value TEXT)", TableErrorKind::ForeignTable),
+        (
+            "CREATE TABLE membership_version (Version INT)",
+            TableErrorKind::ForeignTable,
+        ),
+        (
+            "CREATE TABLE membership_meta (name TEXT, value TEXT)",
+            TableErrorKind::ForeignTable,
+        ),
     ] {
         let place = Place::new();
         place.shell().execute_batch(sql).unwrap();
         let before = std::fs::read(place.path()).unwrap();
-        assert_eq!(place.open_as("blue").await.unwrap_err().kind(), kind, "{sql}");
+        assert_eq!(
+            place.open_as("blue").await.unwrap_err().kind(),
+            kind,
+            "{sql}"
+        );
         assert_eq!(std::fs::read(place.path()).unwrap(), before);
     }
     let place = Place::new();
     let text = "this is a letter, and not a database at all. ".repeat(100);
     std::fs::write(place.path(), &text).unwrap();
-    assert_eq!(place.open_as("blue").await.unwrap_err().kind(), TableErrorKind::ForeignTable);
+    assert_eq!(
+        place.open_as("blue").await.unwrap_err().kind(),
+        TableErrorKind::ForeignTable
+    );
     assert_eq!(std::fs::read_to_string(place.path()).unwrap(), text);
 }
 
@@ -82,9 +129,18 @@ async fn somebody_elses_files_are_refused_unwritten() {
 async fn a_table_that_turns_foreign_under_a_handle_is_refused_by_every_operation() {
     let place = Place::new();
     let table = place.open().await;
-    place.shell().execute_batch("CREATE TABLE membership_version (Version INT)").unwrap();
-    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::ForeignTable);
-    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::ForeignTable);
+    place
+        .shell()
+        .execute_batch("CREATE TABLE membership_version (Version INT)")
+        .unwrap();
+    assert_eq!(
+        initialize(&table).await.unwrap_err().kind(),
+        TableErrorKind::ForeignTable
+    );
+    assert_eq!(
+        table.delete().await.unwrap_err().kind(),
+        TableErrorKind::ForeignTable
+    );
     assert_eq!(read_kind(&table).await, TableErrorKind::ForeignTable);
 }
 
@@ -98,7 +154,12 @@ async fn an_applications_own_data_is_left_alone() {
     let (table, _) = table_with(&place, 2).await;
     table.delete().await.unwrap();
     let number = |sql: &str| shell.query_row(sql, [], |r| r.get::<_, i64>(0)).unwrap();
-    let seen = ["PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM orders"].map(number);
+    let seen = [
+        "PRAGMA application_id",
+        "PRAGMA user_version",
+        "SELECT count(*) FROM orders",
+    ]
+    .map(number);
     assert_eq!(seen, [77, 5, 1]);
 }
 
@@ -108,15 +169,31 @@ async fn newer_layouts_are_refused_unwritten() {
     let (table, token) = table_with(&place, 1).await;
     let shell = place.shell();
     let all = |sql: &str| shell.execute_batch(sql).unwrap();
-    all("UPDATE membership_version SET body = replace(body, '\"min_layout\":1', '\"min_layout\":9')");
-    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::NewerLayout);
+    all(
+        "UPDATE membership_version SET body = replace(body, '\"min_layout\":1', '\"min_layout\":9')",
+    );
+    assert_eq!(
+        initialize(&table).await.unwrap_err().kind(),
+        TableErrorKind::NewerLayout
+    );
     assert_eq!(read_kind(&table).await, TableErrorKind::NewerLayout);
-    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::NewerLayout);
-    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::NewerLayout);
-    all("UPDATE membership_version SET body = replace(body, '\"min_layout\":9', '\"min_layout\":1')");
+    assert_eq!(
+        table.commit(&insert(&token, [5])).await.unwrap_err().kind(),
+        TableErrorKind::NewerLayout
+    );
+    assert_eq!(
+        table.delete().await.unwrap_err().kind(),
+        TableErrorKind::NewerLayout
+    );
+    all(
+        "UPDATE membership_version SET body = replace(body, '\"min_layout\":9', '\"min_layout\":1')",
+    );
     commit(&table, &insert(&token, [5])).await;
     all("UPDATE membership_meta SET value = '9' WHERE name = 'min_layout'");
-    assert_eq!(place.open_as("blue").await.unwrap_err().kind(), TableErrorKind::NewerLayout);
+    assert_eq!(
+        place.open_as("blue").await.unwrap_err().kind(),
+        TableErrorKind::NewerLayout
+    );
 }
 
 #[tokio::test]
@@ -126,16 +203,44 @@ async fn rows_changed_by_hand_are_noticed() {
     let (before, _) = read(&table).await;
     let shell = place.shell();
     let key = silo(1).row_key();
-    shell.execute("UPDATE membership_silo SET body = '{' WHERE silo = ?1", [&key]).unwrap();
+    shell
+        .execute(
+            "UPDATE membership_silo SET body = '{' WHERE silo = ?1",
+            [&key],
+        )
+        .unwrap();
     let (now, _) = read(&table).await;
-    assert_eq!((now.rows.len(), now.rows.undecodable().map(|r| r.key().to_owned()).collect::<Vec<_>>()), (3, vec![key.clone()]));
+    assert_eq!(
+        (
+            now.rows.len(),
+            now.rows
+                .undecodable()
+                .map(|r| r.key().to_owned())
+                .collect::<Vec<_>>()
+        ),
+        (3, vec![key.clone()])
+    );
     assert!(membership_core::check_snapshot(&before, &now).is_err());
-    assert!(table.read_row(&silo(1), None).await.unwrap().row.unwrap().undecodable().is_some());
+    assert!(
+        table
+            .read_row(&silo(1), None)
+            .await
+            .unwrap()
+            .row
+            .unwrap()
+            .undecodable()
+            .is_some()
+    );
     // A row that cannot be decoded blocks nothing else, and can be removed.
     let token = commit(&table, &insert(&token, [9])).await;
     let token = commit(&table, &remove(&token, 1)).await;
     // Bytes that are no text at all.
-    shell.execute("UPDATE membership_silo SET body = CAST(x'ff00fe' AS TEXT) WHERE silo = ?1", [silo(2).row_key()]).unwrap();
+    shell
+        .execute(
+            "UPDATE membership_silo SET body = CAST(x'ff00fe' AS TEXT) WHERE silo = ?1",
+            [silo(2).row_key()],
+        )
+        .unwrap();
     assert_eq!(read(&table).await.0.rows.undecodable().count(), 1);
     shell
         .execute("INSERT INTO membership_silo SELECT cluster, CAST(x'ff' AS TEXT), status, 0, body FROM membership_silo LIMIT 1", [])
@@ -148,12 +253,28 @@ async fn rows_changed_by_hand_are_noticed() {
 async fn rows_without_a_version_row_are_damage_and_are_named() {
     let place = Place::new();
     let (table, token) = table_with(&place, 1).await;
-    place.shell().execute("DELETE FROM membership_version", []).unwrap();
-    for error in [table.read(&ReadRequest::all()).await.unwrap_err(), initialize(&table).await.unwrap_err()] {
-        assert_eq!((error.kind(), error.key()), (TableErrorKind::Damaged, Some(silo(0).row_key().as_str())), "{error}");
+    place
+        .shell()
+        .execute("DELETE FROM membership_version", [])
+        .unwrap();
+    for error in [
+        table.read(&ReadRequest::all()).await.unwrap_err(),
+        initialize(&table).await.unwrap_err(),
+    ] {
+        assert_eq!(
+            (error.kind(), error.key()),
+            (TableErrorKind::Damaged, Some(silo(0).row_key().as_str())),
+            "{error}"
+        );
     }
-    assert_eq!(read_with(&table, &token).await.unwrap_err(), TableErrorKind::TableReplaced);
-    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    assert_eq!(
+        read_with(&table, &token).await.unwrap_err(),
+        TableErrorKind::TableReplaced
+    );
+    assert_eq!(
+        table.commit(&insert(&token, [5])).await.unwrap_err().kind(),
+        TableErrorKind::TableReplaced
+    );
     table.delete().await.unwrap();
     initialize(&table).await.unwrap();
 }
@@ -162,17 +283,46 @@ async fn rows_without_a_version_row_are_damage_and_are_named() {
 async fn an_interrupted_delete_is_told_and_goes_on() {
     let place = Place::new();
     let (table, token) = table_with(&place, 3).await;
-    place.shell().execute("UPDATE membership_version SET deleting = 1", []).unwrap();
-    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
+    place
+        .shell()
+        .execute("UPDATE membership_version SET deleting = 1", [])
+        .unwrap();
+    assert_eq!(
+        initialize(&table).await.unwrap_err().kind(),
+        TableErrorKind::BeingDeleted
+    );
     assert_eq!(read_kind(&table).await, TableErrorKind::BeingDeleted);
-    assert_eq!(table.commit(&insert(&token, [5])).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
-    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
+    assert_eq!(
+        table.commit(&insert(&token, [5])).await.unwrap_err().kind(),
+        TableErrorKind::BeingDeleted
+    );
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(0, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::BeingDeleted
+    );
     let cell = HeartbeatWrite::Cluster { text: "x".into() };
-    assert_eq!(table.update_i_am_alive(&cell).await.unwrap_err().kind(), TableErrorKind::BeingDeleted);
+    assert_eq!(
+        table.update_i_am_alive(&cell).await.unwrap_err().kind(),
+        TableErrorKind::BeingDeleted
+    );
     place.open().await.delete().await.unwrap();
     assert_eq!(read_kind(&table).await, TableErrorKind::NotInitialized);
-    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
-    assert_eq!(table.update_i_am_alive(&cell).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(0, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::NotInitialized
+    );
+    assert_eq!(
+        table.update_i_am_alive(&cell).await.unwrap_err().kind(),
+        TableErrorKind::NotInitialized
+    );
 }
 
 #[tokio::test]
@@ -184,14 +334,35 @@ async fn a_held_lock_is_busy_within_the_timeout_and_never_a_conflict() {
     shell.execute_batch("BEGIN IMMEDIATE").unwrap();
     let began = Instant::now();
     let request = update(&token, 0, "x");
-    assert_eq!(table.commit(&request).await.unwrap_err().kind(), TableErrorKind::Busy);
-    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::Busy);
-    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::Busy);
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(
+        table.commit(&request).await.unwrap_err().kind(),
+        TableErrorKind::Busy
+    );
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(0, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::Busy
+    );
+    assert_eq!(
+        table.delete().await.unwrap_err().kind(),
+        TableErrorKind::Busy
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     // Readers do not wait for writers.
     assert_eq!(read(&table).await.0.token, token);
     shell.execute_batch("ROLLBACK").unwrap();
-    assert_eq!(read(&table).await.0.token, token, "what was answered Busy did not happen");
+    assert_eq!(
+        read(&table).await.0.token,
+        token,
+        "what was answered Busy did not happen"
+    );
     commit(&table, &request.again()).await;
 }
 
@@ -207,7 +378,11 @@ async fn what_waits_behind_a_lock_ends_too() {
     for answer in futures_util::future::join_all(many.iter().map(|r| table.commit(r))).await {
         assert_eq!(answer.unwrap_err().kind(), TableErrorKind::Busy);
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     shell.execute_batch("ROLLBACK").unwrap();
     assert_eq!(read(&table).await.0.token, token);
 }
@@ -238,7 +413,11 @@ async fn is_forbidden(dir: &std::path::Path) {
             Ok(table) => table.update_i_am_alive(&beat(0, 1)).await.unwrap_err(),
             Err(e) => e,
         };
-        assert_eq!(error.kind(), TableErrorKind::PermissionDenied, "{name}: {error}");
+        assert_eq!(
+            error.kind(),
+            TableErrorKind::PermissionDenied,
+            "{name}: {error}"
+        );
     }
 }
 
@@ -254,8 +433,17 @@ async fn missing_rights_are_a_matter_of_permission() {
     }
     let place = Place::new();
     create_dir(place.beside("closed")).unwrap();
-    for (name, mode) in [("read-only.db", 0o444), ("hidden.db", 0o000), ("closed/members.db", 0o644)] {
-        let table = SqliteTable::open(SqliteConfig::new(place.beside(name)), "blue".parse().unwrap()).await.unwrap();
+    for (name, mode) in [
+        ("read-only.db", 0o444),
+        ("hidden.db", 0o000),
+        ("closed/members.db", 0o644),
+    ] {
+        let table = SqliteTable::open(
+            SqliteConfig::new(place.beside(name)),
+            "blue".parse().unwrap(),
+        )
+        .await
+        .unwrap();
         initialize(&table).await.unwrap();
         commit(&table, &insert(&read(&table).await.0.token, [0])).await;
         table.close().await;
@@ -269,10 +457,24 @@ async fn missing_rights_are_a_matter_of_permission() {
         let program = place.beside("program");
         std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         let mut other = std::process::Command::new(&program);
-        other.args(["missing_rights_are_a_matter_of_permission", "--exact", "--nocapture"]).env(DIR, &dir).uid(65534).gid(65534);
+        other
+            .args([
+                "missing_rights_are_a_matter_of_permission",
+                "--exact",
+                "--nocapture",
+            ])
+            .env(DIR, &dir)
+            .uid(65534)
+            .gid(65534);
         let said = other.output().unwrap();
-        let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-        assert!(said.status.success() && out.contains("1 passed"), "{out}{err}");
+        let (out, err) = (
+            String::from_utf8_lossy(&said.stdout),
+            String::from_utf8_lossy(&said.stderr),
+        );
+        assert!(
+            said.status.success() && out.contains("1 passed"),
+            "{out}{err}"
+        );
     } else {
         is_forbidden(&dir).await;
     }
@@ -290,12 +492,22 @@ async fn a_configuration_that_cannot_work_says_why() {
         (":memory:".into(), "private to one connection"),
         ("".into(), "no file"),
     ] {
-        let error = SqliteTable::open(SqliteConfig::new(path), "blue".parse().unwrap()).await.unwrap_err();
+        let error = SqliteTable::open(SqliteConfig::new(path), "blue".parse().unwrap())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), TableErrorKind::Configuration);
         assert!(error.to_string().contains(why), "{error}");
     }
-    let table = SqliteTable::open(SqliteConfig::new(place.path()).create(false), "blue".parse().unwrap()).await.unwrap();
-    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::Configuration);
+    let table = SqliteTable::open(
+        SqliteConfig::new(place.path()).create(false),
+        "blue".parse().unwrap(),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        initialize(&table).await.unwrap_err().kind(),
+        TableErrorKind::Configuration
+    );
     assert!(!place.path().exists());
 }
 
@@ -303,7 +515,9 @@ async fn a_configuration_that_cannot_work_says_why() {
 async fn names_that_sqlite_would_understand_are_only_names() {
     let place = Place::new();
     let path = place.beside("file:x?mode=memory&cache=shared");
-    let table = SqliteTable::open(SqliteConfig::new(&path), "blue".parse().unwrap()).await.unwrap();
+    let table = SqliteTable::open(SqliteConfig::new(&path), "blue".parse().unwrap())
+        .await
+        .unwrap();
     initialize(&table).await.unwrap();
     assert!(path.exists());
 }

@@ -3,8 +3,9 @@
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use membership_core::{
-    InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, VersionToken, encoding::VersionRowError,
-    encoding::decode_version_row, encoding::encode_version_row, usable_version_row,
+    InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, VersionToken,
+    encoding::VersionRowError, encoding::decode_version_row, encoding::encode_version_row,
+    usable_version_row,
 };
 use tokio::time::Instant;
 use zookeeper_client::{Client, Error, MultiWriteError};
@@ -31,15 +32,26 @@ impl Inner {
         let deadline = self.link.deadline();
         let session = self.link.session(deadline).await?;
         // A server that is behind may know a table that is gone, or none yet.
-        self.link.barrier(&session, self.place.cluster(), deadline).await?;
+        self.link
+            .barrier(&session, self.place.cluster(), deadline)
+            .await?;
         for _ in 0..TURNS {
             let look = self.look_at_all(&session, deadline).await?;
             if look.text().is_some() {
-                let row = usable_version_row(look.text(), None, None, Operation::Initialize, STORE)?;
+                let row =
+                    usable_version_row(look.text(), None, None, Operation::Initialize, STORE)?;
                 return self.mark_again(&session, &row, &look, deadline).await;
             }
             if let Some(key) = look.stray() {
-                return Err(usable_version_row(None, Some(key), None, Operation::Initialize, STORE).err().unwrap_or_else(changed));
+                return Err(usable_version_row(
+                    None,
+                    Some(key),
+                    None,
+                    Operation::Initialize,
+                    STORE,
+                )
+                .err()
+                .unwrap_or_else(changed));
             }
             if look.znode.is_none() {
                 self.make_above(&session, deadline).await?;
@@ -52,7 +64,17 @@ impl Inner {
     }
 
     async fn look_at_all(&self, session: &Session, deadline: Instant) -> Result<Look, TableError> {
-        look(&self.link, session, &self.place, Ask { children: true, ..Ask::default() }, deadline).await
+        look(
+            &self.link,
+            session,
+            &self.place,
+            Ask {
+                children: true,
+                ..Ask::default()
+            },
+            deadline,
+        )
+        .await
     }
 
     /// The znodes above the cluster's, which others may make at the same time.
@@ -65,7 +87,13 @@ impl Inner {
                 Ok(()) | Err(Error::NodeExists) => {}
                 Err(Error::NoAuth) => {
                     let there = session.client.check_stat(path);
-                    if self.link.answer(session, deadline, there).await?.map_err(failed)?.is_none() {
+                    if self
+                        .link
+                        .answer(session, deadline, there)
+                        .await?
+                        .map_err(failed)?
+                        .is_none()
+                    {
                         return Err(failed(Error::NoAuth).with_key(path));
                     }
                 }
@@ -76,7 +104,13 @@ impl Inner {
     }
 
     /// Whether this call made the table; if not, somebody else changed something.
-    async fn make(&self, session: &Session, request: &InitializeRequest, look: &Look, deadline: Instant) -> Result<bool, TableError> {
+    async fn make(
+        &self,
+        session: &Session,
+        request: &InitializeRequest,
+        look: &Look,
+        deadline: Instant,
+    ) -> Result<bool, TableError> {
         let row = VersionRow::initial(request.table_id, request.settings.clone());
         let text = encode_version_row(&row);
         let mut batch = Batch::new(&self.link, session);
@@ -99,13 +133,22 @@ impl Inner {
                 tracing::info!(cluster = %self.cluster, table_id = %request.table_id, "membership table created");
                 Ok(true)
             }
-            Err(MultiWriteError::OperationFailed { source: Error::NodeExists | Error::NoNode | Error::BadVersion, .. }) => Ok(false),
+            Err(MultiWriteError::OperationFailed {
+                source: Error::NodeExists | Error::NoNode | Error::BadVersion,
+                ..
+            }) => Ok(false),
             Err(e) => Err(failed(e.into())),
         }
     }
 
     /// The mark of the version, where whoever restored the znodes has left it away.
-    async fn mark_again(&self, session: &Session, row: &VersionRow, look: &Look, deadline: Instant) -> Result<(), TableError> {
+    async fn mark_again(
+        &self,
+        session: &Session,
+        row: &VersionRow,
+        look: &Look,
+        deadline: Instant,
+    ) -> Result<(), TableError> {
         if is_marked(&look.children, row) {
             return Ok(());
         }
@@ -117,7 +160,11 @@ impl Inner {
         let sent = writer.commit();
         match self.link.answer(session, deadline, sent).await? {
             // Somebody else did it, or has committed meanwhile: then it is there.
-            Ok(_) | Err(MultiWriteError::OperationFailed { source: Error::NodeExists | Error::NoNode | Error::BadVersion, .. }) => Ok(()),
+            Ok(_)
+            | Err(MultiWriteError::OperationFailed {
+                source: Error::NodeExists | Error::NoNode | Error::BadVersion,
+                ..
+            }) => Ok(()),
             Err(e) => Err(failed(e.into())),
         }
     }
@@ -130,7 +177,9 @@ impl Inner {
             // Each turn of a large table has its own time.
             let deadline = self.link.deadline();
             let session = self.link.session(deadline).await?;
-            self.link.barrier(&session, self.place.cluster(), deadline).await?;
+            self.link
+                .barrier(&session, self.place.cluster(), deadline)
+                .await?;
             let look = self.look_at_all(&session, deadline).await?;
             if look.znode.is_none() {
                 return Ok(());
@@ -142,9 +191,14 @@ impl Inner {
             let mut rows: Vec<&String> = look.children.iter().filter(|name| is_key(name)).collect();
             rows.truncate(AT_ONCE);
             if !rows.is_empty() {
-                let gone = rows.iter().map(|name| remove(&session.client, self.place.child(name), DEEPEST));
+                let gone = rows
+                    .iter()
+                    .map(|name| remove(&session.client, self.place.child(name), DEEPEST));
                 let gone = join_all(gone).map(|all| all.into_iter().collect::<Result<(), Error>>());
-                self.link.answer(&session, deadline, gone).await?.map_err(failed)?;
+                self.link
+                    .answer(&session, deadline, gone)
+                    .await?
+                    .map_err(failed)?;
                 continue;
             }
             let mut batch = Batch::new(&self.link, &session);
@@ -161,7 +215,10 @@ impl Inner {
                     return Ok(());
                 }
                 // Somebody else removes it, too, or a last heartbeat of the cluster has come.
-                Err(MultiWriteError::OperationFailed { source: Error::NoNode | Error::NotEmpty, .. }) => {
+                Err(MultiWriteError::OperationFailed {
+                    source: Error::NoNode | Error::NotEmpty,
+                    ..
+                }) => {
                     turns = turns.checked_sub(1).ok_or_else(changed)?;
                 }
                 Err(e) => return Err(failed(e.into())),
@@ -171,20 +228,30 @@ impl Inner {
 
     /// Whether the version row says that the cluster is being deleted; if not, somebody else changed it. One that cannot be read needs no mark:
     /// nobody commits over it.
-    async fn mark_deleting(&self, session: &Session, look: &Look, deadline: Instant) -> Result<bool, TableError> {
-        let (Some(text), Some(version)) = (look.text(), look.znode) else { return Ok(true) };
+    async fn mark_deleting(
+        &self,
+        session: &Session,
+        look: &Look,
+        deadline: Instant,
+    ) -> Result<bool, TableError> {
+        let (Some(text), Some(version)) = (look.text(), look.znode) else {
+            return Ok(true);
+        };
         let mut row = match decode_version_row(text) {
             Ok(row) if row.deleting => return Ok(true),
             Ok(row) => row,
             Err(VersionRowError::Damaged(_)) => return Ok(true),
             Err(VersionRowError::NewerLayout { .. } | VersionRowError::Foreign(_)) => {
-                return usable_version_row(Some(text), None, None, Operation::Delete, STORE).map(|_| false);
+                return usable_version_row(Some(text), None, None, Operation::Delete, STORE)
+                    .map(|_| false);
             }
             Err(other) => return Err(error(TableErrorKind::Damaged, other.to_string())),
         };
         row.deleting = true;
         let text = encode_version_row(&row);
-        let sent = session.client.set_data(self.place.cluster(), text.as_bytes(), Some(version));
+        let sent = session
+            .client
+            .set_data(self.place.cluster(), text.as_bytes(), Some(version));
         match self.link.answer(session, deadline, sent).await? {
             Ok(_) => {
                 session.caught_up();
@@ -202,7 +269,9 @@ fn remove(client: &Client, path: String, depth: usize) -> BoxFuture<'_, Result<(
         // A row has one child; both are asked for before either is answered.
         let alive = client.delete(&format!("{path}/alive"), None);
         let row = client.delete(&path, None);
-        if let Err(e @ (Error::NoAuth | Error::ConnectionLoss | Error::UnexpectedError(_))) = alive.await {
+        if let Err(e @ (Error::NoAuth | Error::ConnectionLoss | Error::UnexpectedError(_))) =
+            alive.await
+        {
             return Err(e);
         }
         match row.await {
@@ -228,5 +297,8 @@ fn none_there(e: Error) -> Result<Vec<String>, Error> {
 }
 
 fn changed() -> TableError {
-    error(TableErrorKind::Busy, format!("others changed the cluster's znodes each of the {TURNS} times that it was tried"))
+    error(
+        TableErrorKind::Busy,
+        format!("others changed the cluster's znodes each of the {TURNS} times that it was tried"),
+    )
 }

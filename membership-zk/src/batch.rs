@@ -20,7 +20,12 @@ pub(crate) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     pub(crate) fn new(link: &Link, session: &'a Session) -> Self {
-        Self { writer: session.client.new_multi_writer(), options: link.persistent(), bytes: 64, operations: 0 }
+        Self {
+            writer: session.client.new_multi_writer(),
+            options: link.persistent(),
+            bytes: 64,
+            operations: 0,
+        }
     }
 
     fn counted(&mut self, path: &str, data: &[u8]) {
@@ -36,13 +41,22 @@ impl<'a> Batch<'a> {
 
     pub(crate) fn create(&mut self, path: &str, data: &[u8]) -> Result<(), TableError> {
         self.counted(path, data);
-        self.writer.add_create(path, data, &self.options).map_err(failed)
+        self.writer
+            .add_create(path, data, &self.options)
+            .map_err(failed)
     }
 
     /// Whatever its version is, where none is given.
-    pub(crate) fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Result<(), TableError> {
+    pub(crate) fn set(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        version: Option<i32>,
+    ) -> Result<(), TableError> {
         self.counted(path, data);
-        self.writer.add_set_data(path, data, version).map_err(failed)
+        self.writer
+            .add_set_data(path, data, version)
+            .map_err(failed)
     }
 
     pub(crate) fn delete(&mut self, path: &str, version: Option<i32>) -> Result<(), TableError> {
@@ -56,7 +70,10 @@ impl<'a> Batch<'a> {
     /// `LimitExceeded`; nothing was sent.
     pub(crate) fn writer(self) -> Result<MultiWriter<'a>, TableError> {
         if self.bytes > LARGEST {
-            let message = format!("the request would have {} bytes, ZooKeeper takes {LARGEST}", self.bytes);
+            let message = format!(
+                "the request would have {} bytes, ZooKeeper takes {LARGEST}",
+                self.bytes
+            );
             return Err(error(TableErrorKind::LimitExceeded, message));
         }
         Ok(self.writer)

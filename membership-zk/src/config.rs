@@ -11,9 +11,11 @@ use crate::error::error;
 
 /// Long enough for an election, short enough for a silo that waits.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3600);
 /// What a server allows is 2 to 20 of its ticks of usually 2 s; it takes the nearest.
-const SESSIONS: std::ops::RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(600);
+const SESSIONS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(500)..=Duration::from_secs(600);
 const DEFAULT_ROOT: &str = "/membership";
 
 /// How a [`ZkTable`](crate::ZkTable) reaches ZooKeeper. `Debug` shows no password (clause T15).
@@ -43,7 +45,12 @@ impl ZkConfig {
     /// These servers of one ensemble, host and port each.
     #[must_use]
     pub fn new<H: Into<String>>(servers: impl IntoIterator<Item = (H, u16)>) -> Self {
-        Self::with_servers(Servers::Named(servers.into_iter().map(|(host, port)| (host.into(), port)).collect()))
+        Self::with_servers(Servers::Named(
+            servers
+                .into_iter()
+                .map(|(host, port)| (host.into(), port))
+                .collect(),
+        ))
     }
 
     /// A client that is there already: its session, its login, its encryption. When its session ends, the table is unavailable for good,
@@ -60,7 +67,9 @@ impl ZkConfig {
     /// # Errors
     /// `Configuration`: another scheme, no host, an unknown option, or a value that is none. Never shows what may be a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        crate::url::parse(url, |name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+        crate::url::parse(url, |name| {
+            std::env::var(name).ok().filter(|v| !v.is_empty())
+        })
     }
 
     fn with_servers(servers: Servers) -> Self {
@@ -83,7 +92,11 @@ impl ZkConfig {
     pub fn root(mut self, path: impl Into<String>) -> Self {
         let path = path.into();
         let path = path.trim_matches('/');
-        self.root = if path.is_empty() { String::new() } else { format!("/{path}") };
+        self.root = if path.is_empty() {
+            String::new()
+        } else {
+            format!("/{path}")
+        };
         self
     }
 
@@ -164,7 +177,11 @@ impl ZkConfig {
     }
 
     pub(crate) fn tls_files(&self) -> [Option<&Path>; 3] {
-        [self.tls_ca.as_deref(), self.tls_certificate.as_deref(), self.tls_key.as_deref()]
+        [
+            self.tls_ca.as_deref(),
+            self.tls_certificate.as_deref(),
+            self.tls_key.as_deref(),
+        ]
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -176,7 +193,10 @@ impl ZkConfig {
     }
 
     pub(crate) fn session(&self) -> Duration {
-        self.session_timeout.unwrap_or_else(|| self.operation_timeout.clamp(*SESSIONS.start(), *SESSIONS.end()))
+        self.session_timeout.unwrap_or_else(|| {
+            self.operation_timeout
+                .clamp(*SESSIONS.start(), *SESSIONS.end())
+        })
     }
 
     /// The servers that are named, for errors: `a:2181, b:2181`.
@@ -198,7 +218,10 @@ impl ZkConfig {
         if !TIMEOUTS.contains(&self.operation_timeout) {
             return Err(wrong("operation_timeout is a time from 100ms to 1h"));
         }
-        if self.session_timeout.is_some_and(|timeout| !SESSIONS.contains(&timeout)) {
+        if self
+            .session_timeout
+            .is_some_and(|timeout| !SESSIONS.contains(&timeout))
+        {
             return Err(wrong("session_timeout is a time from 500ms to 10min"));
         }
         if !self.root.split('/').skip(1).all(crate::place::is_key) || self.root.len() > 256 {
@@ -206,18 +229,33 @@ impl ZkConfig {
                 "the path after the hosts is the znode below which clusters stand, such as /membership: at most 256 bytes, without empty parts",
             ));
         }
-        if self.login.as_ref().is_some_and(|(user, _)| user.is_empty() || user.contains(':')) {
-            return Err(wrong("a user of ZooKeeper's scheme digest has a name, without a colon"));
+        if self
+            .login
+            .as_ref()
+            .is_some_and(|(user, _)| user.is_empty() || user.contains(':'))
+        {
+            return Err(wrong(
+                "a user of ZooKeeper's scheme digest has a name, without a colon",
+            ));
         }
-        if self.open == Some(false) && self.login.is_none() && matches!(self.servers, Servers::Named(_)) {
-            return Err(wrong("acl=creator needs a user and a password: zk://user:password@host"));
+        if self.open == Some(false)
+            && self.login.is_none()
+            && matches!(self.servers, Servers::Named(_))
+        {
+            return Err(wrong(
+                "acl=creator needs a user and a password: zk://user:password@host",
+            ));
         }
         let [ca, certificate, key] = self.tls_files();
         if self.tls && ca.is_none() {
-            return Err(wrong("tls needs tls_ca: a PEM file with the certificates that are trusted"));
+            return Err(wrong(
+                "tls needs tls_ca: a PEM file with the certificates that are trusted",
+            ));
         }
         if !self.tls && (ca.is_some() || certificate.is_some() || key.is_some()) {
-            return Err(wrong("tls_ca, tls_cert and tls_key are for encrypted connections: add tls=true"));
+            return Err(wrong(
+                "tls_ca, tls_cert and tls_key are for encrypted connections: add tls=true",
+            ));
         }
         if certificate.is_some() != key.is_some() {
             return Err(wrong("tls_cert and tls_key go together"));
@@ -239,7 +277,11 @@ impl fmt::Debug for ZkConfig {
 
 /// A server as people write it.
 pub(crate) fn shown((host, port): &(String, u16)) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 /// A configuration that cannot be.
@@ -254,7 +296,11 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         let good = || ZkConfig::new([("h", 2181)]);
-        assert!(good().validate().is_ok() && good().root("/").validate().is_ok() && good().root("a/b/").validate().is_ok());
+        assert!(
+            good().validate().is_ok()
+                && good().root("/").validate().is_ok()
+                && good().root("a/b/").validate().is_ok()
+        );
         for bad in [
             ZkConfig::new(Vec::<(String, u16)>::new()),
             good().root("/a//b"),
@@ -268,7 +314,11 @@ mod tests {
             good().tls_ca_file("ca.pem"),
             good().tls(true).tls_ca_file("ca.pem").tls_key_file("k"),
         ] {
-            assert_eq!(bad.validate().map_err(|e| e.kind()), Err(TableErrorKind::Configuration), "{bad:?}");
+            assert_eq!(
+                bad.validate().map_err(|e| e.kind()),
+                Err(TableErrorKind::Configuration),
+                "{bad:?}"
+            );
         }
     }
 

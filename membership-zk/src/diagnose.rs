@@ -14,27 +14,55 @@ use crate::error::error;
 const ASKED: Duration = Duration::from_secs(1);
 
 /// What is the matter with each of these servers.
-pub(crate) async fn why(servers: &[(String, u16)], config: &ZkConfig, deadline: Instant) -> TableError {
+pub(crate) async fn why(
+    servers: &[(String, u16)],
+    config: &ZkConfig,
+    deadline: Instant,
+) -> TableError {
     let deadline = deadline.min(Instant::now() + ASKED);
-    let findings = futures_util::future::join_all(servers.iter().map(|server| one(server, config.uses_tls(), deadline))).await;
+    let findings = futures_util::future::join_all(
+        servers
+            .iter()
+            .map(|server| one(server, config.uses_tls(), deadline)),
+    )
+    .await;
     // A wrong port stays wrong; a server that is down may come back.
-    let kind = if findings.iter().all(|(kind, _)| *kind == TableErrorKind::Configuration) {
+    let kind = if findings
+        .iter()
+        .all(|(kind, _)| *kind == TableErrorKind::Configuration)
+    {
         TableErrorKind::Configuration
     } else {
         TableErrorKind::Unavailable
     };
-    let each: Vec<String> = servers.iter().zip(findings).map(|(server, (_, text))| format!("{} {text}", shown(server))).collect();
-    error(kind, format!("no session could be opened: {}", each.join("; ")))
+    let each: Vec<String> = servers
+        .iter()
+        .zip(findings)
+        .map(|(server, (_, text))| format!("{} {text}", shown(server)))
+        .collect();
+    error(
+        kind,
+        format!("no session could be opened: {}", each.join("; ")),
+    )
 }
 
-async fn one((host, port): &(String, u16), tls: bool, deadline: Instant) -> (TableErrorKind, String) {
+async fn one(
+    (host, port): &(String, u16),
+    tls: bool,
+    deadline: Instant,
+) -> (TableErrorKind, String) {
     let down = |text: &str| (TableErrorKind::Unavailable, text.to_owned());
     let mut stream = match timeout_at(deadline, TcpStream::connect((host.as_str(), *port))).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
             return down("refuses connections (is ZooKeeper running there?)");
         }
-        Ok(Err(e)) => return (TableErrorKind::Unavailable, format!("cannot be connected to ({e})")),
+        Ok(Err(e)) => {
+            return (
+                TableErrorKind::Unavailable,
+                format!("cannot be connected to ({e})"),
+            );
+        }
         Err(_) => return down("does not take a connection in time"),
     };
     let mut said = Vec::new();
@@ -48,13 +76,24 @@ async fn one((host, port): &(String, u16), tls: bool, deadline: Instant) -> (Tab
 
 /// What an answer to `srvr` means.
 fn judge(said: &str, ended: bool, tls: bool) -> (TableErrorKind, String) {
-    let is_zookeeper = said.contains("Zookeeper version") || said.contains("ZooKeeper") || said.contains("whitelist");
+    let is_zookeeper = said.contains("Zookeeper version")
+        || said.contains("ZooKeeper")
+        || said.contains("whitelist");
     let (kind, text) = if said.contains("not currently serving") {
-        (TableErrorKind::Unavailable, "has no majority of its ensemble and does not serve")
+        (
+            TableErrorKind::Unavailable,
+            "has no majority of its ensemble and does not serve",
+        )
     } else if is_zookeeper && tls {
-        (TableErrorKind::Configuration, "is not encrypted: use the port of its `secureClientPort`, or leave tls away")
+        (
+            TableErrorKind::Configuration,
+            "is not encrypted: use the port of its `secureClientPort`, or leave tls away",
+        )
     } else if is_zookeeper {
-        (TableErrorKind::Unavailable, "is up and gave no session in time (busy, or at its limit of connections?)")
+        (
+            TableErrorKind::Unavailable,
+            "is up and gave no session in time (busy, or at its limit of connections?)",
+        )
     } else if tls {
         (
             TableErrorKind::Unavailable,
@@ -66,9 +105,15 @@ fn judge(said: &str, ended: bool, tls: bool) -> (TableErrorKind, String) {
             "does not answer as ZooKeeper: is it another service, or a port for encrypted connections (tls=true)?",
         )
     } else if ended {
-        (TableErrorKind::Unavailable, "ends connections (is it ZooKeeper, and does its port take connections without TLS?)")
+        (
+            TableErrorKind::Unavailable,
+            "ends connections (is it ZooKeeper, and does its port take connections without TLS?)",
+        )
     } else {
-        (TableErrorKind::Unavailable, "takes connections and says nothing (frozen, or not ZooKeeper?)")
+        (
+            TableErrorKind::Unavailable,
+            "takes connections and says nothing (frozen, or not ZooKeeper?)",
+        )
     };
     (kind, text.to_owned())
 }
@@ -80,9 +125,18 @@ mod tests {
     #[test]
     fn what_is_said_is_judged() {
         let of = |said, ended, tls| judge(said, ended, tls).1;
-        assert!(of("This ZooKeeper instance is not currently serving requests\n", true, false).contains("majority"));
+        assert!(
+            of(
+                "This ZooKeeper instance is not currently serving requests\n",
+                true,
+                false
+            )
+            .contains("majority")
+        );
         assert!(of("Zookeeper version: 3.8.0\nMode: leader\n", true, false).contains("up"));
-        assert!(of("Zookeeper version: 3.8.0\nMode: leader\n", true, true).contains("secureClientPort"));
+        assert!(
+            of("Zookeeper version: 3.8.0\nMode: leader\n", true, true).contains("secureClientPort")
+        );
         assert!(of("-ERR unknown command 'srvr'", false, false).contains("another service"));
         assert!(of("", true, false).contains("ends connections"));
         assert!(of("", false, false).contains("says nothing"));

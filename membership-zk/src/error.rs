@@ -19,21 +19,52 @@ pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableEr
 pub(crate) fn failed(e: Error) -> TableError {
     use TableErrorKind as Kind;
     let (kind, message) = match &e {
-        Error::NoAuth => (Kind::PermissionDenied, "the access control list of a znode does not allow it".to_owned()),
+        Error::NoAuth => (
+            Kind::PermissionDenied,
+            "the access control list of a znode does not allow it".to_owned(),
+        ),
         Error::AuthFailed => (Kind::PermissionDenied, "the login was refused".to_owned()),
-        Error::InvalidAcl => (Kind::Configuration, "znodes of a creator need a login that the server knows: digest must be on".to_owned()),
-        Error::QuotaExceeded => (Kind::LimitExceeded, "the quota of a path is exceeded".to_owned()),
+        Error::InvalidAcl => (
+            Kind::Configuration,
+            "znodes of a creator need a login that the server knows: digest must be on".to_owned(),
+        ),
+        Error::QuotaExceeded => (
+            Kind::LimitExceeded,
+            "the quota of a path is exceeded".to_owned(),
+        ),
         Error::Throttled => (Kind::Busy, "the server is throttling".to_owned()),
-        Error::NotReadOnly => (Kind::Unavailable, "the server has lost its ensemble, and only reads".to_owned()),
-        Error::Unimplemented => (Kind::Configuration, "the server does not know the request: ZooKeeper 3.6 or newer is needed".to_owned()),
+        Error::NotReadOnly => (
+            Kind::Unavailable,
+            "the server has lost its ensemble, and only reads".to_owned(),
+        ),
+        Error::Unimplemented => (
+            Kind::Configuration,
+            "the server does not know the request: ZooKeeper 3.6 or newer is needed".to_owned(),
+        ),
         Error::NoHosts => (Kind::Unavailable, "no server could be reached".to_owned()),
-        Error::BadArguments(_) => (Kind::InvalidRequest, format!("ZooKeeper does not take the request: {e}")),
-        Error::NoNode | Error::BadVersion | Error::NodeExists | Error::NotEmpty | Error::NoChildrenForEphemerals => {
+        Error::BadArguments(_) => (
+            Kind::InvalidRequest,
+            format!("ZooKeeper does not take the request: {e}"),
+        ),
+        Error::NoNode
+        | Error::BadVersion
+        | Error::NodeExists
+        | Error::NotEmpty
+        | Error::NoChildrenForEphemerals => {
             (Kind::Busy, format!("the znodes changed meanwhile ({e})"))
         }
-        Error::SessionExpired | Error::ClientClosed => (Kind::OutcomeUnknown, "the session ended before the answer".to_owned()),
-        Error::ConnectionLoss => (Kind::OutcomeUnknown, "the connection broke before the answer".to_owned()),
-        other => (Kind::OutcomeUnknown, format!("no answer that could be used: {other}")),
+        Error::SessionExpired | Error::ClientClosed => (
+            Kind::OutcomeUnknown,
+            "the session ended before the answer".to_owned(),
+        ),
+        Error::ConnectionLoss => (
+            Kind::OutcomeUnknown,
+            "the connection broke before the answer".to_owned(),
+        ),
+        other => (
+            Kind::OutcomeUnknown,
+            format!("no answer that could be used: {other}"),
+        ),
     };
     error(kind, message).with_source(e)
 }
@@ -59,10 +90,21 @@ mod tests {
         ] {
             assert_eq!(of(open.clone()), NextStep::FindOut, "{open}");
         }
-        for retry in [Error::Throttled, Error::NotReadOnly, Error::BadVersion, Error::NoHosts] {
+        for retry in [
+            Error::Throttled,
+            Error::NotReadOnly,
+            Error::BadVersion,
+            Error::NoHosts,
+        ] {
             assert_eq!(of(retry.clone()), NextStep::Retry, "{retry}");
         }
-        for give_up in [Error::NoAuth, Error::AuthFailed, Error::InvalidAcl, Error::Unimplemented, Error::QuotaExceeded] {
+        for give_up in [
+            Error::NoAuth,
+            Error::AuthFailed,
+            Error::InvalidAcl,
+            Error::Unimplemented,
+            Error::QuotaExceeded,
+        ] {
             assert_eq!(of(give_up.clone()), NextStep::GiveUp, "{give_up}");
         }
     }

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use membership_core::{
-    ChangedKeys, CommitRecord, Heartbeat, Heartbeats, Row, Rows, Snapshot, TableError, TableErrorKind, TableId, VersionRow,
+    ChangedKeys, CommitRecord, Heartbeat, Heartbeats, Row, Rows, Snapshot, TableError,
+    TableErrorKind, TableId, VersionRow,
 };
 use tokio::time::Instant;
 use zookeeper_client::{Error, MultiReadResult};
@@ -52,7 +53,10 @@ pub(crate) struct Look {
 impl Look {
     /// Any row, for errors.
     pub(crate) fn stray(&self) -> Option<&str> {
-        self.children.iter().map(String::as_str).find(|name| is_key(name))
+        self.children
+            .iter()
+            .map(String::as_str)
+            .find(|name| is_key(name))
     }
 
     pub(crate) fn text(&self) -> Option<&str> {
@@ -64,7 +68,13 @@ impl Look {
 ///
 /// # Errors
 /// What the server says; `PermissionDenied` with the key of what may not be read.
-pub(crate) async fn look(link: &Link, session: &Session, place: &Place, ask: Ask, deadline: Instant) -> Result<Look, TableError> {
+pub(crate) async fn look(
+    link: &Link,
+    session: &Session,
+    place: &Place,
+    ask: Ask,
+    deadline: Instant,
+) -> Result<Look, TableError> {
     let mut reader = session.client.new_multi_reader();
     reader.add_get_data(place.cluster()).map_err(failed)?;
     if ask.children {
@@ -80,7 +90,14 @@ pub(crate) async fn look(link: &Link, session: &Session, place: &Place, ask: Ask
         reader.add_get_data(&place.alive(key)).map_err(failed)?;
     }
     let mut answers = link.read(session, deadline, reader).await?.into_iter();
-    let mut next = || answers.next().ok_or_else(|| error(TableErrorKind::Unavailable, "an answer of the server is not whole"));
+    let mut next = || {
+        answers.next().ok_or_else(|| {
+            error(
+                TableErrorKind::Unavailable,
+                "an answer of the server is not whole",
+            )
+        })
+    };
     let mut look = Look::default();
     if let Some((text, version)) = data(next()?, None)? {
         look.znode = Some(version);
@@ -110,7 +127,10 @@ pub(crate) async fn look(link: &Link, session: &Session, place: &Place, ask: Ask
 /// The text of a znode, if there is one, and how often it was changed.
 fn data(answer: MultiReadResult, key: Option<&str>) -> Result<Option<(String, i32)>, TableError> {
     match answer {
-        MultiReadResult::Data { data, stat } => Ok(Some((String::from_utf8_lossy(&data).into_owned(), stat.version))),
+        MultiReadResult::Data { data, stat } => Ok(Some((
+            String::from_utf8_lossy(&data).into_owned(),
+            stat.version,
+        ))),
         MultiReadResult::Error { err: Error::NoNode } => Ok(None),
         MultiReadResult::Error { err } => {
             let e = failed(err).of_a_read();
@@ -119,17 +139,29 @@ fn data(answer: MultiReadResult, key: Option<&str>) -> Result<Option<(String, i3
                 None => e,
             })
         }
-        _ => Err(error(TableErrorKind::Unavailable, "an answer of the server is not what was asked for")),
+        _ => Err(error(
+            TableErrorKind::Unavailable,
+            "an answer of the server is not what was asked for",
+        )),
     }
 }
 
 /// Divides what is to be looked at into requests that the server takes.
-pub(crate) fn portions(place: &Place, keys: Vec<String>, rows: bool, beats: bool, seen: &Rows) -> Vec<Ask> {
+pub(crate) fn portions(
+    place: &Place,
+    keys: Vec<String>,
+    rows: bool,
+    beats: bool,
+    seen: &Rows,
+) -> Vec<Ask> {
     let mut all = Vec::new();
     let (mut ask, mut request, mut answer) = (Ask::default(), 0, 0);
     for key in keys {
         let path = place.cluster().len() + key.len() + 8 + EACH;
-        let (asks, answers) = (path * (usize::from(rows) + usize::from(beats)), if rows { size(seen, &key) } else { 64 });
+        let (asks, answers) = (
+            path * (usize::from(rows) + usize::from(beats)),
+            if rows { size(seen, &key) } else { 64 },
+        );
         if request > 0 && (request + asks > LARGEST_REQUEST || answer + answers > LARGEST_ANSWER) {
             all.push(std::mem::take(&mut ask));
             (request, answer) = (0, 0);
@@ -179,26 +211,56 @@ pub(crate) struct Candidate {
 impl Gathered {
     /// Begins with what is known of a version.
     pub(crate) fn from(base: &Snapshot) -> Self {
-        let rows = base.rows.iter().map(|row| (row.key().to_owned(), vec![(base.version(), Some(row.clone()))])).collect();
-        Self { table: Some(base.token.table_id()), rows, ..Self::default() }
+        let rows = base
+            .rows
+            .iter()
+            .map(|row| {
+                (
+                    row.key().to_owned(),
+                    vec![(base.version(), Some(row.clone()))],
+                )
+            })
+            .collect();
+        Self {
+            table: Some(base.token.table_id()),
+            rows,
+            ..Self::default()
+        }
     }
 
     /// What a look at that version showed. Rows that are as they were `seen` need not be decoded again.
     pub(crate) fn take(&mut self, version: &VersionRow, look: &mut Look, seen: &Rows) {
-        let another = |commit: &CommitRecord| self.changes.get(&commit.version).is_some_and(|known| known.id != commit.id);
+        let another = |commit: &CommitRecord| {
+            self.changes
+                .get(&commit.version)
+                .is_some_and(|known| known.id != commit.id)
+        };
         let gone_back = version.recent.iter().any(another);
-        if self.table.replace(version.table_id).is_some_and(|before| before != version.table_id) || gone_back {
+        if self
+            .table
+            .replace(version.table_id)
+            .is_some_and(|before| before != version.table_id)
+            || gone_back
+        {
             self.rows.clear();
             self.changes.clear();
             self.versions.clear();
         }
-        self.changes.extend(version.recent.iter().map(|commit| (commit.version, commit.clone())));
+        self.changes.extend(
+            version
+                .recent
+                .iter()
+                .map(|commit| (commit.version, commit.clone())),
+        );
         for (key, body) in look.rows.drain(..) {
             let row = body.map(|body| match seen.by_key(&key) {
                 Some(row) if row.body() == body => row.clone(),
                 _ => Row::decode(key.clone(), body),
             });
-            self.rows.entry(key).or_default().push((version.version, row));
+            self.rows
+                .entry(key)
+                .or_default()
+                .push((version.version, row));
         }
         self.beats.extend(look.beats.drain(..));
         if let Some(cell) = look.cell.take() {
@@ -208,8 +270,16 @@ impl Gathered {
 
     /// A version whose rows stand there.
     pub(crate) fn candidate(&mut self, row: VersionRow, data_version: i32, children: &[String]) {
-        let keys = children.iter().filter(|name| is_key(name)).cloned().collect();
-        self.versions.push(Candidate { row, data_version, keys });
+        let keys = children
+            .iter()
+            .filter(|name| is_key(name))
+            .cloned()
+            .collect();
+        self.versions.push(Candidate {
+            row,
+            data_version,
+            keys,
+        });
     }
 
     /// The newest version that is whole, with its rows.
@@ -225,18 +295,33 @@ impl Gathered {
 
     /// The rows of the newest version whose content at it is not known.
     pub(crate) fn doubtful(&self) -> Vec<String> {
-        let Some(newest) = self.versions.last() else { return Vec::new() };
-        newest.keys.iter().filter(|key| self.at(key, newest.row.version).is_none()).cloned().collect()
+        let Some(newest) = self.versions.last() else {
+            return Vec::new();
+        };
+        newest
+            .keys
+            .iter()
+            .filter(|key| self.at(key, newest.row.version).is_none())
+            .cloned()
+            .collect()
     }
 
     /// All rows of the newest version.
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.versions.last().map(|newest| newest.keys.clone()).unwrap_or_default()
+        self.versions
+            .last()
+            .map(|newest| newest.keys.clone())
+            .unwrap_or_default()
     }
 
     /// The row at this version, as far as that is known.
     fn at(&self, key: &str, version: u64) -> Option<&Row> {
-        let known = self.rows.get(key)?.iter().rev().find(|(at, _)| self.unchanged(key, *at, version))?;
+        let known = self
+            .rows
+            .get(key)?
+            .iter()
+            .rev()
+            .find(|(at, _)| self.unchanged(key, *at, version))?;
         known.1.as_ref()
     }
 
@@ -266,7 +351,10 @@ impl Gathered {
             rows.by_key(key)?;
             Some((key.parse().ok()?, *beat))
         };
-        Heartbeats { silos: self.beats.iter().filter_map(silo).collect(), cluster: self.cell.clone() }
+        Heartbeats {
+            silos: self.beats.iter().filter_map(silo).collect(),
+            cluster: self.cell.clone(),
+        }
     }
 }
 
@@ -279,7 +367,12 @@ mod tests {
         let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
         for (version, changed) in changes {
             let id = CommitId::new((*version).into());
-            row.recent.push(CommitRecord { version: *version, id, committer: None, changed: changed.clone() });
+            row.recent.push(CommitRecord {
+                version: *version,
+                id,
+                committer: None,
+                changed: changed.clone(),
+            });
             row.version = *version;
         }
         row
@@ -294,8 +387,14 @@ mod tests {
     }
 
     fn shows(rows: &[(&str, Option<&str>)]) -> Look {
-        let rows = rows.iter().map(|(key, body)| ((*key).to_owned(), body.map(str::to_owned))).collect();
-        Look { rows, ..Look::default() }
+        let rows = rows
+            .iter()
+            .map(|(key, body)| ((*key).to_owned(), body.map(str::to_owned)))
+            .collect();
+        Look {
+            rows,
+            ..Look::default()
+        }
     }
 
     /// What is doubtful once a look at this version has shown these children.
@@ -309,17 +408,45 @@ mod tests {
     fn what_no_commit_has_changed_still_holds() {
         let begun = || {
             let mut got = Gathered::default();
-            got.take(&version(&[(5, keys(&["x"]))]), &mut shows(&[("a", Some("1")), ("b", Some("2")), ("c", None)]), &Rows::new());
+            got.take(
+                &version(&[(5, keys(&["x"]))]),
+                &mut shows(&[("a", Some("1")), ("b", Some("2")), ("c", None)]),
+                &Rows::new(),
+            );
             got
         };
         let all = ["a", "b", "~cell"];
         assert!(doubtful(&mut begun(), version(&[(5, keys(&["x"]))]), &all).is_empty());
-        assert_eq!(doubtful(&mut begun(), version(&[(5, keys(&["x"])), (6, keys(&["b"]))]), &all), ["b"]);
-        assert_eq!(doubtful(&mut begun(), version(&[(5, keys(&["x"])), (6, ChangedKeys::Count(65))]), &all), ["a", "b"]);
+        assert_eq!(
+            doubtful(
+                &mut begun(),
+                version(&[(5, keys(&["x"])), (6, keys(&["b"]))]),
+                &all
+            ),
+            ["b"]
+        );
+        assert_eq!(
+            doubtful(
+                &mut begun(),
+                version(&[(5, keys(&["x"])), (6, ChangedKeys::Count(65))]),
+                &all
+            ),
+            ["a", "b"]
+        );
         // A row that was not there, and one that nobody asked for.
-        assert_eq!(doubtful(&mut begun(), version(&[(5, keys(&["x"]))]), &["a", "c", "d"]), ["c", "d"]);
+        assert_eq!(
+            doubtful(
+                &mut begun(),
+                version(&[(5, keys(&["x"]))]),
+                &["a", "c", "d"]
+            ),
+            ["c", "d"]
+        );
         // More commits than are listed.
-        assert_eq!(doubtful(&mut begun(), version(&[(7, keys(&["x"]))]), &all), ["a", "b"]);
+        assert_eq!(
+            doubtful(&mut begun(), version(&[(7, keys(&["x"]))]), &all),
+            ["a", "b"]
+        );
         // An earlier version, from which no commit has led here but one that changed something else.
         assert!(doubtful(&mut begun(), version(&[(4, keys(&["a", "b"]))]), &all).is_empty());
         let mut got = begun();
@@ -332,7 +459,10 @@ mod tests {
     #[test]
     fn the_version_before_the_newest_may_be_whole() {
         let mut got = Gathered::default();
-        let (five, six) = (version(&[(5, keys(&["b"]))]), version(&[(5, keys(&["b"])), (6, keys(&["c"]))]));
+        let (five, six) = (
+            version(&[(5, keys(&["b"]))]),
+            version(&[(5, keys(&["b"])), (6, keys(&["c"]))]),
+        );
         got.take(&five, &mut shows(&[("a", Some("1"))]), &Rows::new());
         got.candidate(five, 50, &names(&["a", "b"]));
         assert!(got.whole().is_none() && got.doubtful() == ["b"]);
@@ -341,10 +471,16 @@ mod tests {
         got.candidate(six, 60, &names(&["a", "b", "c"]));
         assert_eq!(got.doubtful(), ["c"]);
         let (candidate, rows) = got.whole().unwrap();
-        assert_eq!((candidate.row.version, candidate.data_version, rows.len()), (5, 50, 2));
+        assert_eq!(
+            (candidate.row.version, candidate.data_version, rows.len()),
+            (5, 50, 2)
+        );
         // Had that commit changed it, nobody would know what it was before.
         let mut got = Gathered::default();
-        let (five, six) = (version(&[(5, keys(&["b"]))]), version(&[(5, keys(&["b"])), (6, keys(&["b", "c"]))]));
+        let (five, six) = (
+            version(&[(5, keys(&["b"]))]),
+            version(&[(5, keys(&["b"])), (6, keys(&["b", "c"]))]),
+        );
         got.candidate(five, 50, &names(&["b"]));
         got.take(&six, &mut shows(&[("b", Some("2"))]), &Rows::new());
         got.candidate(six, 60, &names(&["b", "c"]));
@@ -369,12 +505,25 @@ mod tests {
     fn requests_stay_below_what_the_server_takes() {
         let cluster: ClusterName = "a/b".parse().unwrap();
         let place = Place::new("/membership", &cluster);
-        let many: Vec<String> = (0..5000).map(|i| format!("10.0.0.1:{i}@1764000000000")).collect();
+        let many: Vec<String> = (0..5000)
+            .map(|i| format!("10.0.0.1:{i}@1764000000000"))
+            .collect();
         let all = portions(&place, many.clone(), true, true, &Rows::new());
         assert!(all.len() > 1 && all.iter().all(|ask| ask.rows == ask.beats));
-        assert_eq!(all.iter().flat_map(|ask| ask.rows.clone()).collect::<Vec<_>>(), many);
+        assert_eq!(
+            all.iter()
+                .flat_map(|ask| ask.rows.clone())
+                .collect::<Vec<_>>(),
+            many
+        );
         assert_eq!(all.iter().filter(|ask| ask.children).count(), 1);
         assert!(all.last().unwrap().children);
-        assert_eq!(portions(&place, Vec::new(), true, true, &Rows::new()), [Ask { children: true, ..Ask::default() }]);
+        assert_eq!(
+            portions(&place, Vec::new(), true, true, &Rows::new()),
+            [Ask {
+                children: true,
+                ..Ask::default()
+            }]
+        );
     }
 }

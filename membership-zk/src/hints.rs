@@ -35,20 +35,33 @@ pub(crate) struct Hints {
 
 impl Hints {
     pub(crate) fn new(link: Arc<Link>, path: String, cluster: String) -> Self {
-        Self { link, path, cluster, bell: watch::Sender::new(0), task: Arc::default() }
+        Self {
+            link,
+            path,
+            cluster,
+            bell: watch::Sender::new(0),
+            task: Arc::default(),
+        }
     }
 
     /// A stream of hints; it ends when the table is dropped. None without a runtime to watch on.
     pub(crate) fn listen(&self) -> Option<HintStream> {
         let Ok(runtime) = Handle::try_current() else {
-            tracing::warn!(cluster = self.cluster, "no hints: they need a tokio runtime");
+            tracing::warn!(
+                cluster = self.cluster,
+                "no hints: they need a tokio runtime"
+            );
             return None;
         };
         // The task ends under the same lock, when it sees no listener.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = self.bell.subscribe();
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let (link, bell, running) = (Arc::clone(&self.link), self.bell.clone(), Arc::clone(&self.task));
+            let (link, bell, running) = (
+                Arc::clone(&self.link),
+                self.bell.clone(),
+                Arc::clone(&self.task),
+            );
             let (path, cluster) = (self.path.clone(), self.cluster.clone());
             let watching = runtime.spawn(async move {
                 loop {
@@ -77,7 +90,12 @@ impl Hints {
 
 impl Drop for Hints {
     fn drop(&mut self) {
-        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(task) = self
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             // The streams end with the last sender.
             task.abort();
         }
@@ -93,8 +111,15 @@ async fn keep_watching(link: &Link, bell: &watch::Sender<u64>, path: &str, clust
     let (mut pause, mut warned) = (PAUSE, false);
     loop {
         // A watcher whose session ended without a word panics.
-        let watched = AssertUnwindSafe(one_session(link, bell, path, &mut pause)).catch_unwind().await;
-        let ended = watched.unwrap_or_else(|_| error(TableErrorKind::Unavailable, "the session ended without a word"));
+        let watched = AssertUnwindSafe(one_session(link, bell, path, &mut pause))
+            .catch_unwind()
+            .await;
+        let ended = watched.unwrap_or_else(|_| {
+            error(
+                TableErrorKind::Unavailable,
+                "the session ended without a word",
+            )
+        });
         if ended.kind() == TableErrorKind::PermissionDenied {
             if !warned {
                 tracing::warn!(cluster, error = %ended, "no hints: changes are noticed by reading only");
@@ -110,7 +135,12 @@ async fn keep_watching(link: &Link, bell: &watch::Sender<u64>, path: &str, clust
 }
 
 /// Watches until the session ends, and says why it did.
-async fn one_session(link: &Link, bell: &watch::Sender<u64>, path: &str, pause: &mut Duration) -> TableError {
+async fn one_session(
+    link: &Link,
+    bell: &watch::Sender<u64>,
+    path: &str,
+    pause: &mut Duration,
+) -> TableError {
     let session = match link.session(link.deadline()).await {
         Ok(session) => session,
         Err(e) => return e,
@@ -133,7 +163,9 @@ async fn one_session(link: &Link, bell: &watch::Sender<u64>, path: &str, pause: 
                 Ok(another) => watcher = another,
                 Err(e) => return e,
             },
-            state if state.is_terminated() => return error(TableErrorKind::Unavailable, "the session has ended"),
+            state if state.is_terminated() => {
+                return error(TableErrorKind::Unavailable, "the session has ended");
+            }
             _ => {}
         }
     }
@@ -142,5 +174,7 @@ async fn one_session(link: &Link, bell: &watch::Sender<u64>, path: &str, pause: 
 /// Sets the watch; the znode need not be there yet.
 async fn set(link: &Link, session: &Session, path: &str) -> Result<PersistentWatcher, TableError> {
     let set = session.client.watch(path, AddWatchMode::Persistent);
-    link.answer(session, link.deadline(), set).await?.map_err(failed)
+    link.answer(session, link.deadline(), set)
+        .await?
+        .map_err(failed)
 }

@@ -16,7 +16,8 @@ use std::time::Duration;
 use membership_core::{TableError, TableErrorKind};
 use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{
-    Acls, Client, CreateMode, CreateOptions, Error, MultiReadResult, MultiReader, MultiWriteError, SessionState, TlsOptions,
+    Acls, Client, CreateMode, CreateOptions, Error, MultiReadResult, MultiReader, MultiWriteError,
+    SessionState, TlsOptions,
 };
 
 use crate::config::{Servers, ZkConfig, wrong};
@@ -37,7 +38,10 @@ pub(crate) struct Session {
 
 impl Session {
     fn new(client: Client) -> Self {
-        Self { client, caught_up: Arc::default() }
+        Self {
+            client,
+            caught_up: Arc::default(),
+        }
     }
 
     pub(crate) fn is_caught_up(&self) -> bool {
@@ -65,7 +69,12 @@ impl Link {
             Servers::Client(client) => Some(Session::new(Client::clone(client))),
             Servers::Named(_) => None,
         };
-        Self { at: config.at(), config, current: Mutex::new(current), opening: tokio::sync::Mutex::default() }
+        Self {
+            at: config.at(),
+            config,
+            current: Mutex::new(current),
+            opening: tokio::sync::Mutex::default(),
+        }
     }
 
     /// When an operation that begins now must have ended.
@@ -91,7 +100,10 @@ impl Link {
                     state if !state.is_terminated() => {
                         // It comes back by itself, to this server or another one.
                         if timeout_at(deadline, watcher.changed()).await.is_err() {
-                            let message = format!("the connection broke, and none came back within {:?}", self.config.timeout());
+                            let message = format!(
+                                "the connection broke, and none came back within {:?}",
+                                self.config.timeout()
+                            );
                             return Err(error(TableErrorKind::Unavailable, message));
                         }
                         continue;
@@ -105,17 +117,37 @@ impl Link {
 
     /// Opens a session unless somebody has.
     async fn open(&self, deadline: Instant) -> Result<(), TableError> {
-        let late = |_| error(TableErrorKind::Unavailable, format!("no session within {:?}", self.config.timeout()));
+        let late = |_| {
+            error(
+                TableErrorKind::Unavailable,
+                format!("no session within {:?}", self.config.timeout()),
+            )
+        };
         // The rest is for finding out why.
-        let connecting = deadline.checked_sub(self.config.timeout() / 10).unwrap_or(deadline);
-        let _turn = timeout_at(deadline, self.opening.lock()).await.map_err(late)?;
-        if self.current().as_ref().is_some_and(|session| !session.client.state().is_terminated()) {
+        let connecting = deadline
+            .checked_sub(self.config.timeout() / 10)
+            .unwrap_or(deadline);
+        let _turn = timeout_at(deadline, self.opening.lock())
+            .await
+            .map_err(late)?;
+        if self
+            .current()
+            .as_ref()
+            .is_some_and(|session| !session.client.state().is_terminated())
+        {
             return Ok(());
         }
         let Servers::Named(servers) = self.config.servers() else {
-            return Err(error(TableErrorKind::Unavailable, "the session of the client that the table was given has ended"));
+            return Err(error(
+                TableErrorKind::Unavailable,
+                "the session of the client that the table was given has ended",
+            ));
         };
-        let addresses = servers.iter().map(crate::config::shown).collect::<Vec<_>>().join(",");
+        let addresses = servers
+            .iter()
+            .map(crate::config::shown)
+            .collect::<Vec<_>>()
+            .join(",");
         let mut attempts = 1;
         loop {
             let connector = self.connector()?;
@@ -136,7 +168,11 @@ impl Link {
                     attempts += 1;
                     tokio::time::sleep(PAUSE).await;
                 }
-                Ok(Err(e)) => return Err(diagnose::why(servers, &self.config, deadline).await.with_source(e)),
+                Ok(Err(e)) => {
+                    return Err(diagnose::why(servers, &self.config, deadline)
+                        .await
+                        .with_source(e));
+                }
                 Err(_) => return Err(diagnose::why(servers, &self.config, deadline).await),
             }
         }
@@ -145,7 +181,9 @@ impl Link {
     fn connector(&self) -> Result<zookeeper_client::Connector, TableError> {
         // Idempotent: whoever came first has chosen.
         let _chosen = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let mut connector = Client::connector().with_session_timeout(self.config.session()).with_fail_eagerly();
+        let mut connector = Client::connector()
+            .with_session_timeout(self.config.session())
+            .with_fail_eagerly();
         if let Some((user, password)) = self.config.login() {
             connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
         }
@@ -157,14 +195,22 @@ impl Link {
 
     /// What znodes are made with.
     pub(crate) fn persistent(&self) -> CreateOptions<'static> {
-        CreateMode::Persistent.with_acls(if self.config.is_open() { Acls::anyone_all() } else { Acls::creator_all() })
+        CreateMode::Persistent.with_acls(if self.config.is_open() {
+            Acls::anyone_all()
+        } else {
+            Acls::creator_all()
+        })
     }
 
     /// Nobody uses this session any more. One of the application's client is not ours to replace.
     fn give_up(&self, session: &Session) {
         let mut current = self.current();
         let ours = matches!(self.config.servers(), Servers::Named(_));
-        if ours && current.as_ref().is_some_and(|now| Arc::ptr_eq(&now.caught_up, &session.caught_up)) {
+        if ours
+            && current
+                .as_ref()
+                .is_some_and(|now| Arc::ptr_eq(&now.caught_up, &session.caught_up))
+        {
             *current = None;
         }
     }
@@ -179,7 +225,12 @@ impl Link {
         deadline: Instant,
         sent: impl Future<Output = T>,
     ) -> Result<T, TableError> {
-        let unanswered = |_| error(TableErrorKind::OutcomeUnknown, format!("no answer within {:?}", self.config.timeout()));
+        let unanswered = |_| {
+            error(
+                TableErrorKind::OutcomeUnknown,
+                format!("no answer within {:?}", self.config.timeout()),
+            )
+        };
         let answer = timeout_at(deadline, sent).await.map_err(unanswered)?;
         if let Some(Error::UnexpectedError(_)) = answer.error() {
             self.give_up(session);
@@ -198,7 +249,10 @@ impl Link {
         mut reader: MultiReader<'_>,
     ) -> Result<Vec<MultiReadResult>, TableError> {
         let sent = reader.commit();
-        self.answer(session, deadline, sent).await?.map_err(failed).map_err(TableError::of_a_read)
+        self.answer(session, deadline, sent)
+            .await?
+            .map_err(failed)
+            .map_err(TableError::of_a_read)
     }
 
     /// Goes through the ensemble and changes nothing: whatever is read over this session afterwards is as recent as everything acknowledged
@@ -206,11 +260,20 @@ impl Link {
     ///
     /// # Errors
     /// What the server says.
-    pub(crate) async fn barrier(&self, session: &Session, path: &str, deadline: Instant) -> Result<(), TableError> {
+    pub(crate) async fn barrier(
+        &self,
+        session: &Session,
+        path: &str,
+        deadline: Instant,
+    ) -> Result<(), TableError> {
         let mut writer = session.client.new_multi_writer();
         writer.add_check_version(path, -1).map_err(failed)?;
         let sent = writer.commit();
-        match self.answer(session, deadline, sent).await.map_err(TableError::of_a_read)? {
+        match self
+            .answer(session, deadline, sent)
+            .await
+            .map_err(TableError::of_a_read)?
+        {
             // That there is no such znode was agreed upon by the ensemble, too.
             Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => {
                 session.caught_up();
@@ -235,7 +298,10 @@ impl<T> Answer for Result<T, Error> {
 impl<T> Answer for Result<T, MultiWriteError> {
     fn error(&self) -> Option<&Error> {
         match self {
-            Err(MultiWriteError::RequestFailed { source } | MultiWriteError::OperationFailed { source, .. }) => Some(source),
+            Err(
+                MultiWriteError::RequestFailed { source }
+                | MultiWriteError::OperationFailed { source, .. },
+            ) => Some(source),
             Ok(_) => None,
         }
     }
@@ -244,16 +310,26 @@ impl<T> Answer for Result<T, MultiWriteError> {
 fn tls(config: &ZkConfig) -> Result<TlsOptions, TableError> {
     let [ca, certificate, key] = config.tls_files();
     let file = |path: &std::path::Path| {
-        std::fs::read_to_string(path).map_err(|e| wrong(format!("the file {} cannot be read ({e})", path.display())))
+        std::fs::read_to_string(path)
+            .map_err(|e| wrong(format!("the file {} cannot be read ({e})", path.display())))
     };
-    let bad = |what: &str, path: &std::path::Path| wrong(format!("{} is no PEM file with {what}", path.display()));
+    let bad = |what: &str, path: &std::path::Path| {
+        wrong(format!("{} is no PEM file with {what}", path.display()))
+    };
     let mut options = TlsOptions::new();
     if let Some(ca) = ca {
-        options = options.with_pem_ca(&file(ca)?).map_err(|_| bad("certificates that can be trusted", ca))?;
+        options = options
+            .with_pem_ca(&file(ca)?)
+            .map_err(|_| bad("certificates that can be trusted", ca))?;
     }
     if let (Some(certificate), Some(key)) = (certificate, key) {
         let pair = options.with_pem_identity(&file(certificate)?, &file(key)?);
-        options = pair.map_err(|_| bad("a private key, or the one beside it with a certificate", key))?;
+        options = pair.map_err(|_| {
+            bad(
+                "a private key, or the one beside it with a certificate",
+                key,
+            )
+        })?;
     }
     Ok(options)
 }

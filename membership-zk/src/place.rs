@@ -26,7 +26,10 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(root: &str, cluster: &ClusterName) -> Self {
-        Self { root: root.to_owned(), cluster: format!("{root}/{}", cluster.store_key()) }
+        Self {
+            root: root.to_owned(),
+            cluster: format!("{root}/{}", cluster.store_key()),
+        }
     }
 
     /// The cluster's own znode.
@@ -36,7 +39,12 @@ impl Place {
 
     /// The znodes above it, outermost first.
     pub(crate) fn above(&self) -> Vec<&str> {
-        let ends = self.root.char_indices().skip(1).filter(|(_, c)| *c == '/').map(|(at, _)| at);
+        let ends = self
+            .root
+            .char_indices()
+            .skip(1)
+            .filter(|(_, c)| *c == '/')
+            .map(|(at, _)| at);
         let mut all: Vec<&str> = ends.filter_map(|at| self.root.get(..at)).collect();
         all.extend((!self.root.is_empty()).then_some(self.root.as_str()));
         all
@@ -69,7 +77,12 @@ impl Place {
 }
 
 fn mark(token: &VersionToken) -> String {
-    format!("{MARK}{}-{}-{}", token.table_id(), token.version(), token.commit())
+    format!(
+        "{MARK}{}-{}-{}",
+        token.table_id(),
+        token.version(),
+        token.commit()
+    )
 }
 
 /// Whether the mark of this version row is among the children.
@@ -85,7 +98,9 @@ pub(crate) fn is_row(name: &str) -> bool {
 
 /// Whether a row can have this key: what ZooKeeper takes as the name of a znode, and is none of our own.
 pub(crate) fn is_key(key: &str) -> bool {
-    let bad = |c: char| c == '/' || c.is_control() || ('\u{e000}'..='\u{f8ff}').contains(&c) || c >= '\u{fff0}';
+    let bad = |c: char| {
+        c == '/' || c.is_control() || ('\u{e000}'..='\u{f8ff}').contains(&c) || c >= '\u{fff0}'
+    };
     !key.is_empty() && key != "." && key != ".." && is_row(key) && !key.contains(bad)
 }
 
@@ -100,18 +115,33 @@ mod tests {
         let place = Place::new("/a/b", &cluster);
         assert_eq!(place.cluster(), "/a/b/billing~-blue");
         assert_eq!(place.above(), ["/a", "/a/b"]);
-        assert_eq!(place.alive("10.0.0.1:7@1"), "/a/b/billing~-blue/10.0.0.1:7@1/alive");
+        assert_eq!(
+            place.alive("10.0.0.1:7@1"),
+            "/a/b/billing~-blue/10.0.0.1:7@1/alive"
+        );
         let top = Place::new("", &cluster);
-        assert_eq!((top.cluster(), top.above().len(), top.yardstick().as_str()), ("/billing~-blue", 0, "/~yardstick"));
+        assert_eq!(
+            (top.cluster(), top.above().len(), top.yardstick().as_str()),
+            ("/billing~-blue", 0, "/~yardstick")
+        );
         let token = VersionToken::new(TableId::new(1), 3, CommitId::new(2), &[]);
         let other = VersionToken::new(TableId::new(1), 3, CommitId::new(3), &[]);
         assert_ne!(place.mark(&token), place.mark(&other));
-        assert!(!is_row(place.mark(&token).rsplit('/').next().unwrap()) && !is_row("~cell") && is_row("[::1]:7100@1"));
+        assert!(
+            !is_row(place.mark(&token).rsplit('/').next().unwrap())
+                && !is_row("~cell")
+                && is_row("[::1]:7100@1")
+        );
     }
 
     #[test]
     fn keys_are_names_that_zookeeper_takes() {
-        for good in ["10.0.0.1:7100@17", "[::1]:7100@1", "no silo's key", "ünïcode"] {
+        for good in [
+            "10.0.0.1:7100@17",
+            "[::1]:7100@1",
+            "no silo's key",
+            "ünïcode",
+        ] {
             assert!(is_key(good), "{good:?}");
         }
         for bad in ["", ".", "..", "a/b", "~cell", "a\0", "a\u{1f}", "\u{f000}"] {

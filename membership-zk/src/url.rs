@@ -12,21 +12,39 @@ const DEFAULT_PORT: u16 = 2181;
 const OPTIONS: &str = "operation_timeout, session_timeout, acl, tls, tls_ca, tls_cert and tls_key";
 
 /// See [`ZkConfig::from_url`].
-pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<ZkConfig, TableError> {
+pub(crate) fn parse(
+    url: &str,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<ZkConfig, TableError> {
     let url = ConnectionString::parse(STORE, &["zk"], url)?;
     if url.hosts.is_empty() {
         return Err(wrong("the URL names no host: write zk://host:port"));
     }
-    let mut config = ZkConfig::new(url.hosts.into_iter().map(|(host, port)| (host, port.unwrap_or(DEFAULT_PORT))));
+    let mut config = ZkConfig::new(
+        url.hosts
+            .into_iter()
+            .map(|(host, port)| (host, port.unwrap_or(DEFAULT_PORT))),
+    );
     if let Some(path) = url.path {
         config = config.root(path);
     }
     let named = url.user.is_some() || url.password.as_ref().is_some_and(|p| !p.is_empty());
-    let password = url.password.filter(|p| !p.is_empty()).or_else(|| environment(PASSWORD));
+    let password = url
+        .password
+        .filter(|p| !p.is_empty())
+        .or_else(|| environment(PASSWORD));
     match (url.user.or_else(|| environment(USERNAME)), password) {
         (Some(user), Some(password)) => config = config.credentials(user, password),
-        (Some(_), None) => return Err(wrong(format!("there is a user without a password: add it to the URL, or set {PASSWORD}"))),
-        (None, Some(_)) if named => return Err(wrong(format!("there is a password without a user: add it to the URL, or set {USERNAME}"))),
+        (Some(_), None) => {
+            return Err(wrong(format!(
+                "there is a user without a password: add it to the URL, or set {PASSWORD}"
+            )));
+        }
+        (None, Some(_)) if named => {
+            return Err(wrong(format!(
+                "there is a password without a user: add it to the URL, or set {USERNAME}"
+            )));
+        }
         (None, _) => {}
     }
     for option in url.options {
@@ -67,20 +85,37 @@ mod tests {
             ("ZK://a:1/x/", "a:1", "/x"),
         ] {
             let config = read(url).unwrap();
-            assert_eq!((config.at().as_str(), config.root_path()), (at, root), "{url}");
+            assert_eq!(
+                (config.at().as_str(), config.root_path()),
+                (at, root),
+                "{url}"
+            );
         }
-        let config = read("zk://u:p%40@a/?operation_timeout=2s&session_timeout=9s&acl=open").unwrap();
+        let config =
+            read("zk://u:p%40@a/?operation_timeout=2s&session_timeout=9s&acl=open").unwrap();
         assert_eq!(config.login(), Some(&("u".to_owned(), "p@".to_owned())));
-        assert_eq!((config.timeout(), config.session(), config.is_open()), (Duration::from_secs(2), Duration::from_secs(9), true));
+        assert_eq!(
+            (config.timeout(), config.session(), config.is_open()),
+            (Duration::from_secs(2), Duration::from_secs(9), true)
+        );
         assert!(!read("zk://u:p@a").unwrap().is_open() && read("zk://a").unwrap().is_open());
     }
 
     #[test]
     fn who_connects_may_come_from_the_environment() {
         let all = |name: &str| Some(format!("{}-value", name.rsplit('_').next().unwrap()));
-        assert_eq!(parse("zk://a", all).unwrap().login(), Some(&("USERNAME-value".to_owned(), "PASSWORD-value".to_owned())));
-        assert_eq!(parse("zk://bo@a", all).unwrap().login(), Some(&("bo".to_owned(), "PASSWORD-value".to_owned())));
-        assert_eq!(parse("zk://bo:x@a", all).unwrap().login(), Some(&("bo".to_owned(), "x".to_owned())));
+        assert_eq!(
+            parse("zk://a", all).unwrap().login(),
+            Some(&("USERNAME-value".to_owned(), "PASSWORD-value".to_owned()))
+        );
+        assert_eq!(
+            parse("zk://bo@a", all).unwrap().login(),
+            Some(&("bo".to_owned(), "PASSWORD-value".to_owned()))
+        );
+        assert_eq!(
+            parse("zk://bo:x@a", all).unwrap().login(),
+            Some(&("bo".to_owned(), "x".to_owned()))
+        );
     }
 
     #[test]

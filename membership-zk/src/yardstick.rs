@@ -27,7 +27,9 @@ impl ZkYardstick {
 
 impl fmt::Debug for ZkYardstick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkYardstick").field("znode", &self.place.yardstick()).finish_non_exhaustive()
+        f.debug_struct("ZkYardstick")
+            .field("znode", &self.place.yardstick())
+            .finish_non_exhaustive()
     }
 }
 
@@ -51,7 +53,9 @@ impl Yardstick for ZkYardstick {
             other => return other.map(drop).map_err(failed),
         }
         for path in self.place.above().into_iter().chain([path.as_str()]) {
-            let sent = session.client.create(path, &CONTENT, &self.link.persistent());
+            let sent = session
+                .client
+                .create(path, &CONTENT, &self.link.persistent());
             match self.link.answer(&session, deadline, sent).await?.map(drop) {
                 Ok(()) | Err(Error::NodeExists) => {}
                 Err(e) => return Err(failed(e)),
@@ -64,7 +68,12 @@ impl Yardstick for ZkYardstick {
         let deadline = self.link.deadline();
         let session = self.link.session(deadline).await?;
         let sent = session.client.get_data(&self.place.yardstick());
-        match self.link.answer(&session, deadline, sent).await.map_err(TableError::of_a_read)? {
+        match self
+            .link
+            .answer(&session, deadline, sent)
+            .await
+            .map_err(TableError::of_a_read)?
+        {
             Ok(_) | Err(Error::NoNode) => Ok(()),
             Err(e) => Err(failed(e).of_a_read()),
         }

@@ -8,7 +8,9 @@ use membership::{GatewayList, GatewayOptions};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let url = args.next().unwrap_or_else(|| "sqlite:membership.db".to_owned());
+    let url = args
+        .next()
+        .unwrap_or_else(|| "sqlite:membership.db".to_owned());
     let cluster = args.next().unwrap_or_else(|| "example".to_owned());
     let table = membership::connect(&url, cluster.parse()?).await?;
     let gateways = GatewayList::start(table, GatewayOptions::default()).await?;

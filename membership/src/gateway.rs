@@ -28,7 +28,11 @@ pub struct GatewayOptions {
 impl Default for GatewayOptions {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { refresh_period: seconds(60), table_call_timeout: seconds(10), failed_for: seconds(60) }
+        Self {
+            refresh_period: seconds(60),
+            table_call_timeout: seconds(10),
+            failed_for: seconds(60),
+        }
     }
 }
 
@@ -85,7 +89,10 @@ impl GatewayUpdates {
 impl futures_core::Stream for GatewayUpdates {
     type Item = Arc<[SiloAddress]>;
 
-    fn poll_next(mut self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Option<Self::Item>> {
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
         std::pin::Pin::new(&mut self.0).poll_next(cx)
     }
 }
@@ -101,14 +108,26 @@ impl GatewayList {
     ///
     /// # Errors
     /// What the first read says; try again later. Later failures only show in the log, and the last list stays.
-    pub async fn start(table: impl MembershipTable, options: GatewayOptions) -> Result<Self, TableError> {
+    pub async fn start(
+        table: impl MembershipTable,
+        options: GatewayOptions,
+    ) -> Result<Self, TableError> {
         let table = TimedTable::new(table, options.table_call_timeout);
         let (tell, list) = watch::channel(table.gateways().await?.into());
         let again = Arc::new(Notify::new());
         let period = options.refresh_period.max(Duration::from_millis(100));
         let reader = tokio::spawn(keep_reading(table, period, again.clone(), tell));
-        let inner = Inner { list, failed: Mutex::default(), failed_for: options.failed_for, turn: AtomicUsize::new(0), again, reader };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Inner {
+            list,
+            failed: Mutex::default(),
+            failed_for: options.failed_for,
+            turn: AtomicUsize::new(0),
+            again,
+            reader,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
     }
 
     /// The last list that was read, by address; marked ones included.
@@ -130,13 +149,21 @@ impl GatewayList {
         let list = self.current();
         let mut failed = self.failed();
         let now = Instant::now();
-        failed.retain(|silo, at| now.saturating_duration_since(*at) < self.inner.failed_for && list.contains(silo));
+        failed.retain(|silo, at| {
+            now.saturating_duration_since(*at) < self.inner.failed_for && list.contains(silo)
+        });
         let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
-        let good: Vec<&SiloAddress> = list.iter().filter(|silo| !failed.contains_key(silo)).collect();
+        let good: Vec<&SiloAddress> = list
+            .iter()
+            .filter(|silo| !failed.contains_key(silo))
+            .collect();
         if let Some(chosen) = turn.checked_rem(good.len()).and_then(|at| good.get(at)) {
             return Some(**chosen);
         }
-        failed.iter().min_by_key(|(_, at)| **at).map(|(silo, _)| *silo)
+        failed
+            .iter()
+            .min_by_key(|(_, at)| **at)
+            .map(|(silo, _)| *silo)
     }
 
     /// Passes a gateway over for [`GatewayOptions::failed_for`], and has the table read soon.
@@ -156,20 +183,30 @@ impl GatewayList {
     }
 
     fn failed(&self) -> MutexGuard<'_, BTreeMap<SiloAddress, Instant>> {
-        self.inner.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for GatewayList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GatewayList").field("current", &self.current()).finish_non_exhaustive()
+        f.debug_struct("GatewayList")
+            .field("current", &self.current())
+            .finish_non_exhaustive()
     }
 }
 
 /// Hints and wishes are answered at most this often.
 const AT_MOST: Duration = Duration::from_secs(1);
 
-async fn keep_reading(table: TimedTable, period: Duration, again: Arc<Notify>, tell: watch::Sender<Arc<[SiloAddress]>>) {
+async fn keep_reading(
+    table: TimedTable,
+    period: Duration,
+    again: Arc<Notify>,
+    tell: watch::Sender<Arc<[SiloAddress]>>,
+) {
     let table = Arc::new(table);
     let mut hints = table.hints();
     loop {
@@ -194,7 +231,9 @@ async fn keep_reading(table: TimedTable, period: Duration, again: Arc<Notify>, t
                     changed
                 });
             }
-            Ok(Err(error)) => tracing::warn!(cluster = %table.cluster(), %error, "gateways not read; the last list stays"),
+            Ok(Err(error)) => {
+                tracing::warn!(cluster = %table.cluster(), %error, "gateways not read; the last list stays")
+            }
             Err(error) => {
                 tracing::error!(cluster = %table.cluster(), %error, "gateways not read: the table's client broke off; the last list stays")
             }
@@ -205,7 +244,10 @@ async fn keep_reading(table: TimedTable, period: Duration, again: Arc<Notify>, t
 /// The next hint; never, when there are none (any more).
 async fn hint(hints: &mut Option<HintStream>) {
     if let Some(stream) = hints {
-        if std::future::poll_fn(|cx| stream.as_mut().poll_next(cx)).await.is_some() {
+        if std::future::poll_fn(|cx| stream.as_mut().poll_next(cx))
+            .await
+            .is_some()
+        {
             return;
         }
         *hints = None;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable, Operation,
-    ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowRead, SiloAddress,
+    TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
 };
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -32,7 +33,10 @@ impl TimedTable {
     /// Bounds every operation of `table` by `timeout`.
     #[must_use]
     pub fn new(table: impl MembershipTable, timeout: Duration) -> Self {
-        Self { inner: Arc::new(table), timeout }
+        Self {
+            inner: Arc::new(table),
+            timeout,
+        }
     }
 
     async fn timed<T: Send>(
@@ -59,7 +63,12 @@ impl TimedTable {
     }
 
     fn too_late(&self, operation: Operation) -> TableError {
-        TableError::new(unanswered(operation), operation, self.inner.store(), format!("no answer within {:?}", self.timeout))
+        TableError::new(
+            unanswered(operation),
+            operation,
+            self.inner.store(),
+            format!("no answer within {:?}", self.timeout),
+        )
     }
 }
 
@@ -82,23 +91,34 @@ impl MembershipTable for TimedTable {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.timed(Operation::Initialize, self.inner.initialize(request)).await
+        self.timed(Operation::Initialize, self.inner.initialize(request))
+            .await
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         self.timed(Operation::Read, self.inner.read(request)).await
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
-        self.timed(Operation::ReadRow, self.inner.read_row(silo, known)).await
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        self.timed(Operation::ReadRow, self.inner.read_row(silo, known))
+            .await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        self.timed(Operation::Commit, self.inner.commit(request)).await
+        self.timed(Operation::Commit, self.inner.commit(request))
+            .await
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.timed(Operation::UpdateIAmAlive, self.inner.update_i_am_alive(write)).await
+        self.timed(
+            Operation::UpdateIAmAlive,
+            self.inner.update_i_am_alive(write),
+        )
+        .await
     }
 
     async fn delete(&self) -> Result<(), TableError> {

@@ -16,7 +16,9 @@ pub(crate) struct Watched<T> {
 impl<T: Clone + Send + Sync + 'static> Watched<T> {
     pub(crate) fn new(mut receiver: watch::Receiver<T>) -> Self {
         receiver.mark_changed();
-        Self { waiting: wait(receiver) }
+        Self {
+            waiting: wait(receiver),
+        }
     }
 }
 

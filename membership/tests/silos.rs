@@ -15,16 +15,29 @@ async fn three_silos_agree_on_members_leader_and_owners() {
     let [a, b, c] = silos::<3>(&table()).await;
     let version = a.view().version();
     for silo in [&b, &c] {
-        let view = silo.wait_for(|view| view.version() >= version, PATIENCE).await.unwrap();
+        let view = silo
+            .wait_for(|view| view.version() >= version, PATIENCE)
+            .await
+            .unwrap();
         assert_eq!(view, a.view());
-        assert_eq!(silo.leader().unwrap().address, a.me(), "the first that became active");
+        assert_eq!(
+            silo.leader().unwrap().address,
+            a.me(),
+            "the first that became active"
+        );
         for key in 0..50 {
-            assert_eq!(silo.owner(format!("key-{key}")).unwrap().address, a.owner(format!("key-{key}")).unwrap().address);
+            assert_eq!(
+                silo.owner(format!("key-{key}")).unwrap().address,
+                a.owner(format!("key-{key}")).unwrap().address
+            );
         }
         assert_eq!(silo.fencing_token(), a.fencing_token());
     }
     let health = a.health();
-    assert!(health.ready && health.live && !health.suspended, "{health:?}");
+    assert!(
+        health.ready && health.live && !health.suspended,
+        "{health:?}"
+    );
     assert!(health.table_age < Duration::from_secs(10), "{health:?}");
     assert_eq!(a.get(&b.me()).unwrap().silo_name, "silo-1");
 }
@@ -37,19 +50,39 @@ async fn leaving_is_seen_as_left_and_is_announced_first() {
     let guard = c.begin_leave().await;
     let announced = guard.version().expect("the table works");
     assert!(!c.health().ready);
-    let view = b.wait_for(|view| view.version() >= announced, PATIENCE).await.unwrap();
+    let view = b
+        .wait_for(|view| view.version() >= announced, PATIENCE)
+        .await
+        .unwrap();
     assert_eq!(view.status(&c.me()), Some(SiloStatus::ShuttingDown));
     assert_eq!(guard.finish().await, Termination::Left { clean: true });
-    let gone = a.wait_for(|view| is_dead(view, &c.me()), PATIENCE).await.unwrap();
+    let gone = a
+        .wait_for(|view| is_dead(view, &c.me()), PATIENCE)
+        .await
+        .unwrap();
     assert_eq!(cause(&gone, &c.me()), Some(CauseOfDeath::Left));
-    assert!(a.changes_since(&before).iter().any(|change| change.kind == ChangeKind::Died && change.entry.address == c.me()));
+    assert!(
+        a.changes_since(&before)
+            .iter()
+            .any(|change| change.kind == ChangeKind::Died && change.entry.address == c.me())
+    );
     assert!(!c.health().live);
-    assert_eq!(c.leave().await, Termination::Left { clean: true }, "leaving twice is harmless");
-    assert!(matches!(c.refresh(None).await, Err(RequestError::Stopped(_))));
+    assert_eq!(
+        c.leave().await,
+        Termination::Left { clean: true },
+        "leaving twice is harmless"
+    );
+    assert!(matches!(
+        c.refresh(None).await,
+        Err(RequestError::Stopped(_))
+    ));
 
     a.leave().await;
     let versions: Vec<u64> = views.map(|view| view.version()).collect().await;
-    assert!(versions.windows(2).all(|pair| pair[0] < pair[1]), "{versions:?}");
+    assert!(
+        versions.windows(2).all(|pair| pair[0] < pair[1]),
+        "{versions:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,7 +93,10 @@ async fn the_last_handle_that_goes_stops_the_silo() {
     drop(b);
     assert!(clone.health().live);
     drop(clone);
-    let view = a.wait_for(|view| is_dead(view, &silo), PATIENCE).await.unwrap();
+    let view = a
+        .wait_for(|view| is_dead(view, &silo), PATIENCE)
+        .await
+        .unwrap();
     assert_eq!(cause(&view, &silo), Some(CauseOfDeath::Left));
     while views.next().await.is_some() {}
 }
@@ -70,7 +106,9 @@ async fn a_dropped_guard_finishes_in_the_background() {
     let [a, b] = silos::<2>(&table()).await;
     drop(b.begin_leave().await);
     assert_eq!(b.terminated().await, Termination::Left { clean: true });
-    a.wait_for(|view| is_dead(view, &b.me()), PATIENCE).await.unwrap();
+    a.wait_for(|view| is_dead(view, &b.me()), PATIENCE)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,31 +118,64 @@ async fn a_crashed_silo_is_voted_out_with_evidence() {
     let victim = Process::start(builder(table)).await.unwrap();
     let address = victim.silo.me();
     for silo in [&a, &b] {
-        silo.wait_for(|view| view.active().count() == 3, PATIENCE).await.unwrap();
+        silo.wait_for(|view| view.active().count() == 3, PATIENCE)
+            .await
+            .unwrap();
     }
     let dead = victim.kill();
-    assert_eq!(dead.terminated().await, Termination::Left { clean: false }, "nobody marked the row");
+    assert_eq!(
+        dead.terminated().await,
+        Termination::Left { clean: false },
+        "nobody marked the row"
+    );
     for silo in [&a, &b] {
-        let view = silo.wait_for(|view| is_dead(view, &address), PATIENCE).await.unwrap();
+        let view = silo
+            .wait_for(|view| is_dead(view, &address), PATIENCE)
+            .await
+            .unwrap();
         assert_eq!(cause(&view, &address), Some(CauseOfDeath::Voted));
         let votes = &view.get(&address).unwrap().suspicions;
-        assert!(!votes.is_empty() && votes.iter().all(|vote| vote.evidence.misses > 0 || vote.evidence.via.is_some()), "{votes:?}");
+        assert!(
+            !votes.is_empty()
+                && votes
+                    .iter()
+                    .all(|vote| vote.evidence.misses > 0 || vote.evidence.via.is_some()),
+            "{votes:?}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evicted_silo_is_told_by_whom_and_why() {
     let [a, b] = silos::<2>(&table()).await;
-    let Answer::Applied { version } = a.evict(b.me(), "its disk is full").await.unwrap() else { panic!("not applied") };
-    let Termination::DeclaredDead(end) = b.terminated().await else { panic!("it did not leave") };
-    assert_eq!((end.silo, end.cause(), end.version), (b.me(), "evicted", version));
-    let Some(CauseOfDeath::Evicted { by, reason }) = end.death.map(|death| death.cause) else { panic!("no cause") };
-    assert_eq!((by, reason), (a.me().to_string(), "its disk is full".to_owned()));
+    let Answer::Applied { version } = a.evict(b.me(), "its disk is full").await.unwrap() else {
+        panic!("not applied")
+    };
+    let Termination::DeclaredDead(end) = b.terminated().await else {
+        panic!("it did not leave")
+    };
+    assert_eq!(
+        (end.silo, end.cause(), end.version),
+        (b.me(), "evicted", version)
+    );
+    let Some(CauseOfDeath::Evicted { by, reason }) = end.death.map(|death| death.cause) else {
+        panic!("no cause")
+    };
+    assert_eq!(
+        (by, reason),
+        (a.me().to_string(), "its disk is full".to_owned())
+    );
     assert!(!b.health().live && !b.health().ready);
 
     let nobody = a.me().with_epoch(1);
     let answer = a.evict(nobody, "never was").await.unwrap();
-    assert!(matches!(answer, Answer::Refused(Refusal::NoSuchSilo(_)) | Answer::Moot), "{answer:?}");
+    assert!(
+        matches!(
+            answer,
+            Answer::Refused(Refusal::NoSuchSilo(_)) | Answer::Moot
+        ),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,19 +183,27 @@ async fn waiting_has_an_end() {
     let [a] = silos::<1>(&table()).await;
     let version = a.view().version();
     let waited = Duration::from_millis(50);
-    assert_eq!(a.wait_for(|_| false, waited).await.unwrap_err(), WaitError::TimedOut { waited, version });
+    assert_eq!(
+        a.wait_for(|_| false, waited).await.unwrap_err(),
+        WaitError::TimedOut { waited, version }
+    );
     let waiting = tokio::spawn({
         let a = a.clone();
         async move { a.wait_for(|_| false, PATIENCE).await }
     });
     a.leave().await;
-    assert_eq!(waiting.await.unwrap().unwrap_err(), WaitError::Stopped(Box::new(Termination::Left { clean: true })));
+    assert_eq!(
+        waiting.await.unwrap().unwrap_err(),
+        WaitError::Stopped(Box::new(Termination::Left { clean: true }))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refresh_reads_the_table() {
     let [a, b] = silos::<2>(&table()).await;
-    let Answer::Applied { version } = a.evict(b.me(), "test").await.unwrap() else { panic!("not applied") };
+    let Answer::Applied { version } = a.evict(b.me(), "test").await.unwrap() else {
+        panic!("not applied")
+    };
     assert!(a.refresh(Some(version)).await.unwrap() >= version);
     assert!(a.refresh(None).await.unwrap() >= version);
     a.heard_from(b.me(), Instant::now());
@@ -135,9 +214,13 @@ async fn a_dropped_start_leaves_no_row_behind() {
     let table = table();
     let [a] = silos::<1>(&table).await;
     for wait in [0, 1, 5, 20, 50] {
-        let _ = tokio::time::timeout(Duration::from_millis(wait), builder(table.clone()).start()).await;
+        let _ =
+            tokio::time::timeout(Duration::from_millis(wait), builder(table.clone()).start()).await;
     }
-    let alone = |view: &membership::ClusterView| view.members().all(|e| e.address == a.me() || e.status == SiloStatus::Dead);
+    let alone = |view: &membership::ClusterView| {
+        view.members()
+            .all(|e| e.address == a.me() || e.status == SiloStatus::Dead)
+    };
     // Everybody who got a row before was seen by now, or will be on the way to a view without them.
     tokio::time::sleep(Duration::from_secs(1)).await;
     a.refresh(None).await.unwrap();

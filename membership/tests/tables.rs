@@ -1,5 +1,8 @@
 //! Silos and their tables: outages, stores on disk, time limits, and clients that only read.
-#![allow(clippy::expect_used, reason = "helpers of tests are no tests themselves, but may give up all the same")]
+#![allow(
+    clippy::expect_used,
+    reason = "helpers of tests are no tests themselves, but may give up all the same"
+)]
 
 mod common;
 
@@ -9,8 +12,9 @@ use std::time::Duration;
 use common::{FaultyTable, PATIENCE, builder, is_dead, local, silos, table};
 use membership::protocol::{TableState, Termination};
 use membership::{
-    CommitId, CommitRequest, Config, GatewayList, GatewayOptions, HeartbeatWrite, InitializeRequest, MembershipTable, ReadRequest,
-    SharedSettings, SiloAddress, TableErrorKind, TableId, TimedTable, VersionRow,
+    CommitId, CommitRequest, Config, GatewayList, GatewayOptions, HeartbeatWrite,
+    InitializeRequest, MembershipTable, ReadRequest, SharedSettings, SiloAddress, TableErrorKind,
+    TableId, TimedTable, VersionRow,
 };
 
 /// Waits for something that no view tells.
@@ -33,15 +37,35 @@ async fn a_call_without_answer_ends_in_time_and_what_it_wrote_is_unknown() {
     assert_eq!(read.kind(), TableErrorKind::Unavailable);
     assert!(read.to_string().contains("no answer within 7s"), "{read}");
     let nobody = SiloAddress::new([127, 0, 0, 1].into(), 1, 1);
-    assert_eq!(timed.read_row(&nobody, None).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    assert_eq!(
+        timed.read_row(&nobody, None).await.unwrap_err().kind(),
+        TableErrorKind::Unavailable
+    );
     let token = VersionRow::initial(TableId::new(1), SharedSettings::default()).token(&[]);
     let commit = CommitRequest::new(token, CommitId::new(1), None, [], [], ["x".to_owned()]);
-    assert_eq!(timed.commit(&commit).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
-    let request = InitializeRequest { table_id: TableId::new(1), settings: SharedSettings::default() };
-    assert_eq!(timed.initialize(&request).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
-    let beat = HeartbeatWrite::Cluster { text: String::new() };
-    assert_eq!(timed.update_i_am_alive(&beat).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
-    assert_eq!(timed.delete().await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    assert_eq!(
+        timed.commit(&commit).await.unwrap_err().kind(),
+        TableErrorKind::OutcomeUnknown
+    );
+    let request = InitializeRequest {
+        table_id: TableId::new(1),
+        settings: SharedSettings::default(),
+    };
+    assert_eq!(
+        timed.initialize(&request).await.unwrap_err().kind(),
+        TableErrorKind::OutcomeUnknown
+    );
+    let beat = HeartbeatWrite::Cluster {
+        text: String::new(),
+    };
+    assert_eq!(
+        timed.update_i_am_alive(&beat).await.unwrap_err().kind(),
+        TableErrorKind::OutcomeUnknown
+    );
+    assert_eq!(
+        timed.delete().await.unwrap_err().kind(),
+        TableErrorKind::OutcomeUnknown
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,29 +74,52 @@ async fn without_the_table_everybody_keeps_running() {
     let faulty = FaultyTable::new(store.clone());
     let a = builder(faulty.clone()).start().await.unwrap();
     let b = builder(store).start().await.unwrap();
-    a.wait_for(|view| view.active().count() == 2, PATIENCE).await.unwrap();
+    a.wait_for(|view| view.active().count() == 2, PATIENCE)
+        .await
+        .unwrap();
     let version = a.view().version();
     for switch in [&faulty.down, &faulty.hangs] {
         switch.store(true, Ordering::SeqCst);
         until(|| a.health().table == TableState::Unavailable).await;
         let health = a.health();
-        assert!(health.ready && health.live, "an outage of the table must not fail a probe: {health:?}");
+        assert!(
+            health.ready && health.live,
+            "an outage of the table must not fail a probe: {health:?}"
+        );
         assert!(a.refresh(None).await.is_err());
         switch.store(false, Ordering::SeqCst);
         until(|| a.health().table == TableState::Available).await;
     }
-    assert_eq!((a.view().version(), b.view().version()), (version, version), "nothing was declared");
+    assert_eq!(
+        (a.view().version(), b.view().version()),
+        (version, version),
+        "nothing was declared"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_ends_in_time_with_the_table_down() {
     let faulty = FaultyTable::new(table());
-    let config = Config { leave_timeout: Duration::from_secs(2), ..local() };
-    let silo = builder(faulty.clone()).config(config).start().await.unwrap();
+    let config = Config {
+        leave_timeout: Duration::from_secs(2),
+        ..local()
+    };
+    let silo = builder(faulty.clone())
+        .config(config)
+        .start()
+        .await
+        .unwrap();
     faulty.hangs.store(true, Ordering::SeqCst);
-    let guard = tokio::time::timeout(PATIENCE, silo.begin_leave()).await.unwrap();
+    let guard = tokio::time::timeout(PATIENCE, silo.begin_leave())
+        .await
+        .unwrap();
     assert_eq!(guard.version(), None);
-    assert_eq!(tokio::time::timeout(PATIENCE, guard.finish()).await.unwrap(), Termination::Left { clean: false });
+    assert_eq!(
+        tokio::time::timeout(PATIENCE, guard.finish())
+            .await
+            .unwrap(),
+        Termination::Left { clean: false }
+    );
 }
 
 #[cfg(feature = "sqlite")]
@@ -83,35 +130,60 @@ async fn silos_meet_in_a_file() {
     let open = || async { membership::connect(&url, common::cluster()).await.unwrap() };
     let a = builder(open().await).start().await.unwrap();
     let b = builder(open().await).start().await.unwrap();
-    a.wait_for(|view| view.active().count() == 2, PATIENCE).await.unwrap();
+    a.wait_for(|view| view.active().count() == 2, PATIENCE)
+        .await
+        .unwrap();
     assert_eq!(b.leave().await, Termination::Left { clean: true });
-    a.wait_for(|view| is_dead(view, &b.me()), PATIENCE).await.unwrap();
+    a.wait_for(|view| is_dead(view, &b.me()), PATIENCE)
+        .await
+        .unwrap();
 }
 
 fn often() -> GatewayOptions {
-    GatewayOptions { refresh_period: Duration::from_millis(100), ..GatewayOptions::default() }
+    GatewayOptions {
+        refresh_period: Duration::from_millis(100),
+        ..GatewayOptions::default()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_follow_the_gateways_and_keep_them_when_the_table_is_down() {
     let store = table();
-    let a = builder(store.clone()).gateway_port(8001).start().await.unwrap();
-    let b = builder(store.clone()).gateway_port(8002).start().await.unwrap();
+    let a = builder(store.clone())
+        .gateway_port(8001)
+        .start()
+        .await
+        .unwrap();
+    let b = builder(store.clone())
+        .gateway_port(8002)
+        .start()
+        .await
+        .unwrap();
     let _no_gateway = builder(store.clone()).start().await.unwrap();
     let faulty = FaultyTable::new(store);
     let gateways = GatewayList::start(faulty.clone(), often()).await.unwrap();
     // The list is ordered by where silos listen; its ports are where clients are served.
-    let ports =
-        |list: &[membership::SiloAddress]| list.iter().map(membership::SiloAddress::port).collect::<std::collections::BTreeSet<_>>();
+    let ports = |list: &[membership::SiloAddress]| {
+        list.iter()
+            .map(membership::SiloAddress::port)
+            .collect::<std::collections::BTreeSet<_>>()
+    };
     assert_eq!(ports(&gateways.current()), [8001, 8002].into());
     let turns: Vec<u16> = (0..4).map(|_| gateways.next().unwrap().port()).collect();
-    assert!(turns == [8001, 8002, 8001, 8002] || turns == [8002, 8001, 8002, 8001], "{turns:?}");
+    assert!(
+        turns == [8001, 8002, 8001, 8002] || turns == [8002, 8001, 8002, 8001],
+        "{turns:?}"
+    );
 
     let (first, second) = (gateways.current()[0], gateways.current()[1]);
     gateways.mark_failed(first);
     assert!((0..4).all(|_| gateways.next() == Some(second)));
     gateways.mark_failed(second);
-    assert_eq!(gateways.next(), Some(first), "all failed: the one that had the longest time to recover");
+    assert_eq!(
+        gateways.next(),
+        Some(first),
+        "all failed: the one that had the longest time to recover"
+    );
     gateways.mark_good(&second);
     assert_eq!(gateways.next(), Some(second));
 
@@ -134,7 +206,13 @@ async fn clients_follow_the_gateways_and_keep_them_when_the_table_is_down() {
 async fn a_gateway_list_needs_one_good_read_to_start() {
     let faulty = FaultyTable::new(table());
     faulty.down.store(true, Ordering::SeqCst);
-    assert_eq!(GatewayList::start(faulty, often()).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    assert_eq!(
+        GatewayList::start(faulty, often())
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::Unavailable
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,7 +32,11 @@ struct Names {
 
 impl Names {
     fn kinds(&self) -> &[Kind] {
-        if self.names.is_empty() { Kind::ALL } else { &self.names }
+        if self.names.is_empty() {
+            Kind::ALL
+        } else {
+            &self.names
+        }
     }
 }
 
@@ -60,14 +64,23 @@ pub fn ready(kinds: &[Kind]) -> Result<(), Failure> {
             Err(error) => failed.push(error.to_string()),
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("\nerror: "))) }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::new(failed.join("\nerror: ")))
+    }
 }
 
 fn list() {
     let home = install::home();
     for &kind in Kind::ALL {
         match install::find(&home, kind) {
-            Some(tree) => say(&format!("{:<10} {:<16} {}", kind.name(), tree.version, tree.root.display())),
+            Some(tree) => say(&format!(
+                "{:<10} {:<16} {}",
+                kind.name(),
+                tree.version,
+                tree.root.display()
+            )),
             None => say(&format!("{:<10} not installed", kind.name())),
         }
     }

@@ -38,16 +38,25 @@ impl Clients {
     /// Runs `cargo tree` for each feature.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let text = crate::output(
-            Command::new(crate::cargo()).args(["metadata", "--locked", "--no-deps", "--format-version", "1"]).current_dir(root),
+            Command::new(crate::cargo())
+                .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
+                .current_dir(root),
         )?;
         let metadata: Value = serde_json::from_str(&text)?;
-        let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let packages = metadata["packages"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let library = packages.iter().find(|package| package["name"] == LIBRARY);
         let features = library.and_then(|library| library["features"].as_object());
-        let features = features.ok_or_else(|| Failure::new(format!("there is no package {LIBRARY} with features")))?;
+        let features = features
+            .ok_or_else(|| Failure::new(format!("there is no package {LIBRARY} with features")))?;
         let mut wrong = Vec::new();
         // What an optional dependency is called is a feature too, unless it is named with `dep:`.
-        for feature in features.keys().filter(|feature| !NO_STORES.contains(&feature.as_str())) {
+        for feature in features
+            .keys()
+            .filter(|feature| !NO_STORES.contains(&feature.as_str()))
+        {
             let Some((_, own)) = CLIENTS.iter().find(|(name, _)| name == feature) else {
                 wrong.push(format!(
                     "the feature `{feature}` of {LIBRARY} is not in the table of xtask/src/clients.rs: add the crate that speaks with its store"
@@ -59,32 +68,62 @@ impl Clients {
                 wrong.push(format!("the feature `{feature}` pulls no {client}: is it still the client of that store?"));
             }
             wrong.extend(foreign(feature, &crates));
-            say(&format!("{feature:<10} {:>4} crates, of the clients only {}", crates.len(), own.join(", ")));
+            say(&format!(
+                "{feature:<10} {:>4} crates, of the clients only {}",
+                crates.len(),
+                own.join(", ")
+            ));
         }
         let crates = pulled(root, "memory")?;
         wrong.extend(foreign("memory", &crates));
-        say(&format!("{:<10} {:>4} crates, no client", "memory", crates.len()));
-        if wrong.is_empty() { Ok(()) } else { Err(Failure::new(wrong.join("\nerror: "))) }
+        say(&format!(
+            "{:<10} {:>4} crates, no client",
+            "memory",
+            crates.len()
+        ));
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::new(wrong.join("\nerror: ")))
+        }
     }
 }
 
 /// Clients of other stores among these crates.
 fn foreign(feature: &str, crates: &BTreeSet<String>) -> Vec<String> {
-    let others =
-        CLIENTS.iter().filter(|(name, _)| *name != feature).flat_map(|(name, clients)| clients.iter().map(move |client| (name, client)));
+    let others = CLIENTS
+        .iter()
+        .filter(|(name, _)| *name != feature)
+        .flat_map(|(name, clients)| clients.iter().map(move |client| (name, client)));
     others
         .filter(|(_, client)| crates.contains(**client))
-        .map(|(other, client)| format!("the feature `{feature}` pulls {client}, the client of `{other}`"))
+        .map(|(other, client)| {
+            format!("the feature `{feature}` pulls {client}, the client of `{other}`")
+        })
         .collect()
 }
 
 /// The names of all crates that the library depends on with this feature alone.
 fn pulled(root: &Path, feature: &str) -> Result<BTreeSet<String>, Failure> {
     let mut command = Command::new(crate::cargo());
-    command.args(["tree", "--locked", "--package", LIBRARY, "--no-default-features", "--features", feature]);
-    command.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]).current_dir(root);
+    command.args([
+        "tree",
+        "--locked",
+        "--package",
+        LIBRARY,
+        "--no-default-features",
+        "--features",
+        feature,
+    ]);
+    command
+        .args(["--edges", "normal", "--prefix", "none", "--format", "{p}"])
+        .current_dir(root);
     let text = crate::output(&mut command)?;
-    Ok(text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect())
 }
 
 #[cfg(test)]
@@ -94,7 +133,10 @@ mod tests {
     #[test]
     fn a_foreign_client_is_noticed() {
         let crates = ["redis", "tokio", "rusqlite"].map(str::to_owned).into();
-        assert_eq!(foreign("redis", &crates), ["the feature `redis` pulls rusqlite, the client of `sqlite`"]);
+        assert_eq!(
+            foreign("redis", &crates),
+            ["the feature `redis` pulls rusqlite, the client of `sqlite`"]
+        );
         assert_eq!(foreign("memory", &crates).len(), 2);
     }
 }

@@ -69,7 +69,10 @@ fn output(command: &mut Command) -> Result<String, Failure> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(Failure::new(format!("{command:?} failed\n{}", String::from_utf8_lossy(&output.stderr))))
+    Err(Failure::new(format!(
+        "{command:?} failed\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    )))
 }
 
 fn say(text: &str) {

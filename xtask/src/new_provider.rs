@@ -38,29 +38,62 @@ type File = (&'static str, &'static str);
 
 const COMMON: &[File] = &[
     ("README.md", include_str!("../templates/common/README.md")),
-    ("src/config.rs", include_str!("../templates/common/src/config.rs")),
-    ("src/error.rs", include_str!("../templates/common/src/error.rs")),
-    ("tests/conformance.rs", include_str!("../templates/common/tests/conformance.rs")),
-    ("tests/support/mod.rs", include_str!("../templates/common/tests/support/mod.rs")),
-    ("tests/support/server.rs", include_str!("../templates/common/tests/support/server.rs")),
+    (
+        "src/config.rs",
+        include_str!("../templates/common/src/config.rs"),
+    ),
+    (
+        "src/error.rs",
+        include_str!("../templates/common/src/error.rs"),
+    ),
+    (
+        "tests/conformance.rs",
+        include_str!("../templates/common/tests/conformance.rs"),
+    ),
+    (
+        "tests/support/mod.rs",
+        include_str!("../templates/common/tests/support/mod.rs"),
+    ),
+    (
+        "tests/support/server.rs",
+        include_str!("../templates/common/tests/support/server.rs"),
+    ),
 ];
 
 impl Shape {
     const fn files(self) -> &'static [File] {
         match self {
             Self::Document => &[
-                ("src/lib.rs", include_str!("../templates/document/src/lib.rs")),
-                ("src/table.rs", include_str!("../templates/document/src/table.rs")),
+                (
+                    "src/lib.rs",
+                    include_str!("../templates/document/src/lib.rs"),
+                ),
+                (
+                    "src/table.rs",
+                    include_str!("../templates/document/src/table.rs"),
+                ),
             ],
             Self::Rows => &[
                 ("src/lib.rs", include_str!("../templates/rows/src/lib.rs")),
-                ("src/table.rs", include_str!("../templates/rows/src/table.rs")),
-                ("src/schema.rs", include_str!("../templates/rows/src/schema.rs")),
+                (
+                    "src/table.rs",
+                    include_str!("../templates/rows/src/table.rs"),
+                ),
+                (
+                    "src/schema.rs",
+                    include_str!("../templates/rows/src/schema.rs"),
+                ),
             ],
             Self::Batch => &[
                 ("src/lib.rs", include_str!("../templates/batch/src/lib.rs")),
-                ("src/table.rs", include_str!("../templates/batch/src/table.rs")),
-                ("src/codec.rs", include_str!("../templates/batch/src/codec.rs")),
+                (
+                    "src/table.rs",
+                    include_str!("../templates/batch/src/table.rs"),
+                ),
+                (
+                    "src/codec.rs",
+                    include_str!("../templates/batch/src/codec.rs"),
+                ),
             ],
         }
     }
@@ -76,11 +109,21 @@ impl Shape {
     const fn words(self) -> [(&'static str, &'static str); 4] {
         const ORPHANS: &str = "(Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),";
         let (checkpoint, document_store, imports, orphans) = match self {
-            Self::Document => ("", "DocumentStore, ", "{{Title}}Config, {{Title}}Documents", ORPHANS),
+            Self::Document => (
+                "",
+                "DocumentStore, ",
+                "{{Title}}Config, {{Title}}Documents",
+                ORPHANS,
+            ),
             Self::Rows => ("Checkpoint, ", "", "{{Title}}Config", ""),
             Self::Batch => ("Checkpoint, ", "", "{{Title}}Config", ORPHANS),
         };
-        [("{{checkpoint}}", checkpoint), ("{{document_store}}", document_store), ("{{imports}}", imports), ("{{orphans}}", orphans)]
+        [
+            ("{{checkpoint}}", checkpoint),
+            ("{{document_store}}", document_store),
+            ("{{imports}}", imports),
+            ("{{orphans}}", orphans),
+        ]
     }
 
     /// The file with the functions to write.
@@ -135,10 +178,17 @@ impl Names {
 /// Writes the crate into `folder`, which must not exist; `manifest` is its Cargo.toml.
 fn write(folder: &Path, names: &Names, shape: Shape, manifest: &str) -> Result<(), Failure> {
     if folder.exists() {
-        return Err(Failure::new(format!("{} is there already; nothing was written", folder.display())));
+        return Err(Failure::new(format!(
+            "{} is there already; nothing was written",
+            folder.display()
+        )));
     }
     let mut sources = Vec::new();
-    for (place, template) in [("Cargo.toml", manifest)].iter().chain(COMMON).chain(shape.files()) {
+    for (place, template) in [("Cargo.toml", manifest)]
+        .iter()
+        .chain(COMMON)
+        .chain(shape.files())
+    {
         let mut text = template.replace("{{staging}}\n", shape.staging());
         for (word, meaning) in shape.words() {
             text = text.replace(word, meaning);
@@ -151,9 +201,15 @@ fn write(folder: &Path, names: &Names, shape: Shape, manifest: &str) -> Result<(
         }
     }
     // The order of names and the length of lines depend on the store's name.
-    let status = Command::new("rustfmt").args(["--edition", "2024"]).args(&sources).status();
+    let status = Command::new("rustfmt")
+        .args(["--edition", "2024"])
+        .args(&sources)
+        .status();
     if !status.is_ok_and(|s| s.success()) {
-        return Err(Failure::new(format!("rustfmt does not format {}; is it installed? `rustup component add rustfmt`", folder.display())));
+        return Err(Failure::new(format!(
+            "rustfmt does not format {}; is it installed? `rustup component add rustfmt`",
+            folder.display()
+        )));
     }
     Ok(())
 }
@@ -165,10 +221,18 @@ fn with_member(manifest: &str, member: &str) -> Option<String> {
     let mut lines: Vec<&str> = manifest[begin..end].lines().collect();
     let line = format!("    \"{member}\",");
     if !lines.contains(&line.as_str()) {
-        let at = lines.iter().position(|l| *l > line.as_str()).unwrap_or(lines.len());
+        let at = lines
+            .iter()
+            .position(|l| *l > line.as_str())
+            .unwrap_or(lines.len());
         lines.insert(at, &line);
     }
-    Some(format!("{}{}\n{}", &manifest[..begin], lines.join("\n"), &manifest[end..]))
+    Some(format!(
+        "{}{}\n{}",
+        &manifest[..begin],
+        lines.join("\n"),
+        &manifest[end..]
+    ))
 }
 
 impl NewProvider {
@@ -177,17 +241,32 @@ impl NewProvider {
         let names = Names::new(&self.name)?;
         let root = root.canonicalize()?;
         let into = match &self.into {
-            Some(into) => into.canonicalize().map_err(|e| Failure::new(format!("{}: {e}; make the folder first", into.display())))?,
+            Some(into) => into.canonicalize().map_err(|e| {
+                Failure::new(format!("{}: {e}; make the folder first", into.display()))
+            })?,
             None => root.clone(),
         };
         let folder = into.join(format!("membership-{}", names.name));
         let package = format!("membership-{}", names.name);
         match folder.strip_prefix(&root) {
             Ok(member) => {
-                write(&folder, &names, self.shape, include_str!("../templates/common/Cargo.toml.inside"))?;
-                let (path, member) = (root.join("Cargo.toml"), member.to_string_lossy().replace('\\', "/"));
-                let manifest = with_member(&fs::read_to_string(&path)?, &member)
-                    .ok_or_else(|| Failure::new(format!("add \"{member}\" to the members in {}", path.display())))?;
+                write(
+                    &folder,
+                    &names,
+                    self.shape,
+                    include_str!("../templates/common/Cargo.toml.inside"),
+                )?;
+                let (path, member) = (
+                    root.join("Cargo.toml"),
+                    member.to_string_lossy().replace('\\', "/"),
+                );
+                let manifest =
+                    with_member(&fs::read_to_string(&path)?, &member).ok_or_else(|| {
+                        Failure::new(format!(
+                            "add \"{member}\" to the members in {}",
+                            path.display()
+                        ))
+                    })?;
                 fs::write(path, manifest)?;
             }
             Err(_) => write(&folder, &names, self.shape, &self.manifest_outside(&root)?)?,
@@ -203,7 +282,11 @@ Next:
   4. Write the functions in {to_write}; run the suite again until it is green.
 docs/new-provider.md goes through all of it, step by step.",
             folder = folder.display(),
-            cd = if folder.starts_with(&root) { String::new() } else { format!("cd {} && ", folder.display()) },
+            cd = if folder.starts_with(&root) {
+                String::new()
+            } else {
+                format!("cd {} && ", folder.display())
+            },
             to_write = self.shape.to_write(),
         ));
         Ok(())
@@ -213,7 +296,12 @@ docs/new-provider.md goes through all of it, step by step.",
     fn manifest_outside(&self, root: &Path) -> Result<String, Failure> {
         let workspace = fs::read_to_string(root.join("Cargo.toml"))?;
         let value = |key: &str| {
-            let line = workspace.lines().find_map(|line| line.strip_prefix(key)?.trim().strip_prefix("= \"")?.strip_suffix('"'));
+            let line = workspace.lines().find_map(|line| {
+                line.strip_prefix(key)?
+                    .trim()
+                    .strip_prefix("= \"")?
+                    .strip_suffix('"')
+            });
             line.ok_or_else(|| Failure::new(format!("the workspace's Cargo.toml has no {key}")))
         };
         let repository = value("repository")?;
@@ -236,7 +324,10 @@ mod tests {
     #[test]
     fn names_are_schemes_types_and_crates() {
         let names = Names::new("membership-my-store").unwrap();
-        assert_eq!(names.fill("{{name}} {{ident}} {{Title}} {{NAME}}"), "my-store my_store MyStore MY_STORE");
+        assert_eq!(
+            names.fill("{{name}} {{ident}} {{Title}} {{NAME}}"),
+            "my-store my_store MyStore MY_STORE"
+        );
         for name in ["", "My", "9a", "a_b", "a-", "a--b", "ä", &"a".repeat(33)] {
             assert!(Names::new(name).is_err(), "{name}");
         }

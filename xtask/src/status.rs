@@ -13,7 +13,9 @@ pub const VARIABLE: &str = "MEMBERSHIP_CONFORMANCE_RECORDS";
 
 /// Where runs of the suite are kept.
 pub fn records(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("conformance")
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), PathBuf::from)
+        .join("conformance")
 }
 
 const BEGIN: &str = "<!-- cargo xtask status: the last column -->";
@@ -59,16 +61,30 @@ struct Run {
 impl Run {
     fn parse(text: &str) -> Option<(String, Self)> {
         let value: Value = serde_json::from_str(text).ok()?;
-        let count = |word| value["cases"].as_array().map_or(0, |cases| cases.iter().filter(|case| case["outcome"] == word).count());
+        let count = |word| {
+            value["cases"].as_array().map_or(0, |cases| {
+                cases.iter().filter(|case| case["outcome"] == word).count()
+            })
+        };
         let trips = value["round_trips"].as_object().into_iter().flatten();
-        let round_trips = trips.filter_map(|(name, n)| Some((name.clone(), n.as_u64()?))).collect();
-        let run = Self { passed: count("passed"), failed: count("failed"), not_applicable: count("not_applicable"), round_trips };
+        let round_trips = trips
+            .filter_map(|(name, n)| Some((name.clone(), n.as_u64()?)))
+            .collect();
+        let run = Self {
+            passed: count("passed"),
+            failed: count("failed"),
+            not_applicable: count("not_applicable"),
+            round_trips,
+        };
         Some((value["store"].as_str()?.to_owned(), run))
     }
 
     fn cases(&self) -> String {
         match self.failed {
-            0 => format!("{} passed, {} not applicable", self.passed, self.not_applicable),
+            0 => format!(
+                "{} passed, {} not applicable",
+                self.passed, self.not_applicable
+            ),
             failed => format!("**{failed} of {} failed**", self.passed + failed),
         }
     }
@@ -77,24 +93,45 @@ impl Run {
 type Runs = BTreeMap<String, Run>;
 
 fn runs(folder: &Path) -> Result<Runs, Failure> {
-    let nothing = || Failure::new(format!("there are no runs in {}; `cargo xtask test` makes them", folder.display()));
+    let nothing = || {
+        Failure::new(format!(
+            "there are no runs in {}; `cargo xtask test` makes them",
+            folder.display()
+        ))
+    };
     let mut runs = Runs::new();
     for file in fs::read_dir(folder).map_err(|_| nothing())? {
         let path = file?.path();
         if path.extension().is_some_and(|end| end == "json") {
             let run = Run::parse(&fs::read_to_string(&path)?);
-            let (name, run) = run.ok_or_else(|| Failure::new(format!("{} is no run of the suite; remove it", path.display())))?;
+            let (name, run) = run.ok_or_else(|| {
+                Failure::new(format!(
+                    "{} is no run of the suite; remove it",
+                    path.display()
+                ))
+            })?;
             // Others are examples, and tables that are wrong on purpose.
-            if SCHEMES.iter().any(|(_, stores)| stores.contains(&base(&name))) {
+            if SCHEMES
+                .iter()
+                .any(|(_, stores)| stores.contains(&base(&name)))
+            {
                 runs.insert(name, run);
             }
         }
     }
-    if runs.is_empty() { Err(nothing()) } else { Ok(runs) }
+    if runs.is_empty() {
+        Err(nothing())
+    } else {
+        Ok(runs)
+    }
 }
 
 fn cells(line: &str) -> Vec<String> {
-    line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    line.trim()
+        .trim_matches('|')
+        .split('|')
+        .map(|cell| cell.trim().to_owned())
+        .collect()
 }
 
 fn line(cells: &[String]) -> String {
@@ -102,9 +139,19 @@ fn line(cells: &[String]) -> String {
 }
 
 /// What stands between the markers is replaced by what `change` makes of it, line by line.
-fn between(document: &str, begin: &str, change: impl Fn(&[&str]) -> Vec<String>) -> Result<String, Failure> {
-    let missing = || Failure::new(format!("a document has lost its marker `{begin}` or `{END}`"));
-    let (before, rest) = document.split_once(&format!("{begin}\n")).ok_or_else(missing)?;
+fn between(
+    document: &str,
+    begin: &str,
+    change: impl Fn(&[&str]) -> Vec<String>,
+) -> Result<String, Failure> {
+    let missing = || {
+        Failure::new(format!(
+            "a document has lost its marker `{begin}` or `{END}`"
+        ))
+    };
+    let (before, rest) = document
+        .split_once(&format!("{begin}\n"))
+        .ok_or_else(missing)?;
     let (table, after) = rest.split_once(END).ok_or_else(missing)?;
     let mut table = change(&table.lines().collect::<Vec<_>>()).join("\n");
     table.push('\n');
@@ -113,7 +160,9 @@ fn between(document: &str, begin: &str, change: impl Fn(&[&str]) -> Vec<String>)
 
 /// The store that a run is about: `redis`, also where the run's name goes on with how it was set up.
 fn base(name: &str) -> &str {
-    name.split(|c: char| c != '-' && !c.is_ascii_alphanumeric()).next().unwrap_or_default()
+    name.split(|c: char| c != '-' && !c.is_ascii_alphanumeric())
+        .next()
+        .unwrap_or_default()
 }
 
 /// The runs of one store, in the order of their names.
@@ -123,8 +172,14 @@ fn of<'a>(runs: &'a Runs, store: &'a str) -> impl Iterator<Item = (&'a String, &
 
 /// One store in a few words, which stay the same when the suite grows: its worst run, and of how many.
 fn in_short(runs: &Runs, store: &str) -> Option<String> {
-    let worst = of(runs, store).map(|(_, run)| run).max_by_key(|run| run.failed)?;
-    let word = if worst.failed == 0 { "passes".to_owned() } else { worst.cases() };
+    let worst = of(runs, store)
+        .map(|(_, run)| run)
+        .max_by_key(|run| run.failed)?;
+    let word = if worst.failed == 0 {
+        "passes".to_owned()
+    } else {
+        worst.cases()
+    };
     Some(match of(runs, store).count() {
         1 => word,
         several => format!("{word} ({several} set-ups)"),
@@ -133,8 +188,13 @@ fn in_short(runs: &Runs, store: &str) -> Option<String> {
 
 /// A line for a comparison: how many cases there were is another number with every case that is added.
 fn compared(line: &str) -> String {
-    match line.rsplit_once('|').and_then(|(rest, _)| rest.rsplit_once('|')) {
-        Some((rest, last)) if last.contains("passed") => format!("{rest}|{}", last.replace(|c: char| c.is_ascii_digit(), "")),
+    match line
+        .rsplit_once('|')
+        .and_then(|(rest, _)| rest.rsplit_once('|'))
+    {
+        Some((rest, last)) if last.contains("passed") => {
+            format!("{rest}|{}", last.replace(|c: char| c.is_ascii_digit(), ""))
+        }
         _ => line.to_owned(),
     }
 }
@@ -144,13 +204,24 @@ fn stores(document: &str, runs: &Runs) -> Result<String, Failure> {
     between(document, BEGIN, |lines| {
         let row = |text: &&str| {
             let mut cells = cells(text);
-            let schemes: Vec<&str> = cells.get(1).map_or(Vec::new(), |cell| cell.split('`').skip(1).step_by(2).collect());
-            let stores = SCHEMES.iter().filter(|(scheme, _)| schemes.contains(scheme)).flat_map(|(_, stores)| *stores);
-            let found: Vec<_> = stores.filter_map(|store| Some((*store, in_short(runs, store)?))).collect();
+            let schemes: Vec<&str> = cells.get(1).map_or(Vec::new(), |cell| {
+                cell.split('`').skip(1).step_by(2).collect()
+            });
+            let stores = SCHEMES
+                .iter()
+                .filter(|(scheme, _)| schemes.contains(scheme))
+                .flat_map(|(_, stores)| *stores);
+            let found: Vec<_> = stores
+                .filter_map(|store| Some((*store, in_short(runs, store)?)))
+                .collect();
             let said = match found.as_slice() {
                 [] => return (*text).to_owned(),
                 [(_, said)] => said.clone(),
-                several => several.iter().map(|(store, said)| format!("{store}: {said}")).collect::<Vec<_>>().join("; "),
+                several => several
+                    .iter()
+                    .map(|(store, said)| format!("{store}: {said}"))
+                    .collect::<Vec<_>>()
+                    .join("; "),
             };
             if let Some(last) = cells.last_mut() {
                 *last = said;
@@ -164,17 +235,43 @@ fn stores(document: &str, runs: &Runs) -> Result<String, Failure> {
 /// The table of round trips: one row per store, in the order of the schemes; a store without a run keeps its row.
 fn round_trips(document: &str, runs: &Runs) -> Result<String, Failure> {
     between(document, BEGIN_ALL, |lines| {
-        let head = ["store"].into_iter().chain(OPERATIONS.iter().copied()).chain(["cases"]);
-        let head: Vec<String> =
-            head.map(|cell| if cell == "store" || cell == "cases" { cell.to_owned() } else { format!("`{cell}`") }).collect();
-        let mut table = vec![line(&head), line(&vec!["---".to_owned(); head.len()]).replace(' ', "")];
+        let head = ["store"]
+            .into_iter()
+            .chain(OPERATIONS.iter().copied())
+            .chain(["cases"]);
+        let head: Vec<String> = head
+            .map(|cell| {
+                if cell == "store" || cell == "cases" {
+                    cell.to_owned()
+                } else {
+                    format!("`{cell}`")
+                }
+            })
+            .collect();
+        let mut table = vec![
+            line(&head),
+            line(&vec!["---".to_owned(); head.len()]).replace(' ', ""),
+        ];
         for store in SCHEMES.iter().flat_map(|(_, stores)| *stores) {
             for (name, run) in of(runs, store) {
-                let trips = OPERATIONS.iter().map(|name| run.round_trips.get(*name).map_or("–".to_owned(), u64::to_string));
-                table.push(line(&[name.clone()].into_iter().chain(trips).chain([run.cases()]).collect::<Vec<_>>()));
+                let trips = OPERATIONS.iter().map(|name| {
+                    run.round_trips
+                        .get(*name)
+                        .map_or("–".to_owned(), u64::to_string)
+                });
+                table.push(line(
+                    &[name.clone()]
+                        .into_iter()
+                        .chain(trips)
+                        .chain([run.cases()])
+                        .collect::<Vec<_>>(),
+                ));
             }
             if of(runs, store).next().is_none() {
-                let before = lines.iter().skip(2).filter(|text| cells(text).first().is_some_and(|cell| base(cell) == *store));
+                let before = lines
+                    .iter()
+                    .skip(2)
+                    .filter(|text| cells(text).first().is_some_and(|cell| base(cell) == *store));
                 table.extend(before.map(|text| (*text).to_owned()));
             }
         }
@@ -187,7 +284,10 @@ impl Status {
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let runs = runs(&records(root))?;
         let mut wrong = Vec::new();
-        for (name, write) in [("README.md", stores as fn(&str, &Runs) -> _), ("docs/providers.md", round_trips)] {
+        for (name, write) in [
+            ("README.md", stores as fn(&str, &Runs) -> _),
+            ("docs/providers.md", round_trips),
+        ] {
             let path = root.join(name);
             let before = fs::read_to_string(&path)?;
             let after = write(&before, &runs).map_err(|e| Failure::new(format!("{name}: {e}")))?;
@@ -196,18 +296,37 @@ impl Status {
                 continue;
             }
             if self.check {
-                let lines = after.lines().filter(|line| !before.lines().any(|old| compared(old) == compared(line)));
-                wrong.push(format!("{name} should say:\n{}", lines.collect::<Vec<_>>().join("\n")));
+                let lines = after
+                    .lines()
+                    .filter(|line| !before.lines().any(|old| compared(old) == compared(line)));
+                wrong.push(format!(
+                    "{name} should say:\n{}",
+                    lines.collect::<Vec<_>>().join("\n")
+                ));
             } else {
                 fs::write(&path, after)?;
                 say(&format!("{name} is written"));
             }
         }
         if !wrong.is_empty() {
-            return Err(Failure::new(format!("{}\n`cargo xtask status` writes it", wrong.join("\n"))));
+            return Err(Failure::new(format!(
+                "{}\n`cargo xtask status` writes it",
+                wrong.join("\n")
+            )));
         }
-        let failed: Vec<&str> = runs.iter().filter(|(_, run)| run.failed > 0).map(|(store, _)| store.as_str()).collect();
-        if failed.is_empty() { Ok(()) } else { Err(Failure::new(format!("cases failed on {}", failed.join(", ")))) }
+        let failed: Vec<&str> = runs
+            .iter()
+            .filter(|(_, run)| run.failed > 0)
+            .map(|(store, _)| store.as_str())
+            .collect();
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::new(format!(
+                "cases failed on {}",
+                failed.join(", ")
+            )))
+        }
     }
 }
 
@@ -219,48 +338,91 @@ mod tests {
                           | Redis, Valkey | `redis` | fast | old |\n| etcd | `etcd` | | not yet |\n<!-- end of cargo xtask status -->\ny\n";
 
     fn run(passed: usize, failed: usize) -> Run {
-        Run { passed, failed, not_applicable: 2, round_trips: [("read".to_owned(), 1)].into() }
+        Run {
+            passed,
+            failed,
+            not_applicable: 2,
+            round_trips: [("read".to_owned(), 1)].into(),
+        }
     }
 
     #[test]
     fn only_stores_with_a_run_are_written() {
-        let runs = Runs::from([("sqlite".to_owned(), run(5, 0)), ("redis".to_owned(), run(6, 0)), ("valkey".to_owned(), run(5, 1))]);
+        let runs = Runs::from([
+            ("sqlite".to_owned(), run(5, 0)),
+            ("redis".to_owned(), run(6, 0)),
+            ("valkey".to_owned(), run(5, 1)),
+        ]);
         let written = stores(README, &runs).unwrap();
-        assert!(written.contains("| SQLite | `sqlite` | one file | passes |\n"), "{written}");
-        assert!(written.contains("| fast | redis: passes; valkey: **1 of 6 failed** |\n"), "{written}");
         assert!(
-            written.contains("| etcd | `etcd` | | not yet |\n") && written.starts_with("# x\n") && written.ends_with("-->\ny\n"),
+            written.contains("| SQLite | `sqlite` | one file | passes |\n"),
             "{written}"
         );
-        let several = Runs::from([("sqlite".to_owned(), run(5, 0)), ("sqlite, as it was".to_owned(), run(4, 0))]);
+        assert!(
+            written.contains("| fast | redis: passes; valkey: **1 of 6 failed** |\n"),
+            "{written}"
+        );
+        assert!(
+            written.contains("| etcd | `etcd` | | not yet |\n")
+                && written.starts_with("# x\n")
+                && written.ends_with("-->\ny\n"),
+            "{written}"
+        );
+        let several = Runs::from([
+            ("sqlite".to_owned(), run(5, 0)),
+            ("sqlite, as it was".to_owned(), run(4, 0)),
+        ]);
         let least = stores(README, &several).unwrap();
-        assert!(least.contains("| one file | passes (2 set-ups) |"), "{least}");
+        assert!(
+            least.contains("| one file | passes (2 set-ups) |"),
+            "{least}"
+        );
         assert_eq!(stores(&written, &runs).unwrap(), written);
         assert!(stores("no markers", &runs).is_err());
     }
 
     #[test]
     fn round_trips_of_stores_without_a_run_stay() {
-        let document = format!("{BEGIN_ALL}\n| store |\n|---|\n| sqlite | – | – | – | – | 1 passed, 0 not applicable |\n{END}\n");
-        let written = round_trips(&document, &Runs::from([("redis".to_owned(), run(6, 0))])).unwrap();
-        assert!(written.contains("|---|---|---|---|---|---|\n| sqlite | – |"), "{written}");
-        assert!(written.contains("| redis | 1 | – | – | – | 6 passed, 2 not applicable |\n"), "{written}");
+        let document = format!(
+            "{BEGIN_ALL}\n| store |\n|---|\n| sqlite | – | – | – | – | 1 passed, 0 not applicable |\n{END}\n"
+        );
+        let written =
+            round_trips(&document, &Runs::from([("redis".to_owned(), run(6, 0))])).unwrap();
+        assert!(
+            written.contains("|---|---|---|---|---|---|\n| sqlite | – |"),
+            "{written}"
+        );
+        assert!(
+            written.contains("| redis | 1 | – | – | – | 6 passed, 2 not applicable |\n"),
+            "{written}"
+        );
     }
 
     #[test]
     fn a_suite_that_has_grown_is_compared_by_what_it_says() {
-        assert_eq!(compared("| redis | 1 | 70 passed, 5 not applicable |"), compared("| redis | 1 | 71 passed, 5 not applicable |"));
-        assert_ne!(compared("| redis | 1 | 70 passed, 5 not applicable |"), compared("| redis | 2 | 70 passed, 5 not applicable |"));
-        assert_ne!(compared("| redis | 1 | 70 passed, 5 not applicable |"), compared("| redis | 1 | **3 of 70 failed** |"));
+        assert_eq!(
+            compared("| redis | 1 | 70 passed, 5 not applicable |"),
+            compared("| redis | 1 | 71 passed, 5 not applicable |")
+        );
+        assert_ne!(
+            compared("| redis | 1 | 70 passed, 5 not applicable |"),
+            compared("| redis | 2 | 70 passed, 5 not applicable |")
+        );
+        assert_ne!(
+            compared("| redis | 1 | 70 passed, 5 not applicable |"),
+            compared("| redis | 1 | **3 of 70 failed** |")
+        );
         assert_eq!(compared("no table, 7"), "no table, 7");
     }
 
     #[test]
     fn runs_are_counted() {
-        let text =
-            r#"{"store":"redis","cases":[{"outcome":"passed"},{"outcome":"not_applicable"}],"round_trips":{"read":1,"commit":null}}"#;
+        let text = r#"{"store":"redis","cases":[{"outcome":"passed"},{"outcome":"not_applicable"}],"round_trips":{"read":1,"commit":null}}"#;
         let (store, run) = Run::parse(text).unwrap();
-        assert_eq!((store.as_str(), run.passed, run.failed, run.not_applicable), ("redis", 1, 0, 1));
+        assert_eq!(
+            (store.as_str(), run.passed, run.failed, run.not_applicable),
+            ("redis", 1, 0, 1)
+        );
         assert_eq!(run.round_trips, BTreeMap::from([("read".to_owned(), 1)]));
     }
 }

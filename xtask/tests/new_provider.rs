@@ -6,16 +6,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("..")
+        .canonicalize()
+        .unwrap()
 }
 
 fn new_provider(into: &Path, name: &str, shape: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command.args(["new-provider", name, "--shape", shape, "--into"]).arg(into).output().unwrap()
+    command
+        .args(["new-provider", name, "--shape", shape, "--into"])
+        .arg(into)
+        .output()
+        .unwrap()
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Writes the functions that a template leaves to its author, over a store in memory.
@@ -24,23 +35,42 @@ fn fill(crate_folder: &Path, scheme: &str, file: &str) {
     fs::copy(fixtures.join("state.rs"), crate_folder.join("src/state.rs")).unwrap();
     fs::copy(fixtures.join(file), crate_folder.join("src").join(file)).unwrap();
     let lib = fs::read_to_string(crate_folder.join("src/lib.rs")).unwrap();
-    fs::write(crate_folder.join("src/lib.rs"), lib.replace("\nmod config;", "\nmod config;\n#[doc(hidden)]\npub mod state;")).unwrap();
+    fs::write(
+        crate_folder.join("src/lib.rs"),
+        lib.replace(
+            "\nmod config;",
+            "\nmod config;\n#[doc(hidden)]\npub mod state;",
+        ),
+    )
+    .unwrap();
     let suite = fs::read_to_string(fixtures.join("conformance.rs")).unwrap();
-    let mut suite = suite.replace("PROVIDER", &scheme.replace('-', "_")).replace("SCHEME", scheme);
+    let mut suite = suite
+        .replace("PROVIDER", &scheme.replace('-', "_"))
+        .replace("SCHEME", scheme);
     if file == "schema.rs" {
-        suite = suite.replace("            (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),\n", "");
+        suite = suite.replace(
+            "            (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),\n",
+            "",
+        );
     }
     fs::write(crate_folder.join("tests/conformance.rs"), suite).unwrap();
 }
 
 /// The profiles of the workspace, without what they say of packages that a new provider does not have: cargo warns of those.
 fn profiles(manifest: &str) -> String {
-    let sections = manifest.split("\n[").filter(|section| section.starts_with("profile."));
+    let sections = manifest
+        .split("\n[")
+        .filter(|section| section.starts_with("profile."));
     let known = |section: &&str| match section.split_once(".package.") {
-        Some((_, package)) => ["\"*\"]", "membership-core]"].iter().any(|name| package.starts_with(name)),
+        Some((_, package)) => ["\"*\"]", "membership-core]"]
+            .iter()
+            .any(|name| package.starts_with(name)),
         None => true,
     };
-    sections.filter(known).map(|section| format!("\n[{section}\n")).collect()
+    sections
+        .filter(known)
+        .map(|section| format!("\n[{section}\n"))
+        .collect()
 }
 
 #[test]
@@ -57,20 +87,42 @@ fn every_shape_compiles_and_two_pass_the_suite_once_they_are_filled() {
         let made = new_provider(place, name, shape);
         assert!(made.status.success(), "{}", text(&made));
         let again = new_provider(place, name, shape);
-        assert!(!again.status.success() && text(&again).contains("is there already"), "{}", text(&again));
+        assert!(
+            !again.status.success() && text(&again).contains("is there already"),
+            "{}",
+            text(&again)
+        );
     }
-    fill(&place.join("membership-filled-rows"), "filled-rows", "schema.rs");
-    fill(&place.join("membership-filled-batch"), "filled-batch", "codec.rs");
+    fill(
+        &place.join("membership-filled-rows"),
+        "filled-rows",
+        "schema.rs",
+    );
+    fill(
+        &place.join("membership-filled-batch"),
+        "filled-batch",
+        "codec.rs",
+    );
 
     // Of one workspace, with this one's lock file and profiles, so that what is built already is used.
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let profiles = profiles(&manifest);
-    fs::write(place.join("Cargo.toml"), format!("[workspace]\nresolver = \"3\"\nmembers = [\"membership-*\"]\n{profiles}")).unwrap();
+    fs::write(
+        place.join("Cargo.toml"),
+        format!("[workspace]\nresolver = \"3\"\nmembers = [\"membership-*\"]\n{profiles}"),
+    )
+    .unwrap();
     fs::copy(root.join("Cargo.lock"), place.join("Cargo.lock")).unwrap();
     let cargo = |arguments: &[&str]| {
         let mut cargo = Command::new(env!("CARGO"));
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        cargo.current_dir(place).env("CARGO_TARGET_DIR", target).args(arguments).output().unwrap()
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        cargo
+            .current_dir(place)
+            .env("CARGO_TARGET_DIR", target)
+            .args(arguments)
+            .output()
+            .unwrap()
     };
     let checked = cargo(&["test", "--offline", "--workspace", "--no-run"]);
     assert!(checked.status.success(), "{}", text(&checked));
@@ -79,6 +131,17 @@ fn every_shape_compiles_and_two_pass_the_suite_once_they_are_filled() {
         let passed = cargo(&["test", "--offline", "-p", package, "--test", "conformance"]);
         assert!(passed.status.success(), "{}", text(&passed));
     }
-    let unwritten = cargo(&["test", "--offline", "-p", "membership-plain-document", "--test", "conformance"]);
-    assert!(!unwritten.status.success() && text(&unwritten).contains("`prepare` is not written yet"), "{}", text(&unwritten));
+    let unwritten = cargo(&[
+        "test",
+        "--offline",
+        "-p",
+        "membership-plain-document",
+        "--test",
+        "conformance",
+    ]);
+    assert!(
+        !unwritten.status.success() && text(&unwritten).contains("`prepare` is not written yet"),
+        "{}",
+        text(&unwritten)
+    );
 }

@@ -3,7 +3,8 @@
 use crate::case::{Case, Cx, Verdict, case, must};
 use crate::history::{self, Load, load};
 
-pub(super) const CASES: &[Case] = &[case!(a_large_table_is_read_whole_while_it_changes: T2 T3 T4 T6)];
+pub(super) const CASES: &[Case] =
+    &[case!(a_large_table_is_read_whole_while_it_changes: T2 T3 T4 T6)];
 
 /// What a row has at least, in bytes.
 const BYTES: usize = 2_048;
@@ -15,20 +16,45 @@ async fn a_large_table_is_read_whole_while_it_changes(cx: Cx) -> Verdict {
     let effort = cx.effort();
     let limits = cx.client(&cx.cluster()?).await?.limits();
     let bytes = BYTES.min(limits.bytes_per_row / 2);
-    let plan = Load { rows: effort.busy_rows.min(limits.rows / 2).max(8), bytes, writers: WRITERS, duration: effort.busy };
+    let plan = Load {
+        rows: effort.busy_rows.min(limits.rows / 2).max(8),
+        bytes,
+        writers: WRITERS,
+        duration: effort.busy,
+    };
     let table = load::filled(&cx, plan.rows, plan.bytes).await?;
     let pages = cx.backend().pages(plan.rows, plan.bytes + 1_024).max(1);
     let (history, reads) = load::run(&cx, &table, &plan, TRIPS_PER_PAGE * pages).await?;
     let checked = history::explained(&history)?;
-    must!(checked.commits > 0 && checked.reads > 0, "nothing happened that is worth a check: {checked:?}");
-    let trips = if reads.counted > 0 { format!(", at most {} round trips", reads.most) } else { String::new() };
+    must!(
+        checked.commits > 0 && checked.reads > 0,
+        "nothing happened that is worth a check: {checked:?}"
+    );
+    let trips = if reads.counted > 0 {
+        format!(", at most {} round trips", reads.most)
+    } else {
+        String::new()
+    };
     let figures = format!(
         "{} rows of {} bytes, {pages} pages: {} commits, {} conflicts, {} reads, {} failed, {} of {} late{trips}",
-        plan.rows, plan.bytes, checked.commits, checked.conflicts, reads.all, reads.failed, reads.late, reads.counted
+        plan.rows,
+        plan.bytes,
+        checked.commits,
+        checked.conflicts,
+        reads.all,
+        reads.failed,
+        reads.late,
+        reads.counted
     );
     cx.measured(&figures);
     // At most one in a hundred.
-    must!(reads.late * 100 <= reads.counted, "too many reads took more than {TRIPS_PER_PAGE} round trips per page: {figures}");
-    must!(reads.failed * 100 <= reads.all, "too many reads failed: {figures}");
+    must!(
+        reads.late * 100 <= reads.counted,
+        "too many reads took more than {TRIPS_PER_PAGE} round trips per page: {figures}"
+    );
+    must!(
+        reads.failed * 100 <= reads.all,
+        "too many reads failed: {figures}"
+    );
     Ok(())
 }

@@ -7,13 +7,19 @@ use membership_core::{HeartbeatWrite, ReadRequest};
 
 use crate::case::{Case, Cx, Table, Verdict, case, must, read, send};
 
-pub(super) const CASES: &[Case] = &[case!(dropped_futures_leave_a_legal_table: T14), case!(dropped_commits_from_many_clients: T14 T2)];
+pub(super) const CASES: &[Case] = &[
+    case!(dropped_futures_leave_a_legal_table: T14),
+    case!(dropped_commits_from_many_clients: T14 T2),
+];
 
 /// Polls `times` times, gives others a turn in between, and drops what is not ready then. True when it was ready.
 async fn poll_and_drop<F: Future + Send>(future: F, times: usize) -> Option<F::Output> {
     let mut future = Box::pin(future);
     for turn in 0..times {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(output) = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
             return Some(output);
         }
         if turn % 2 == 1 {
@@ -61,19 +67,35 @@ async fn dropped_futures_leave_a_legal_table(cx: Cx) -> Verdict {
         let polls = 1 + turn % 3;
         poll_and_drop(table.read(&ReadRequest::all()), polls).await;
         poll_and_drop(table.read_row(&silo.address, None), polls).await;
-        let heartbeat = membership_core::Heartbeat { counter: 1 + turn as u64, at: silo.start_time };
-        poll_and_drop(table.update_i_am_alive(&HeartbeatWrite::Silo { silo: silo.address, heartbeat }), polls).await;
+        let heartbeat = membership_core::Heartbeat {
+            counter: 1 + turn as u64,
+            at: silo.start_time,
+        };
+        poll_and_drop(
+            table.update_i_am_alive(&HeartbeatWrite::Silo {
+                silo: silo.address,
+                heartbeat,
+            }),
+            polls,
+        )
+        .await;
         poll_and_drop(table.initialize(&cx.initialize_request()), polls).await;
     }
     // The client whose futures were dropped still works.
     let (mine, theirs) = (read(&table).await?.0, read(&judge).await?.0);
-    must!(mine == theirs, "the client that was interrupted reads {mine:?}, another one {theirs:?}");
+    must!(
+        mine == theirs,
+        "the client that was interrupted reads {mine:?}, another one {theirs:?}"
+    );
     let request = cx.insert(&mine.token, [cx.entry()]);
     crate::case::commit(&table, &request).await?;
     poll_and_drop(table.delete(), 1).await;
     judge.delete().await?;
     table.delete().await?;
-    cx.another(&table).await?.initialize(&cx.initialize_request()).await?;
+    cx.another(&table)
+        .await?
+        .initialize(&cx.initialize_request())
+        .await?;
     Ok(())
 }
 
@@ -91,7 +113,11 @@ async fn dropped_commits_from_many_clients(cx: Cx) -> Verdict {
                     now.version(),
                     now.rows.len()
                 );
-                poll_and_drop(client.commit(&cx.insert(&now.token, [cx.entry(), cx.entry()])), 1 + (turn + n) % 3).await;
+                poll_and_drop(
+                    client.commit(&cx.insert(&now.token, [cx.entry(), cx.entry()])),
+                    1 + (turn + n) % 3,
+                )
+                .await;
             }
             Ok(())
         }));
@@ -100,6 +126,11 @@ async fn dropped_commits_from_many_clients(cx: Cx) -> Verdict {
         task.await??;
     }
     let now = read(&table).await?.0;
-    must!(now.rows.len() as u64 == 2 * now.version(), "version {} has {} rows", now.version(), now.rows.len());
+    must!(
+        now.rows.len() as u64 == 2 * now.version(),
+        "version {} has {} rows",
+        now.version(),
+        now.rows.len()
+    );
     Ok(())
 }

@@ -25,9 +25,21 @@ async fn versions_rise_by_one(cx: Cx) -> Verdict {
         let request = cx.insert(&token, [cx.entry()]);
         token = commit(by, &request).await?;
         let (now, _) = read(&other).await?;
-        must!(now.version() == version && now.token.same_commit(&token), "version {version} reads as {:?}", now.token);
-        must!(now.version_row.recent.len() as u64 == version.min(16), "{} commits are remembered", now.version_row.recent.len());
-        must!(now.version_row.last_commit() == request.id, "the newest commit is said to be {}", now.version_row.last_commit());
+        must!(
+            now.version() == version && now.token.same_commit(&token),
+            "version {version} reads as {:?}",
+            now.token
+        );
+        must!(
+            now.version_row.recent.len() as u64 == version.min(16),
+            "{} commits are remembered",
+            now.version_row.recent.len()
+        );
+        must!(
+            now.version_row.last_commit() == request.id,
+            "the newest commit is said to be {}",
+            now.version_row.last_commit()
+        );
         must!(
             now.version_row.row_count == now.rows.len() as u64,
             "{} rows are counted, {} read",
@@ -45,16 +57,29 @@ async fn changes_happen_together(cx: Cx) -> Verdict {
     let first = cx.insert(&start.token, [a.clone(), b.clone()]);
     let token = commit(&table, &first).await?;
     let base = read(&table).await?.0;
-    must!(base == first.apply_to(&start, base.token.clone()), "two inserts read as {base:?}");
+    must!(
+        base == first.apply_to(&start, base.token.clone()),
+        "two inserts read as {base:?}"
+    );
     a.status = SiloStatus::Dead;
-    a.death = Some(Death { cause: CauseOfDeath::Left, at: a.start_time, by: None, version: 2, extra: Default::default() });
+    a.death = Some(Death {
+        cause: CauseOfDeath::Left,
+        at: a.start_time,
+        by: None,
+        version: 2,
+        extra: Default::default(),
+    });
     let mut all = cx.update(&token, [a]);
     all.changes.extend(cx.insert(&token, [c, d]).changes);
-    all.changes.extend(cx.remove(&token, [b.address.row_key()]).changes);
+    all.changes
+        .extend(cx.remove(&token, [b.address.row_key()]).changes);
     commit(&table, &all).await?;
     let now = read(&cx.another(&table).await?).await?.0;
     let due = all.apply_to(&base, now.token.clone());
-    must!(now == due, "an update, two inserts and a removal read as {now:?}, not {due:?}");
+    must!(
+        now == due,
+        "an update, two inserts and a removal read as {now:?}, not {due:?}"
+    );
     Ok(())
 }
 
@@ -62,18 +87,41 @@ async fn a_commit_that_cannot_happen_whole_does_not_happen(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let other = cx.another(&table).await?;
     let (a, b) = (cx.entry(), cx.entry());
-    let token = commit(&table, &cx.insert(&read(&table).await?.0.token, [a.clone(), b.clone()])).await?;
+    let token = commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [a.clone(), b.clone()]),
+    )
+    .await?;
     let before = read(&other).await?;
-    let good = || [cx.insert(&token, [cx.entry()]).changes, cx.update(&token, [a.clone()]).changes].concat();
+    let good = || {
+        [
+            cx.insert(&token, [cx.entry()]).changes,
+            cx.update(&token, [a.clone()]).changes,
+        ]
+        .concat()
+    };
     let bad = [
-        ("an insert of a row that exists", cx.insert(&token, [b.clone()])),
-        ("an update of a missing row", cx.update(&token, [cx.entry()])),
-        ("a removal of a missing row", cx.remove(&token, [cx.entry().address.row_key()])),
+        (
+            "an insert of a row that exists",
+            cx.insert(&token, [b.clone()]),
+        ),
+        (
+            "an update of a missing row",
+            cx.update(&token, [cx.entry()]),
+        ),
+        (
+            "a removal of a missing row",
+            cx.remove(&token, [cx.entry().address.row_key()]),
+        ),
     ];
     for (what, bad) in bad {
         for first in [true, false] {
             let mut request = bad.clone();
-            request.changes = if first { [bad.changes.clone(), good()].concat() } else { [good(), bad.changes.clone()].concat() };
+            request.changes = if first {
+                [bad.changes.clone(), good()].concat()
+            } else {
+                [good(), bad.changes.clone()].concat()
+            };
             conflict(&table, &request, what).await?;
             same(what, &before, &read(&other).await?)?;
         }
@@ -87,23 +135,50 @@ async fn conflicts_change_nothing(cx: Cx) -> Verdict {
     let (a, b) = (cx.entry(), cx.entry());
     let old = read(&table).await?.0.token;
     let token = commit(&table, &cx.insert(&old, [a.clone(), b.clone()])).await?;
-    let beat = membership_core::Heartbeat { counter: 3, at: a.start_time };
-    table.update_i_am_alive(&membership_core::HeartbeatWrite::Silo { silo: a.address, heartbeat: beat }).await?;
+    let beat = membership_core::Heartbeat {
+        counter: 3,
+        at: a.start_time,
+    };
+    table
+        .update_i_am_alive(&membership_core::HeartbeatWrite::Silo {
+            silo: a.address,
+            heartbeat: beat,
+        })
+        .await?;
     let before = read(&other).await?;
     let cases = [
-        ("an insert with a stale token", cx.insert(&old, [cx.entry()])),
+        (
+            "an insert with a stale token",
+            cx.insert(&old, [cx.entry()]),
+        ),
         ("an update with a stale token", cx.update(&old, [a.clone()])),
-        ("a removal with a stale token", cx.remove(&old, [b.address.row_key()])),
-        ("an insert of a row that exists", cx.insert(&token, [b.clone()])),
-        ("an update of a missing row", cx.update(&token, [cx.entry()])),
-        ("a removal of a missing row", cx.remove(&token, [cx.entry().address.row_key()])),
+        (
+            "a removal with a stale token",
+            cx.remove(&old, [b.address.row_key()]),
+        ),
+        (
+            "an insert of a row that exists",
+            cx.insert(&token, [b.clone()]),
+        ),
+        (
+            "an update of a missing row",
+            cx.update(&token, [cx.entry()]),
+        ),
+        (
+            "a removal of a missing row",
+            cx.remove(&token, [cx.entry().address.row_key()]),
+        ),
     ];
     for (what, request) in cases {
         conflict(&table, &request, what).await?;
         same(what, &before, &read(&other).await?)?;
     }
     let beaten = other.read_row(&a.address, None).await?;
-    must!(beaten.heartbeat == Some(beat), "the heartbeat is {:?} after the conflicts", beaten.heartbeat);
+    must!(
+        beaten.heartbeat == Some(beat),
+        "the heartbeat is {:?} after the conflicts",
+        beaten.heartbeat
+    );
     commit(&table, &cx.update(&token, [a])).await?;
     Ok(())
 }
@@ -115,16 +190,28 @@ async fn a_conflict_names_the_newest_commit(cx: Cx) -> Verdict {
     let committer = cx.entry().address;
     winner.committer = Some(committer);
     commit(&table, &winner).await?;
-    let answer = conflict(&cx.another(&table).await?, &cx.insert(&old, [cx.entry()]), "a stale token").await?;
+    let answer = conflict(
+        &cx.another(&table).await?,
+        &cx.insert(&old, [cx.entry()]),
+        "a stale token",
+    )
+    .await?;
     let now = read(&table).await?.0;
-    let Some(newest) = answer.newest else { return Err(crate::Stop::failed("the conflict does not name the newest commit")) };
+    let Some(newest) = answer.newest else {
+        return Err(crate::Stop::failed(
+            "the conflict does not name the newest commit",
+        ));
+    };
     must!(
         newest.id == winner.id && newest.version == 1 && newest.committer == Some(committer),
         "the conflict names {newest:?}, not commit {} of {committer}",
         winner.id
     );
     if let Some(snapshot) = answer.snapshot {
-        must!(snapshot == now, "the conflict brings {snapshot:?}, the table is {now:?}");
+        must!(
+            snapshot == now,
+            "the conflict brings {snapshot:?}, the table is {now:?}"
+        );
     }
     Ok(())
 }
@@ -144,7 +231,11 @@ async fn malformed_commits_are_errors(cx: Cx) -> Verdict {
         // The token is stale as well: what is malformed is not even sent.
         ("an empty commit on a stale token", cx.insert(&old, [])),
     ] {
-        refused(what, table.commit(&request).await, &[TableErrorKind::InvalidRequest])?;
+        refused(
+            what,
+            table.commit(&request).await,
+            &[TableErrorKind::InvalidRequest],
+        )?;
         same(what, &before, &read(&table).await?)?;
     }
     Ok(())
@@ -162,17 +253,27 @@ async fn of_many_commits_on_one_version_one_wins(cx: Cx) -> Verdict {
         for client in &clients {
             let client = client.clone();
             let request = cx.insert(&token, [cx.entry()]);
-            racers.push(tokio::spawn(async move { (request.id, send(&client, &request).await) }));
+            racers.push(tokio::spawn(async move {
+                (request.id, send(&client, &request).await)
+            }));
         }
         let mut winner = None;
         for racer in racers {
             match racer.await? {
                 (id, Ok(CommitOutcome::Committed(_))) => match winner.replace(id) {
                     None => {}
-                    Some(first) => return Err(crate::Stop::failed(format!("both {first} and {id} made version {round}"))),
+                    Some(first) => {
+                        return Err(crate::Stop::failed(format!(
+                            "both {first} and {id} made version {round}"
+                        )));
+                    }
                 },
                 (_, Ok(CommitOutcome::Conflict(_))) => {}
-                (_, Err(e)) => return Err(crate::Stop::failed(format!("a loser is answered with an error, not a conflict: {e}"))),
+                (_, Err(e)) => {
+                    return Err(crate::Stop::failed(format!(
+                        "a loser is answered with an error, not a conflict: {e}"
+                    )));
+                }
             }
         }
         let now = read(&table).await?.0;
@@ -182,7 +283,11 @@ async fn of_many_commits_on_one_version_one_wins(cx: Cx) -> Verdict {
             now.version(),
             now.rows.len()
         );
-        must!(winner == Some(now.version_row.last_commit()), "{winner:?} was told that it won, {} did", now.version_row.last_commit());
+        must!(
+            winner == Some(now.version_row.last_commit()),
+            "{winner:?} was told that it won, {} did",
+            now.version_row.last_commit()
+        );
     }
     Ok(())
 }
@@ -197,7 +302,15 @@ async fn settings_and_the_core_cell_are_committed(cx: Cx) -> Verdict {
     request.core = Some("k\"'ü☃".repeat(100));
     commit(&table, &request).await?;
     let now = read(&cx.another(&table).await?).await?.0;
-    must!(now.version() == 1 && now.version_row.settings == settings, "new settings read as {:?}", now.version_row.settings);
-    must!(Some(&now.version_row.core) == request.core.as_ref(), "the core's cell reads as {:?}", now.version_row.core);
+    must!(
+        now.version() == 1 && now.version_row.settings == settings,
+        "new settings read as {:?}",
+        now.version_row.settings
+    );
+    must!(
+        Some(&now.version_row.core) == request.core.as_ref(),
+        "the core's cell reads as {:?}",
+        now.version_row.core
+    );
     Ok(())
 }

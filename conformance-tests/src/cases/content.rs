@@ -2,26 +2,44 @@
 
 use membership_core::encoding::encode_entry;
 use membership_core::{
-    CauseOfDeath, Death, Evidence, Extra, Grounds, Heartbeat, HeartbeatWrite, InstanceId, MAX_SAFE_INTEGER, MembershipEntry, Recency,
-    SiloAddress, SiloStatus, Suspicion, WallTime,
+    CauseOfDeath, Death, Evidence, Extra, Grounds, Heartbeat, HeartbeatWrite, InstanceId,
+    MAX_SAFE_INTEGER, MembershipEntry, Recency, SiloAddress, SiloStatus, Suspicion, WallTime,
 };
 
 use crate::case::{Case, Cx, Verdict, case, commit, must, read};
 
-pub(super) const CASES: &[Case] = &[case!(every_field_survives: T10), case!(unknown_fields_survive_a_rewrite: T10)];
+pub(super) const CASES: &[Case] = &[
+    case!(every_field_survives: T10),
+    case!(unknown_fields_survive_a_rewrite: T10),
+];
 
-const TEXTS: &[&str] = &["", "plain", "'\"`\\", "a\nb\tc\u{1}\r", "☃ 🦀 å a\u{30a} \u{202e}x", "%_*?[]{}$;--", "\u{feff}null", " "];
+const TEXTS: &[&str] = &[
+    "",
+    "plain",
+    "'\"`\\",
+    "a\nb\tc\u{1}\r",
+    "☃ 🦀 å a\u{30a} \u{202e}x",
+    "%_*?[]{}$;--",
+    "\u{feff}null",
+    " ",
+];
 
 fn suspicion(cx: &Cx, n: u8) -> Suspicion {
     Suspicion {
         accuser: cx.entry().address,
         at: WallTime::from_millis(1_763_000_000_000 + u64::from(n)),
-        grounds: if n.is_multiple_of(2) { Grounds::Silent } else { Grounds::Stuck },
+        grounds: if n.is_multiple_of(2) {
+            Grounds::Silent
+        } else {
+            Grounds::Stuck
+        },
         evidence: Evidence {
             misses: u32::from(n) * 1_000_000,
             timeout_ms: MAX_SAFE_INTEGER,
             last_answer: (n.is_multiple_of(3)).then(|| WallTime::from_millis(999)),
-            via: (n.is_multiple_of(2)).then(|| "[2001:db8::2]:1@5".parse().ok()).flatten(),
+            via: (n.is_multiple_of(2))
+                .then(|| "[2001:db8::2]:1@5".parse().ok())
+                .flatten(),
             accuser_health: n % 9,
             stale: n % 2 == 1,
         },
@@ -32,18 +50,39 @@ fn suspicion(cx: &Cx, n: u8) -> Suspicion {
 /// One of everything: statuses, causes, texts, addresses, sizes.
 fn zoo(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
     let mut all = Vec::new();
-    let death = |cause| Death { cause, at: WallTime::from_millis(253_402_300_799_999), by: None, version: 3, extra: Extra::default() };
-    for status in SiloStatus::ALL.into_iter().filter(|s| *s != SiloStatus::Created) {
+    let death = |cause| Death {
+        cause,
+        at: WallTime::from_millis(253_402_300_799_999),
+        by: None,
+        version: 3,
+        extra: Extra::default(),
+    };
+    for status in SiloStatus::ALL
+        .into_iter()
+        .filter(|s| *s != SiloStatus::Created)
+    {
         let mut e = cx.entry();
         e.status = status;
         e.death = (status == SiloStatus::Dead).then(|| death(CauseOfDeath::Left));
         all.push(e);
     }
-    let evicted = |by: &str, reason: &str| CauseOfDeath::Evicted { by: by.to_owned(), reason: reason.to_owned() };
-    for cause in [CauseOfDeath::Voted, CauseOfDeath::Superseded, CauseOfDeath::Stuck, evicted("ops", "☃'\"%"), evicted("", "")] {
+    let evicted = |by: &str, reason: &str| CauseOfDeath::Evicted {
+        by: by.to_owned(),
+        reason: reason.to_owned(),
+    };
+    for cause in [
+        CauseOfDeath::Voted,
+        CauseOfDeath::Superseded,
+        CauseOfDeath::Stuck,
+        evicted("ops", "☃'\"%"),
+        evicted("", ""),
+    ] {
         let mut e = cx.entry();
         e.status = SiloStatus::Dead;
-        e.death = Some(Death { by: Some(e.address), ..death(cause) });
+        e.death = Some(Death {
+            by: Some(e.address),
+            ..death(cause)
+        });
         e.active_since = Some(MAX_SAFE_INTEGER);
         all.push(e);
     }
@@ -56,7 +95,11 @@ fn zoo(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
         "[fe80::1]:7100@2",
     ] {
         let address: SiloAddress = address.parse()?;
-        let mut e = MembershipEntry::new(address, InstanceId::new(u128::MAX), WallTime::from_millis(1_763_000_000_123));
+        let mut e = MembershipEntry::new(
+            address,
+            InstanceId::new(u128::MAX),
+            WallTime::from_millis(1_763_000_000_123),
+        );
         e.gateway_port = if address.port() == 0 { u16::MAX } else { 0 };
         e.suspicions = (0..24).map(|n| suspicion(cx, n)).collect();
         all.push(e);
@@ -66,7 +109,11 @@ fn zoo(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
         for field in [&mut e.host_name, &mut e.silo_name, &mut e.role, &mut e.zone] {
             (*text).clone_into(field);
         }
-        e.metadata.extend(TEXTS.iter().map(|t| (format!("{t}{text}"), (*t).to_owned())));
+        e.metadata.extend(
+            TEXTS
+                .iter()
+                .map(|t| (format!("{t}{text}"), (*t).to_owned())),
+        );
         all.push(e);
     }
     Ok(all)
@@ -82,16 +129,35 @@ async fn every_field_survives(cx: Cx) -> Verdict {
     }
     for rewritten in [false, true] {
         let now = read(&other).await?.0;
-        must!(now.rows.len() == entries.len(), "{} rows were written, {} read", entries.len(), now.rows.len());
+        must!(
+            now.rows.len() == entries.len(),
+            "{} rows were written, {} read",
+            entries.len(),
+            now.rows.len()
+        );
         for due in &entries {
             let Some(got) = now.rows.get(&due.address) else {
-                return Err(crate::Stop::failed(format!("{} cannot be read: {:?}", due.address, now.rows.by_key(&due.address.row_key()))));
+                return Err(crate::Stop::failed(format!(
+                    "{} cannot be read: {:?}",
+                    due.address,
+                    now.rows.by_key(&due.address.row_key())
+                )));
             };
-            let due = MembershipEntry { written_at: got.written_at, ..due.clone() };
+            let due = MembershipEntry {
+                written_at: got.written_at,
+                ..due.clone()
+            };
             must!(*got == due, "{due:?} reads as {got:?}");
             let one = other.read_row(&due.address, None).await?.row;
-            must!(one.as_ref() == now.rows.row(&due.address), "read_row shows {one:?}, not {got:?}");
-            must!(one.is_some_and(|r| r.body() == encode_entry(&due)), "the text of {} was changed by the store", due.address);
+            must!(
+                one.as_ref() == now.rows.row(&due.address),
+                "read_row shows {one:?}, not {got:?}"
+            );
+            must!(
+                one.is_some_and(|r| r.body() == encode_entry(&due)),
+                "the text of {} was changed by the store",
+                due.address
+            );
         }
         if !rewritten {
             for chunk in entries.chunks(table.limits().rows_per_commit.min(4)) {
@@ -101,14 +167,26 @@ async fn every_field_survives(cx: Cx) -> Verdict {
     }
     for (n, e) in entries.iter().enumerate() {
         let counter = if n == 0 { MAX_SAFE_INTEGER } else { n as u64 };
-        let heartbeat = Heartbeat { counter, at: WallTime::from_millis(counter % 253_402_300_799_999) };
-        table.update_i_am_alive(&HeartbeatWrite::Silo { silo: e.address, heartbeat }).await?;
+        let heartbeat = Heartbeat {
+            counter,
+            at: WallTime::from_millis(counter % 253_402_300_799_999),
+        };
+        table
+            .update_i_am_alive(&HeartbeatWrite::Silo {
+                silo: e.address,
+                heartbeat,
+            })
+            .await?;
         if table.guarantees().reads != Recency::Linearizable {
             // After a barrier nothing that it reads is older.
             read(&other).await?;
         }
         let got = other.read_row(&e.address, None).await?.heartbeat;
-        must!(got == Some(heartbeat), "the heartbeat {heartbeat} of {} reads as {got:?}", e.address);
+        must!(
+            got == Some(heartbeat),
+            "the heartbeat {heartbeat} of {} reads as {got:?}",
+            e.address
+        );
     }
     Ok(())
 }
@@ -119,8 +197,17 @@ async fn unknown_fields_survive_a_rewrite(cx: Cx) -> Verdict {
     // JSON that a newer build may have put there, as this build carries it.
     entry.extra = colours();
     entry.status = SiloStatus::Dead;
-    entry.death = Some(Death { cause: CauseOfDeath::Voted, at: entry.start_time, by: None, version: 1, extra: colours() });
-    entry.suspicions = vec![Suspicion { extra: colours(), ..suspicion(&cx, 1) }];
+    entry.death = Some(Death {
+        cause: CauseOfDeath::Voted,
+        at: entry.start_time,
+        by: None,
+        version: 1,
+        extra: colours(),
+    });
+    entry.suspicions = vec![Suspicion {
+        extra: colours(),
+        ..suspicion(&cx, 1)
+    }];
     let start = read(&table).await?.0;
     let mut request = cx.insert(&start.token, [entry.clone()]);
     let mut settings = start.version_row.settings.clone();
@@ -129,9 +216,21 @@ async fn unknown_fields_survive_a_rewrite(cx: Cx) -> Verdict {
     let mut token = commit(&table, &request).await?;
     for _ in 0..2 {
         let now = read(&cx.another(&table).await?).await?.0;
-        let Some(got) = now.rows.get(&entry.address).cloned() else { return Err(crate::Stop::failed("the row cannot be read")) };
-        must!(got == MembershipEntry { written_at: got.written_at, ..entry.clone() }, "{entry:?} reads as {got:?}");
-        must!(now.version_row.settings == settings, "unknown settings read as {:?}", now.version_row.settings);
+        let Some(got) = now.rows.get(&entry.address).cloned() else {
+            return Err(crate::Stop::failed("the row cannot be read"));
+        };
+        must!(
+            got == MembershipEntry {
+                written_at: got.written_at,
+                ..entry.clone()
+            },
+            "{entry:?} reads as {got:?}"
+        );
+        must!(
+            now.version_row.settings == settings,
+            "unknown settings read as {:?}",
+            now.version_row.settings
+        );
         token = commit(&table, &cx.update(&token, [got])).await?;
     }
     Ok(())
@@ -140,7 +239,12 @@ async fn unknown_fields_survive_a_rewrite(cx: Cx) -> Verdict {
 fn colours() -> Extra {
     let mut extra = Extra::default();
     extra.0.insert("colour".to_owned(), "blue ☃ ' \" %".into());
-    extra.0.insert("deep".to_owned(), vec![vec![1_u64, MAX_SAFE_INTEGER], vec![]].into());
-    extra.0.insert("maybe".to_owned(), Option::<bool>::None.into());
+    extra.0.insert(
+        "deep".to_owned(),
+        vec![vec![1_u64, MAX_SAFE_INTEGER], vec![]].into(),
+    );
+    extra
+        .0
+        .insert("maybe".to_owned(), Option::<bool>::None.into());
     extra
 }

@@ -6,6 +6,8 @@ pub(super) const CASES: &[Case] = &[case!(many_writers_get_their_turns: T1 T2 T4
 
 async fn many_writers_get_their_turns(cx: Cx) -> Verdict {
     let (cluster, effort) = (cx.cluster()?, cx.effort());
-    cx.measured(crate::contention::run(cx.backend(), &cluster, effort.writers, effort.contention).await?);
+    cx.measured(
+        crate::contention::run(cx.backend(), &cluster, effort.writers, effort.contention).await?,
+    );
     Ok(())
 }

@@ -4,23 +4,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use membership_core::{CauseOfDeath, CleanupPolicy, Death, SiloAddress, SiloStatus, TableErrorKind, TableExt, WallTime};
+use membership_core::{
+    CauseOfDeath, CleanupPolicy, Death, SiloAddress, SiloStatus, TableErrorKind, TableExt, WallTime,
+};
 
 use crate::case::{Case, Cx, Verdict, case, commit, must, read};
 
-pub(super) const CASES: &[Case] =
-    &[case!(gateways_are_active_silos_with_a_port: T6 T10), case!(cleanups_at_once_remove_each_row_once: T1 T2 T6)];
+pub(super) const CASES: &[Case] = &[
+    case!(gateways_are_active_silos_with_a_port: T6 T10),
+    case!(cleanups_at_once_remove_each_row_once: T1 T2 T6),
+];
 
 async fn gateways_are_active_silos_with_a_port(cx: Cx) -> Verdict {
     let table = cx.table().await?;
-    must!(table.gateways().await?.is_empty(), "an empty table has gateways");
+    must!(
+        table.gateways().await?.is_empty(),
+        "an empty table has gateways"
+    );
     let mut due = Vec::new();
     for n in 0..10_u16 {
         let mut entry = cx.entry();
         entry.gateway_port = if n == 3 { 0 } else { 30_000 + n };
-        entry.status = if [3, 5, 9].contains(&n) { SiloStatus::Active } else { SiloStatus::Joining };
+        entry.status = if [3, 5, 9].contains(&n) {
+            SiloStatus::Active
+        } else {
+            SiloStatus::Joining
+        };
         if [5, 9].contains(&n) {
-            due.push(SiloAddress::new(entry.address.ip(), entry.gateway_port, entry.address.epoch()));
+            due.push(SiloAddress::new(
+                entry.address.ip(),
+                entry.gateway_port,
+                entry.address.epoch(),
+            ));
         }
         // As somebody does who reads one row and goes on from its version.
         let token = table.read_row(&entry.address, None).await?.token;
@@ -29,7 +44,10 @@ async fn gateways_are_active_silos_with_a_port(cx: Cx) -> Verdict {
     due.sort_unstable();
     let mut gateways = cx.another(&table).await?.gateways().await?;
     gateways.sort_unstable();
-    must!(gateways == due, "the gateways are {gateways:?}, not {due:?}");
+    must!(
+        gateways == due,
+        "the gateways are {gateways:?}, not {due:?}"
+    );
     Ok(())
 }
 
@@ -41,7 +59,13 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
     for n in 0..DEAD {
         let mut entry = cx.entry();
         entry.status = SiloStatus::Dead;
-        entry.death = Some(Death { cause: CauseOfDeath::Left, at: at(n), by: None, version: 1, extra: Default::default() });
+        entry.death = Some(Death {
+            cause: CauseOfDeath::Left,
+            at: at(n),
+            by: None,
+            version: 1,
+            extra: Default::default(),
+        });
         keys.push(entry.address.row_key());
         entries.push(entry);
     }
@@ -50,7 +74,11 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
         token = commit(&table, &cx.insert(&token, chunk.iter().cloned())).await?;
     }
     // Exactly at the limit is not beyond it.
-    let policy = CleanupPolicy { now: at(100), older_than: Duration::from_millis(94), keep: 0 };
+    let policy = CleanupPolicy {
+        now: at(100),
+        older_than: Duration::from_millis(94),
+        keep: 0,
+    };
     let done = Arc::new(AtomicBool::new(false));
     let reader = {
         let (client, done) = (cx.another(&table).await?, done.clone());
@@ -58,8 +86,17 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
             let mut last = 0;
             while !done.load(Ordering::SeqCst) {
                 let now = read(&client).await?.0;
-                must!(now.version() >= last, "version {} is read after {last}", now.version());
-                must!(now.version_row.row_count == now.rows.len() as u64, "{} of {} rows", now.rows.len(), now.version_row.row_count);
+                must!(
+                    now.version() >= last,
+                    "version {} is read after {last}",
+                    now.version()
+                );
+                must!(
+                    now.version_row.row_count == now.rows.len() as u64,
+                    "{} of {} rows",
+                    now.rows.len(),
+                    now.version_row.row_count
+                );
                 last = now.version();
                 // Others get a turn also where the store never waits.
                 tokio::task::yield_now().await;
@@ -74,7 +111,9 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
             let mut ids = || cx.commit_id();
             for _ in 0..20 {
                 match client.cleanup_defunct_silo_entries(&policy, &mut ids).await {
-                    Err(e) if e.kind() == TableErrorKind::Busy => tokio::time::sleep(Duration::from_millis(5)).await,
+                    Err(e) if e.kind() == TableErrorKind::Busy => {
+                        tokio::time::sleep(Duration::from_millis(5)).await
+                    }
                     other => return other,
                 }
             }
@@ -94,12 +133,28 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
     removed.sort_unstable();
     let mut due = keys[..6].to_vec();
     due.sort_unstable();
-    must!(removed == due, "four cleaners removed {removed:?}, {due:?} died before the limit");
+    must!(
+        removed == due,
+        "four cleaners removed {removed:?}, {due:?} died before the limit"
+    );
     let now = read(&table).await?.0;
     let risen = now.version() - token.version();
-    must!(now.rows.len() == entries.len() - 6 && (1..=6).contains(&risen), "{} rows are left after {risen} commits", now.rows.len());
-    let policy = CleanupPolicy { older_than: Duration::from_millis(93), ..policy };
-    let removed = table.cleanup_defunct_silo_entries(&policy, &mut || cx.commit_id()).await?;
-    must!(removed == keys[6..7], "a moment later {removed:?} went, not {:?}", &keys[6..7]);
+    must!(
+        now.rows.len() == entries.len() - 6 && (1..=6).contains(&risen),
+        "{} rows are left after {risen} commits",
+        now.rows.len()
+    );
+    let policy = CleanupPolicy {
+        older_than: Duration::from_millis(93),
+        ..policy
+    };
+    let removed = table
+        .cleanup_defunct_silo_entries(&policy, &mut || cx.commit_id())
+        .await?;
+    must!(
+        removed == keys[6..7],
+        "a moment later {removed:?} went, not {:?}",
+        &keys[6..7]
+    );
     Ok(())
 }

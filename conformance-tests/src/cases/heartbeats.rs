@@ -15,8 +15,15 @@ pub(super) const CASES: &[Case] = &[
     case!(a_removed_row_takes_its_heartbeat_along: T8),
 ];
 
-async fn beat(table: &Table, silo: SiloAddress, counter: u64) -> Result<(), membership_core::TableError> {
-    let heartbeat = Heartbeat { counter, at: WallTime::from_millis(1_763_000_000_007 + counter) };
+async fn beat(
+    table: &Table,
+    silo: SiloAddress,
+    counter: u64,
+) -> Result<(), membership_core::TableError> {
+    let heartbeat = Heartbeat {
+        counter,
+        at: WallTime::from_millis(1_763_000_000_007 + counter),
+    };
     let write = HeartbeatWrite::Silo { silo, heartbeat };
     for _ in 0..20 {
         match table.update_i_am_alive(&write).await {
@@ -31,17 +38,38 @@ async fn a_heartbeat_changes_only_the_heartbeat(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let other = cx.another(&table).await?;
     let (a, b) = (cx.entry(), cx.entry());
-    let token = commit(&table, &cx.insert(&read(&table).await?.0.token, [a.clone(), b.clone()])).await?;
+    let token = commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [a.clone(), b.clone()]),
+    )
+    .await?;
     let before = read(&other).await?;
-    must!(before.1.silos.is_empty(), "there are heartbeats that nobody wrote: {:?}", before.1);
+    must!(
+        before.1.silos.is_empty(),
+        "there are heartbeats that nobody wrote: {:?}",
+        before.1
+    );
     for counter in 1..=10 {
         beat(&table, a.address, counter).await?;
         let (now, heartbeats) = read(&other).await?;
-        must!(now == before.0, "a heartbeat turned {:?} into {now:?}", before.0);
-        let due = Heartbeat { counter, at: WallTime::from_millis(1_763_000_000_007 + counter) };
-        must!(heartbeats.silos.len() == 1 && heartbeats.silos.get(&a.address) == Some(&due), "{due:?} reads as {heartbeats:?}");
+        must!(
+            now == before.0,
+            "a heartbeat turned {:?} into {now:?}",
+            before.0
+        );
+        let due = Heartbeat {
+            counter,
+            at: WallTime::from_millis(1_763_000_000_007 + counter),
+        };
+        must!(
+            heartbeats.silos.len() == 1 && heartbeats.silos.get(&a.address) == Some(&due),
+            "{due:?} reads as {heartbeats:?}"
+        );
         let row = other.read_row(&a.address, None).await?;
-        must!(row.heartbeat == Some(due) && row.token.same_commit(&token), "the row reads as {row:?}");
+        must!(
+            row.heartbeat == Some(due) && row.token.same_commit(&token),
+            "the row reads as {row:?}"
+        );
     }
     // The token is from before all those heartbeats.
     commit(&table, &cx.update(&token, [a])).await?;
@@ -51,7 +79,11 @@ async fn a_heartbeat_changes_only_the_heartbeat(cx: Cx) -> Verdict {
 async fn heartbeats_never_make_commits_conflict(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let entry = cx.entry();
-    let mut token = commit(&table, &cx.insert(&read(&table).await?.0.token, [entry.clone()])).await?;
+    let mut token = commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [entry.clone()]),
+    )
+    .await?;
     let mut beaters = Vec::new();
     let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     for _ in 0..3 {
@@ -87,8 +119,17 @@ async fn heartbeats_never_make_commits_conflict(cx: Cx) -> Verdict {
 async fn the_clusters_own_cell_is_kept(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let before = read(&table).await?;
-    must!(before.1.cluster.is_none(), "a new table's own cell holds {:?}", before.1.cluster);
-    for text in ["short".to_owned(), "'\"\\%_☃\n".repeat(400), "x".repeat(4096), String::new()] {
+    must!(
+        before.1.cluster.is_none(),
+        "a new table's own cell holds {:?}",
+        before.1.cluster
+    );
+    for text in [
+        "short".to_owned(),
+        "'\"\\%_☃\n".repeat(400),
+        "x".repeat(4096),
+        String::new(),
+    ] {
         let text: String = text
             .chars()
             .take(4096)
@@ -97,25 +138,51 @@ async fn the_clusters_own_cell_is_kept(cx: Cx) -> Verdict {
                 (*bytes <= 4096).then_some(c)
             })
             .collect();
-        table.update_i_am_alive(&HeartbeatWrite::Cluster { text: text.clone() }).await?;
+        table
+            .update_i_am_alive(&HeartbeatWrite::Cluster { text: text.clone() })
+            .await?;
         let (now, heartbeats) = read(&cx.another(&table).await?).await?;
-        must!(heartbeats.cluster.as_deref() == Some(text.as_str()), "{} bytes read as {:?}", text.len(), heartbeats.cluster);
-        must!(now == before.0 && heartbeats.silos.is_empty(), "the cluster's cell changed something else: {now:?}");
+        must!(
+            heartbeats.cluster.as_deref() == Some(text.as_str()),
+            "{} bytes read as {:?}",
+            text.len(),
+            heartbeats.cluster
+        );
+        must!(
+            now == before.0 && heartbeats.silos.is_empty(),
+            "the cluster's cell changed something else: {now:?}"
+        );
     }
-    let long = HeartbeatWrite::Cluster { text: "x".repeat(4097) };
-    refused("4097 bytes", table.update_i_am_alive(&long).await, &[TableErrorKind::LimitExceeded])?;
+    let long = HeartbeatWrite::Cluster {
+        text: "x".repeat(4097),
+    };
+    refused(
+        "4097 bytes",
+        table.update_i_am_alive(&long).await,
+        &[TableErrorKind::LimitExceeded],
+    )?;
     Ok(())
 }
 
 async fn a_heartbeat_creates_no_row(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let (there, missing) = (cx.entry(), cx.entry());
-    let token = commit(&table, &cx.insert(&read(&table).await?.0.token, [there.clone()])).await?;
+    let token = commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [there.clone()]),
+    )
+    .await?;
     // Refused or an orphan: both are legal, a row is not.
     let _ = beat(&table, missing.address, 1).await;
     let look = |now: membership_core::Snapshot, beats: membership_core::Heartbeats| {
-        must!(now.rows.by_key(&missing.address.row_key()).is_none(), "the heartbeat made a row: {now:?}");
-        must!(!beats.silos.contains_key(&missing.address), "a silo without a row is shown with a heartbeat");
+        must!(
+            now.rows.by_key(&missing.address.row_key()).is_none(),
+            "the heartbeat made a row: {now:?}"
+        );
+        must!(
+            !beats.silos.contains_key(&missing.address),
+            "a silo without a row is shown with a heartbeat"
+        );
         must!(
             now.version_row.row_count == now.rows.len() as u64,
             "{} rows are counted, {} read",
@@ -127,7 +194,10 @@ async fn a_heartbeat_creates_no_row(cx: Cx) -> Verdict {
     let (now, beats) = read(&table).await?;
     look(now, beats)?;
     let one = table.read_row(&missing.address, None).await?;
-    must!(one.row.is_none() && one.heartbeat.is_none(), "the missing row reads as {one:?}");
+    must!(
+        one.row.is_none() && one.heartbeat.is_none(),
+        "the missing row reads as {one:?}"
+    );
     commit(&table, &cx.update(&token, [there])).await?;
     let (now, beats) = read(&cx.another(&table).await?).await?;
     look(now, beats)
@@ -137,21 +207,32 @@ async fn a_heartbeat_without_a_row_is_refused(cx: Cx) -> Verdict {
     cx.needs(Capability::RefusesOrphanHeartbeats)?;
     let table = cx.table().await?;
     let missing = cx.entry().address;
-    refused("a heartbeat without a row", beat(&table, missing, 1).await, &[TableErrorKind::NoSuchRow])?;
+    refused(
+        "a heartbeat without a row",
+        beat(&table, missing, 1).await,
+        &[TableErrorKind::NoSuchRow],
+    )?;
     Ok(())
 }
 
 async fn a_commit_does_not_move_a_heartbeat_back(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let entry = cx.entry();
-    let mut token = commit(&table, &cx.insert(&read(&table).await?.0.token, [entry.clone()])).await?;
+    let mut token = commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [entry.clone()]),
+    )
+    .await?;
     let writer = cx.another(&table).await?;
     for counter in 1..=20 {
         // The committer read the table before this beat.
         beat(&writer, entry.address, counter).await?;
         token = commit(&table, &cx.update(&token, [entry.clone()])).await?;
         let now = read(&table).await?.1.counter(&entry.address);
-        must!(now == counter, "after a commit the heartbeat is {now}, not {counter}");
+        must!(
+            now == counter,
+            "after a commit the heartbeat is {now}, not {counter}"
+        );
     }
     Ok(())
 }
@@ -159,11 +240,18 @@ async fn a_commit_does_not_move_a_heartbeat_back(cx: Cx) -> Verdict {
 async fn a_removed_row_takes_its_heartbeat_along(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let (a, b) = (cx.entry(), cx.entry());
-    let token = commit(&table, &cx.insert(&read(&table).await?.0.token, [a.clone(), b.clone()])).await?;
+    let token = commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [a.clone(), b.clone()]),
+    )
+    .await?;
     beat(&table, a.address, 1).await?;
     beat(&table, b.address, 2).await?;
     commit(&table, &cx.remove(&token, [a.address.row_key()])).await?;
     let beats = read(&table).await?.1;
-    must!(beats.silos.len() == 1 && beats.counter(&b.address) == 2, "after the removal the heartbeats are {beats:?}");
+    must!(
+        beats.silos.len() == 1 && beats.counter(&b.address) == 2,
+        "after the removal the heartbeats are {beats:?}"
+    );
     Ok(())
 }

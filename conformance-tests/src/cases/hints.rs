@@ -33,7 +33,9 @@ fn hints(cx: &Cx, table: &Table) -> Result<HintStream, Stop> {
 async fn next(stream: &mut HintStream, within: Duration) -> Result<bool, Stop> {
     match tokio::time::timeout(within, poll_fn(|cx| stream.as_mut().poll_next(cx))).await {
         Ok(Some(())) => Ok(true),
-        Ok(None) => Err(Stop::failed("the hints ended although their table is still there")),
+        Ok(None) => Err(Stop::failed(
+            "the hints ended although their table is still there",
+        )),
         Err(_) => Ok(false),
     }
 }
@@ -49,7 +51,10 @@ async fn foreign_commit(cx: &Cx, other: &Table) -> Verdict {
     let deadline = Instant::now() + cx.effort().operation_timeout;
     loop {
         let attempt = async {
-            let ReadAnswer::Snapshot { snapshot, .. } = other.read(&ReadRequest::all()).await? else { return Ok(false) };
+            let ReadAnswer::Snapshot { snapshot, .. } = other.read(&ReadRequest::all()).await?
+            else {
+                return Ok(false);
+            };
             let answer = send(other, &cx.insert(&snapshot.token, [cx.entry()])).await?;
             Ok::<_, membership_core::TableError>(matches!(answer, CommitOutcome::Committed(_)))
         };
@@ -57,7 +62,10 @@ async fn foreign_commit(cx: &Cx, other: &Table) -> Verdict {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(e) if e.next_step() == NextStep::GiveUp => return Err(e.into()),
-            Err(e) => must!(Instant::now() < deadline, "nothing goes wrong any more, and still: {e}"),
+            Err(e) => must!(
+                Instant::now() < deadline,
+                "nothing goes wrong any more, and still: {e}"
+            ),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -72,7 +80,11 @@ async fn until_hinted(cx: &Cx, other: &Table, stream: &mut HintStream) -> Verdic
         if next(stream, Duration::from_millis(500)).await? {
             return Ok(());
         }
-        must!(began.elapsed() < cx.effort().operation_timeout, "no commit was hinted for {:?}", began.elapsed());
+        must!(
+            began.elapsed() < cx.effort().operation_timeout,
+            "no commit was hinted for {:?}",
+            began.elapsed()
+        );
     }
 }
 
@@ -88,12 +100,18 @@ async fn a_foreign_commit_is_hinted_within_a_second(cx: Cx) -> Verdict {
         let token = read(&other).await?.0.token;
         commit(&other, &cx.insert(&token, [cx.entry()])).await?;
         let began = Instant::now();
-        must!(next(&mut stream, cx.effort().operation_timeout).await?, "commit {n} of another client was never hinted");
+        must!(
+            next(&mut stream, cx.effort().operation_timeout).await?,
+            "commit {n} of another client was never hinted"
+        );
         took.push(began.elapsed());
     }
     took.sort_unstable();
     let median = took[took.len() / 2];
-    must!(median <= WITHIN, "commits of another client are hinted after {median:?} in the median: {took:?}");
+    must!(
+        median <= WITHIN,
+        "commits of another client are hinted after {median:?} in the median: {took:?}"
+    );
     Ok(())
 }
 
@@ -111,10 +129,14 @@ async fn hints_end_with_their_table(cx: Cx) -> Verdict {
             }
         }
     });
-    cx.in_time("the end of the hints of a dropped table", end).await?;
+    cx.in_time("the end of the hints of a dropped table", end)
+        .await?;
     // Whoever asks once more, as a `select!` in a loop does, is told so once more.
     let again = poll_fn(|cx| Poll::Ready(stream.as_mut().poll_next(cx))).await;
-    must!(again == Poll::Ready(None), "after its end the stream says {again:?}");
+    must!(
+        again == Poll::Ready(None),
+        "after its end the stream says {again:?}"
+    );
     Ok(())
 }
 
@@ -139,7 +161,10 @@ async fn losing_hints_costs_only_time(cx: Cx) -> Verdict {
     for how in ["cut", "held"] {
         match how {
             "cut" => {
-                must!(proxy.cut_connections() > 0, "nothing of the table passes through the proxy");
+                must!(
+                    proxy.cut_connections() > 0,
+                    "nothing of the table passes through the proxy"
+                );
                 foreign_commit(&cx, &other).await?;
             }
             _ => {
@@ -148,7 +173,10 @@ async fn losing_hints_costs_only_time(cx: Cx) -> Verdict {
                 let held = async {
                     let held = proxy.holds(cx.effort().operation_timeout).await;
                     proxy.heal();
-                    must!(held, "nothing of a commit or of its hint passes through the proxy");
+                    must!(
+                        held,
+                        "nothing of a commit or of its hint passes through the proxy"
+                    );
                     Ok(())
                 };
                 let (committed, held) = tokio::join!(foreign_commit(&cx, &other), held);
@@ -156,23 +184,39 @@ async fn losing_hints_costs_only_time(cx: Cx) -> Verdict {
             }
         }
         let due = read(&other).await?.0;
-        let barrier = ReadRequest { known: None, heartbeats: true, barrier: true };
+        let barrier = ReadRequest {
+            known: None,
+            heartbeats: true,
+            barrier: true,
+        };
         let deadline = Instant::now() + cx.effort().operation_timeout;
         let shown = loop {
             match cx.in_time("read", table.read(&barrier)).await? {
                 Ok(ReadAnswer::Snapshot { snapshot, .. }) => break snapshot,
-                Ok(ReadAnswer::Unchanged { .. }) => return Err(Stop::failed("unchanged to somebody who knows nothing")),
+                Ok(ReadAnswer::Unchanged { .. }) => {
+                    return Err(Stop::failed("unchanged to somebody who knows nothing"));
+                }
                 Err(e) => {
-                    must!(Instant::now() < deadline && e.next_step() != NextStep::GiveUp, "the hints were {how}, and a read says: {e}")
+                    must!(
+                        Instant::now() < deadline && e.next_step() != NextStep::GiveUp,
+                        "the hints were {how}, and a read says: {e}"
+                    )
                 }
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        must!(shown == due, "the hints were {how}, and a read shows {shown:?}, not {due:?}");
-        until_hinted(&cx, &other, &mut stream).await.map_err(|stop| match stop {
-            Stop::Failed(why) => Stop::Failed(format!("after the connections were {how}: {why}")),
-            stop => stop,
-        })?;
+        must!(
+            shown == due,
+            "the hints were {how}, and a read shows {shown:?}, not {due:?}"
+        );
+        until_hinted(&cx, &other, &mut stream)
+            .await
+            .map_err(|stop| match stop {
+                Stop::Failed(why) => {
+                    Stop::Failed(format!("after the connections were {how}: {why}"))
+                }
+                stop => stop,
+            })?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! How a table begins, and how it ends. T1, T12.
 
-use membership_core::{CommitId, HeartbeatWrite, ReadRequest, SharedSettings, TableErrorKind, VersionRow, VersionToken};
+use membership_core::{
+    CommitId, HeartbeatWrite, ReadRequest, SharedSettings, TableErrorKind, VersionRow, VersionToken,
+};
 
 use crate::case::{Case, Cx, Verdict, case, commit, must, read, refused, same};
 
@@ -32,10 +34,23 @@ async fn fifty_silos_initialize_at_once(cx: Cx) -> Verdict {
     let mut made = None;
     for task in tasks {
         let (now, _) = read(&task.await??).await?;
-        must!(now.version() == 0 && now.rows.is_empty(), "a new table is at version {} with {} rows", now.version(), now.rows.len());
-        must!(offered.contains(&now.table_id()), "nobody offered the table id {}", now.table_id());
+        must!(
+            now.version() == 0 && now.rows.is_empty(),
+            "a new table is at version {} with {} rows",
+            now.version(),
+            now.rows.len()
+        );
+        must!(
+            offered.contains(&now.table_id()),
+            "nobody offered the table id {}",
+            now.table_id()
+        );
         let first = *made.get_or_insert(now.table_id());
-        must!(first == now.table_id(), "the table was made twice: {first} and {}", now.table_id());
+        must!(
+            first == now.table_id(),
+            "the table was made twice: {first} and {}",
+            now.table_id()
+        );
     }
     Ok(())
 }
@@ -43,8 +58,15 @@ async fn fifty_silos_initialize_at_once(cx: Cx) -> Verdict {
 async fn initialize_never_resets(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let start = read(&table).await?.0;
-    must!(start.version() == 0, "a new table is at version {}", start.version());
-    must!(start.version_row.settings == SharedSettings::default(), "the settings of the first initialize did not stay");
+    must!(
+        start.version() == 0,
+        "a new table is at version {}",
+        start.version()
+    );
+    must!(
+        start.version_row.settings == SharedSettings::default(),
+        "the settings of the first initialize did not stay"
+    );
     commit(&table, &cx.insert(&start.token, [cx.entry()])).await?;
     let before = read(&table).await?;
     let mut request = cx.initialize_request();
@@ -52,7 +74,11 @@ async fn initialize_never_resets(cx: Cx) -> Verdict {
     let other = cx.another(&table).await?;
     other.initialize(&request).await?;
     table.initialize(&request).await?;
-    same("initialize of a table that exists", &before, &read(&other).await?)
+    same(
+        "initialize of a table that exists",
+        &before,
+        &read(&other).await?,
+    )
 }
 
 async fn an_absent_table_is_not_initialized(cx: Cx) -> Verdict {
@@ -62,17 +88,44 @@ async fn an_absent_table_is_not_initialized(cx: Cx) -> Verdict {
     let entry = cx.entry();
     let absent = &[TableErrorKind::NotInitialized];
     refused("read", table.read(&ReadRequest::all()).await, absent)?;
-    refused("read_row", table.read_row(&entry.address, None).await, absent)?;
+    refused(
+        "read_row",
+        table.read_row(&entry.address, None).await,
+        absent,
+    )?;
     let token = VersionToken::new(cx.initialize_request().table_id, 0, CommitId::new(0), &[]);
     let lands = table.commit(&cx.insert(&token, [entry.clone()])).await;
-    refused("commit", lands, &[TableErrorKind::NotInitialized, TableErrorKind::TableReplaced])?;
-    let beat = membership_core::Heartbeat { counter: 1, at: entry.start_time };
+    refused(
+        "commit",
+        lands,
+        &[
+            TableErrorKind::NotInitialized,
+            TableErrorKind::TableReplaced,
+        ],
+    )?;
+    let beat = membership_core::Heartbeat {
+        counter: 1,
+        at: entry.start_time,
+    };
     // It may be refused or become an orphan; either way it is no row, and no obstacle.
-    let _ = table.update_i_am_alive(&HeartbeatWrite::Silo { silo: entry.address, heartbeat: beat }).await;
-    refused("read after a commit and a heartbeat", table.read(&ReadRequest::all()).await, absent)?;
+    let _ = table
+        .update_i_am_alive(&HeartbeatWrite::Silo {
+            silo: entry.address,
+            heartbeat: beat,
+        })
+        .await;
+    refused(
+        "read after a commit and a heartbeat",
+        table.read(&ReadRequest::all()).await,
+        absent,
+    )?;
     table.initialize(&cx.initialize_request()).await?;
     let (now, heartbeats) = read(&table).await?;
-    must!(now.rows.is_empty() && heartbeats.silos.is_empty(), "a new table has {} rows, {heartbeats:?}", now.rows.len());
+    must!(
+        now.rows.is_empty() && heartbeats.silos.is_empty(),
+        "a new table has {} rows, {heartbeats:?}",
+        now.rows.len()
+    );
     Ok(())
 }
 
@@ -84,13 +137,30 @@ async fn a_deleted_table_is_gone_and_can_be_made_again(cx: Cx) -> Verdict {
     other.delete().await?;
     other.delete().await?;
     let fresh = cx.another(&table).await?;
-    refused("read by a new client", fresh.read(&ReadRequest::all()).await, &[TableErrorKind::NotInitialized])?;
-    let known = ReadRequest { known: Some(token.clone()), ..ReadRequest::all() };
-    refused("read by a client that knew it", table.read(&known).await, &[TableErrorKind::TableReplaced])?;
+    refused(
+        "read by a new client",
+        fresh.read(&ReadRequest::all()).await,
+        &[TableErrorKind::NotInitialized],
+    )?;
+    let known = ReadRequest {
+        known: Some(token.clone()),
+        ..ReadRequest::all()
+    };
+    refused(
+        "read by a client that knew it",
+        table.read(&known).await,
+        &[TableErrorKind::TableReplaced],
+    )?;
     fresh.initialize(&cx.initialize_request()).await?;
     let (now, heartbeats) = read(&table).await?;
-    must!(now.version() == 0 && now.rows.is_empty() && heartbeats.silos.is_empty(), "something of the deleted table is back: {now:?}");
-    must!(now.table_id() != start.table_id(), "the new table has the old one's id");
+    must!(
+        now.version() == 0 && now.rows.is_empty() && heartbeats.silos.is_empty(),
+        "something of the deleted table is back: {now:?}"
+    );
+    must!(
+        now.table_id() != start.table_id(),
+        "the new table has the old one's id"
+    );
     Ok(())
 }
 
@@ -101,15 +171,36 @@ async fn an_interrupted_delete_is_finished_by_delete(cx: Cx) -> Verdict {
     let token = commit(&table, &cx.insert(&start.token, [entry.clone()])).await?;
     let mut marked = VersionRow::clone(&read(&table).await?.0.version_row);
     marked.deleting = true;
-    cx.backend().put_version_row(table.cluster(), &membership_core::encoding::encode_version_row(&marked)).await?;
+    cx.backend()
+        .put_version_row(
+            table.cluster(),
+            &membership_core::encoding::encode_version_row(&marked),
+        )
+        .await?;
     let deleting = &[TableErrorKind::BeingDeleted];
-    refused("initialize", table.initialize(&cx.initialize_request()).await, deleting)?;
+    refused(
+        "initialize",
+        table.initialize(&cx.initialize_request()).await,
+        deleting,
+    )?;
     refused("read", table.read(&ReadRequest::all()).await, deleting)?;
-    refused("read_row", table.read_row(&entry.address, None).await, deleting)?;
-    refused("commit", table.commit(&cx.insert(&token, [cx.entry()])).await, deleting)?;
+    refused(
+        "read_row",
+        table.read_row(&entry.address, None).await,
+        deleting,
+    )?;
+    refused(
+        "commit",
+        table.commit(&cx.insert(&token, [cx.entry()])).await,
+        deleting,
+    )?;
     table.delete().await?;
     let fresh = cx.another(&table).await?;
-    refused("read after delete", fresh.read(&ReadRequest::all()).await, &[TableErrorKind::NotInitialized])?;
+    refused(
+        "read after delete",
+        fresh.read(&ReadRequest::all()).await,
+        &[TableErrorKind::NotInitialized],
+    )?;
     fresh.initialize(&cx.initialize_request()).await?;
     Ok(())
 }

@@ -35,27 +35,60 @@ async fn killed_servers_lose_nothing(cx: Cx) -> Verdict {
 
 async fn explained(cx: &Cx, kills: usize) -> Verdict {
     let effort = cx.effort();
-    let plan = Plan { clients: effort.clients.max(2), commits: effort.commits, lost: 5, kills };
+    let plan = Plan {
+        clients: effort.clients.max(2),
+        commits: effort.commits,
+        lost: 5,
+        kills,
+    };
     let (history, outages) = history::run(cx, &plan).await?;
     match history::check(&history) {
         Err(violations) => {
-            let mut text: Vec<String> = violations.iter().take(10).map(ToString::to_string).collect();
+            let mut text: Vec<String> = violations
+                .iter()
+                .take(10)
+                .map(ToString::to_string)
+                .collect();
             if let Some(version) = violations.iter().find_map(|v| v.version) {
                 text.push(format!("what was asked and told about version {version}:"));
                 text.extend(history.around(version).iter().map(ToString::to_string));
             }
-            Err(Stop::failed(format!("{} violations, the first: {}", violations.len(), text.join("\n        "))))
+            Err(Stop::failed(format!(
+                "{} violations, the first: {}",
+                violations.len(),
+                text.join("\n        ")
+            )))
         }
         Ok(checked) => {
-            must!(checked.commits >= plan.commits as u64, "the history has only {} commits", checked.commits);
+            must!(
+                checked.commits >= plan.commits as u64,
+                "the history has only {} commits",
+                checked.commits
+            );
             must!(
                 effort.commits < 500 || (checked.conflicts > 0 && checked.open > 0),
                 "nothing happened that is worth a check: {checked:?}"
             );
-            must!(outages.kills == kills, "the history ended after {} kills of {kills}", outages.kills);
-            let Checked { commits, reads, conflicts, open, ambiguous } = checked;
-            let heard = format!("{commits} commits, {reads} reads, {conflicts} conflicts, {open} never told, {ambiguous} of nobody");
-            cx.measured(if kills == 0 { heard } else { format!("{outages}; {heard}") });
+            must!(
+                outages.kills == kills,
+                "the history ended after {} kills of {kills}",
+                outages.kills
+            );
+            let Checked {
+                commits,
+                reads,
+                conflicts,
+                open,
+                ambiguous,
+            } = checked;
+            let heard = format!(
+                "{commits} commits, {reads} reads, {conflicts} conflicts, {open} never told, {ambiguous} of nobody"
+            );
+            cx.measured(if kills == 0 {
+                heard
+            } else {
+                format!("{outages}; {heard}")
+            });
             Ok(())
         }
     }
@@ -79,30 +112,56 @@ async fn a_killed_client_leaves_a_whole_table(cx: Cx) -> Verdict {
     commit(&table, &cx.insert(&read(&table).await?.0.token, entries)).await?;
     let mut random = cx.random(200);
     let mut again = Command::from(command);
-    again.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+    again
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
     for kill in 0..cx.effort().kills {
-        let told = kill_at_random(&cx, &mut again, &mut random).await.map_err(|stop| match stop {
-            Stop::Failed(why) => Stop::Failed(format!("kill {kill}: {why}")),
-            other => other,
-        })?;
+        let told =
+            kill_at_random(&cx, &mut again, &mut random)
+                .await
+                .map_err(|stop| match stop {
+                    Stop::Failed(why) => Stop::Failed(format!("kill {kill}: {why}")),
+                    other => other,
+                })?;
         let (now, _) = read_after_kill(&cx, &table).await?;
-        must!(now.version() >= told, "kill {kill}: version {told} was committed, and the table is at {}", now.version());
+        must!(
+            now.version() >= told,
+            "kill {kill}: version {told} was committed, and the table is at {}",
+            now.version()
+        );
         whole(&now, rows).map_err(|why| Stop::failed(format!("kill {kill}: {why}")))?;
         let done = kill + 1;
         if done % 100 == 0 {
-            cx.progress(format!("client {done} of {} is killed: the table is whole at version {}", cx.effort().kills, now.version()));
+            cx.progress(format!(
+                "client {done} of {} is killed: the table is whole at version {}",
+                cx.effort().kills,
+                now.version()
+            ));
         }
     }
     Ok(())
 }
 
 /// Starts a child, lets it commit a few times, kills it a random moment later; the last version it was told is committed.
-async fn kill_at_random(cx: &Cx, command: &mut Command, random: &mut crate::case::Random) -> Result<u64, Stop> {
+async fn kill_at_random(
+    cx: &Cx,
+    command: &mut Command,
+    random: &mut crate::case::Random,
+) -> Result<u64, Stop> {
     let mut child = command.spawn()?;
-    let Some(out) = child.stdout.take() else { return Err(Stop::failed("the child has no standard output")) };
+    let Some(out) = child.stdout.take() else {
+        return Err(Stop::failed("the child has no standard output"));
+    };
     let mut lines = BufReader::new(out).lines();
     let mut told = 0;
-    let hear = |line: &str| line.strip_prefix(crate::child::SAID)?.strip_prefix("committed ")?.parse::<u64>().ok();
+    let hear = |line: &str| {
+        line.strip_prefix(crate::child::SAID)?
+            .strip_prefix("committed ")?
+            .parse::<u64>()
+            .ok()
+    };
     for _ in 0..=random.below(4) {
         let line = async {
             while let Some(line) = lines.next_line().await? {
@@ -126,11 +185,16 @@ async fn kill_at_random(cx: &Cx, command: &mut Command, random: &mut crate::case
 }
 
 /// The dead client may have left a lock that the store needs a moment to notice.
-async fn read_after_kill(cx: &Cx, table: &Table) -> Result<(Snapshot, membership_core::Heartbeats), Stop> {
+async fn read_after_kill(
+    cx: &Cx,
+    table: &Table,
+) -> Result<(Snapshot, membership_core::Heartbeats), Stop> {
     let patient = async {
         loop {
             match table.read(&ReadRequest::all()).await {
-                Err(e) if e.next_step() == membership_core::NextStep::Retry => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(e) if e.next_step() == membership_core::NextStep::Retry => {
+                    tokio::time::sleep(Duration::from_millis(5)).await
+                }
                 _ => return read(table).await,
             }
         }
@@ -141,10 +205,18 @@ async fn read_after_kill(cx: &Cx, table: &Table) -> Result<(Snapshot, membership
 /// Every row carries the mark of the newest version, and there are as many as ever.
 fn whole(now: &Snapshot, rows: usize) -> Result<(), String> {
     let mark = format!("mark {}", now.version());
-    let marked = now.rows.entries().filter(|e| e.role == mark && e.written_at == now.version()).count();
+    let marked = now
+        .rows
+        .entries()
+        .filter(|e| e.role == mark && e.written_at == now.version())
+        .count();
     let counted = now.version_row.row_count;
     if marked == rows && now.rows.len() == rows && counted == rows as u64 {
         return Ok(());
     }
-    Err(format!("version {}: {marked} of {} rows carry its mark, {counted} are counted, {rows} were due", now.version(), now.rows.len()))
+    Err(format!(
+        "version {}: {marked} of {} rows carry its mark, {counted} are counted, {rows} were due",
+        now.version(),
+        now.rows.len()
+    ))
 }

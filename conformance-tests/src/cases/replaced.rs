@@ -1,7 +1,8 @@
 //! Tables that are not what they were. T16.
 
 use membership_core::{
-    CommitOutcome, CommitRequest, Discontinuity, ReadRequest, SiloAddress, TableErrorKind, VersionToken, check_snapshot,
+    CommitOutcome, CommitRequest, Discontinuity, ReadRequest, SiloAddress, TableErrorKind,
+    VersionToken, check_snapshot,
 };
 
 use crate::Stop;
@@ -16,31 +17,57 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Reads that know `known` say so, and no commit on it lands.
-async fn is_told(cx: &Cx, table: &Table, known: &VersionToken, silo: &SiloAddress, kind: TableErrorKind) -> Verdict {
+async fn is_told(
+    cx: &Cx,
+    table: &Table,
+    known: &VersionToken,
+    silo: &SiloAddress,
+    kind: TableErrorKind,
+) -> Verdict {
     let before = read(&cx.another(table).await?).await.ok();
     for barrier in [false, true] {
-        let request = ReadRequest { known: Some(known.clone()), heartbeats: true, barrier };
+        let request = ReadRequest {
+            known: Some(known.clone()),
+            heartbeats: true,
+            barrier,
+        };
         refused("read", table.read(&request).await, &[kind])?;
     }
     refused("read_row", table.read_row(silo, Some(known)).await, &[kind])?;
     let insert = cx.insert(known, [cx.entry()]);
-    for request in [insert.clone(), insert.again(), cx.remove(known, [silo.row_key()])] {
+    for request in [
+        insert.clone(),
+        insert.again(),
+        cx.remove(known, [silo.row_key()]),
+    ] {
         no_commit_lands(table, &request).await?;
     }
     match (before, read(&cx.another(table).await?).await.ok()) {
         (Some(before), Some(after)) => same("refused commits", &before, &after),
         (None, None) => Ok(()),
-        (before, after) => Err(Stop::failed(format!("refused commits turned {before:?} into {after:?}"))),
+        (before, after) => Err(Stop::failed(format!(
+            "refused commits turned {before:?} into {after:?}"
+        ))),
     }
 }
 
 async fn no_commit_lands(table: &Table, request: &CommitRequest) -> Verdict {
-    let allowed = [TableErrorKind::TableReplaced, TableErrorKind::TableRolledBack];
+    let allowed = [
+        TableErrorKind::TableReplaced,
+        TableErrorKind::TableRolledBack,
+    ];
     match table.commit(request).await {
         Ok(CommitOutcome::Conflict(_)) => Ok(()),
-        Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!("a commit on {:?} landed as {token:?}", request.expected))),
+        Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!(
+            "a commit on {:?} landed as {token:?}",
+            request.expected
+        ))),
         Err(e) if allowed.contains(&e.kind()) => Ok(()),
-        Err(e) => Err(Stop::failed(format!("a commit on {:?} is answered with {:?}: {e}", request.expected, e.kind()))),
+        Err(e) => Err(Stop::failed(format!(
+            "a commit on {:?} is answered with {:?}: {e}",
+            request.expected,
+            e.kind()
+        ))),
     }
 }
 
@@ -63,7 +90,11 @@ async fn a_wiped_table_is_told(cx: Cx) -> Verdict {
         is_told(&cx, &table, token, &silo, TableErrorKind::TableReplaced).await?;
     }
     let fresh = cx.another(&table).await?;
-    refused("read by a new client", fresh.read(&ReadRequest::all()).await, &[TableErrorKind::NotInitialized])?;
+    refused(
+        "read by a new client",
+        fresh.read(&ReadRequest::all()).await,
+        &[TableErrorKind::NotInitialized],
+    )?;
     Ok(())
 }
 
@@ -90,7 +121,11 @@ async fn a_table_rolled_back_is_told(cx: Cx) -> Verdict {
     cx.backend().restore(table.cluster(), &saved).await?;
     is_told(&cx, &table, &token, &silo, TableErrorKind::TableRolledBack).await?;
     // Whoever knows nothing newer than the backup goes on.
-    same("the restored table", &at_save, &read(&cx.another(&table).await?).await?)?;
+    same(
+        "the restored table",
+        &at_save,
+        &read(&cx.another(&table).await?).await?,
+    )?;
     commit(&table, &cx.insert(&at_save.0.token, [cx.entry()])).await?;
     Ok(())
 }
@@ -118,7 +153,11 @@ async fn a_table_rolled_back_and_forward_is_told(cx: Cx) -> Verdict {
 async fn a_table_rolled_back_far_is_told_by_its_rows(cx: Cx) -> Verdict {
     let (table, _, _) = begin(&cx).await?;
     let saved = cx.backend().save(table.cluster()).await?;
-    commit(&table, &cx.insert(&read(&table).await?.0.token, [cx.entry()])).await?;
+    commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [cx.entry()]),
+    )
+    .await?;
     let known = read(&table).await?.0;
     cx.backend().restore(table.cluster(), &saved).await?;
     let fresh = cx.another(&table).await?;

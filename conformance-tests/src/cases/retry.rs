@@ -21,9 +21,16 @@ async fn a_commit_sent_again_is_recognised(cx: Cx) -> Verdict {
         for client in [&table, &other] {
             match send(client, &mine.again()).await {
                 Ok(CommitOutcome::Committed(again)) => {
-                    must!(again.version() == 1 && again.commit() == mine.id, "sent again it has the token {again:?}");
+                    must!(
+                        again.version() == 1 && again.commit() == mine.id,
+                        "sent again it has the token {again:?}"
+                    );
                 }
-                answer => return Err(crate::Stop::failed(format!("{gap} versions later, one's own success is answered with {answer:?}"))),
+                answer => {
+                    return Err(crate::Stop::failed(format!(
+                        "{gap} versions later, one's own success is answered with {answer:?}"
+                    )));
+                }
             }
         }
         same("a commit sent again", &before, &read(&other).await?)?;
@@ -40,7 +47,12 @@ async fn a_lost_commit_sent_again_is_a_conflict(cx: Cx) -> Verdict {
     for gap in 1..=16 {
         token = commit(&table, &cx.insert(&token, [cx.entry()])).await?;
         let before = read(&table).await?;
-        conflict(&table, &lost.again(), &format!("sent again, {gap} versions on")).await?;
+        conflict(
+            &table,
+            &lost.again(),
+            &format!("sent again, {gap} versions on"),
+        )
+        .await?;
         same("a lost commit sent again", &before, &read(&table).await?)?;
     }
     Ok(())
@@ -49,14 +61,24 @@ async fn a_lost_commit_sent_again_is_a_conflict(cx: Cx) -> Verdict {
 async fn beyond_sixteen_versions_only_the_rows_can_tell(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let start = read(&table).await?.0.token;
-    let (mine, lost) = (cx.insert(&start, [cx.entry()]), cx.insert(&start, [cx.entry()]));
+    let (mine, lost) = (
+        cx.insert(&start, [cx.entry()]),
+        cx.insert(&start, [cx.entry()]),
+    );
     let mut token = commit(&table, &mine).await?;
     for _ in 0..17 {
         token = commit(&table, &cx.insert(&token, [cx.entry()])).await?;
     }
     let before = read(&table).await?;
-    for (what, request) in [("a commit that happened", &mine), ("a commit that did not", &lost)] {
-        refused(what, table.commit(&request.again()).await, &[TableErrorKind::OutcomeUnknown])?;
+    for (what, request) in [
+        ("a commit that happened", &mine),
+        ("a commit that did not", &lost),
+    ] {
+        refused(
+            what,
+            table.commit(&request.again()).await,
+            &[TableErrorKind::OutcomeUnknown],
+        )?;
     }
     conflict(&table, &lost, "sent first with an ancient token").await?;
     same("commits of unknown outcome", &before, &read(&table).await?)
@@ -64,7 +86,9 @@ async fn beyond_sixteen_versions_only_the_rows_can_tell(cx: Cx) -> Verdict {
 
 async fn a_commit_sent_again_that_never_arrived_is_applied(cx: Cx) -> Verdict {
     let table = cx.table().await?;
-    let request = cx.insert(&read(&table).await?.0.token, [cx.entry()]).again();
+    let request = cx
+        .insert(&read(&table).await?.0.token, [cx.entry()])
+        .again();
     commit(&table, &request).await?;
     must!(read(&table).await?.0.version() == 1, "the version is not 1");
     Ok(())

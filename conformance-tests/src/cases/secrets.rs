@@ -20,13 +20,20 @@ fn everything_said(error: &TableError) -> String {
 
 async fn secrets_do_not_show(cx: Cx) -> Verdict {
     let secret = cx.backend().secret()?;
-    must!(secret.len() >= 8, "the planted secret is too short to be searched for");
+    must!(
+        secret.len() >= 8,
+        "the planted secret is too short to be searched for"
+    );
     // What clients share with each other is made here, and outlives the thread that is listened to.
     let cluster = cx.cluster()?;
     drop(cx.client(&cluster).await?);
     let (said, heard) = nothing_said_of(&secret, everything(cx.clone())).await?;
     for text in said {
-        must!(!text.contains(&secret), "the secret shows in: {}", text.replace(&secret, "<the secret>"));
+        must!(
+            !text.contains(&secret),
+            "the secret shows in: {}",
+            text.replace(&secret, "<the secret>")
+        );
     }
     cx.measured(format!("{} lines of logs", heard.lines));
     Ok(())
@@ -35,7 +42,10 @@ async fn secrets_do_not_show(cx: Cx) -> Verdict {
 /// What clients and their errors say: clients of a table that is there, of none, and such as are turned away.
 async fn everything(cx: Cx) -> Result<Vec<String>, Stop> {
     let (table, absent) = (cx.table().await?, cx.client(&cx.cluster()?).await?);
-    let mut said = vec![format!("{table:?} {table:#?} {absent:?}"), format!("{:?}", read(&table).await?)];
+    let mut said = vec![
+        format!("{table:?} {table:#?} {absent:?}"),
+        format!("{:?}", read(&table).await?),
+    ];
     drop(table.hints());
     let mut clients = vec![table, absent];
     match cx.backend().refused_client(&cx.cluster()?).await {
@@ -56,14 +66,29 @@ async fn everything(cx: Cx) -> Result<Vec<String>, Stop> {
 async fn errors(cx: &Cx, client: &Table) -> Vec<TableError> {
     let nowhere = VersionToken::new(TableId::new(1), 5, CommitId::new(1), &[]);
     let silo = cx.entry().address;
-    let heartbeat = membership_core::Heartbeat { counter: 1, at: Default::default() };
+    let heartbeat = membership_core::Heartbeat {
+        counter: 1,
+        at: Default::default(),
+    };
     let errors = [
-        client.read(&ReadRequest { known: Some(nowhere.clone()), ..ReadRequest::all() }).await.err(),
+        client
+            .read(&ReadRequest {
+                known: Some(nowhere.clone()),
+                ..ReadRequest::all()
+            })
+            .await
+            .err(),
         client.read(&ReadRequest::all()).await.err(),
         client.read_row(&silo, Some(&nowhere)).await.err(),
-        client.commit(&cx.insert(&nowhere, [cx.entry()])).await.err(),
+        client
+            .commit(&cx.insert(&nowhere, [cx.entry()]))
+            .await
+            .err(),
         client.commit(&cx.insert(&nowhere, [])).await.err(),
-        client.update_i_am_alive(&HeartbeatWrite::Silo { silo, heartbeat }).await.err(),
+        client
+            .update_i_am_alive(&HeartbeatWrite::Silo { silo, heartbeat })
+            .await
+            .err(),
     ];
     errors.into_iter().flatten().collect()
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use membership_core::{CommitOutcome, Durability, HeartbeatWrite, NextStep, ReadRequest, TableError};
+use membership_core::{
+    CommitOutcome, Durability, HeartbeatWrite, NextStep, ReadRequest, TableError,
+};
 
 use crate::Stop;
 use crate::case::{Case, Cx, Table, Verdict, case, commit, conflict, must, read, send};
@@ -16,19 +18,33 @@ pub(super) const CASES: &[Case] = &[
 fn away<T: std::fmt::Debug>(what: &str, answer: Result<T, TableError>) -> Verdict {
     match answer {
         Err(e) if matches!(e.next_step(), NextStep::Retry | NextStep::FindOut) => Ok(()),
-        Err(e) => Err(Stop::failed(format!("{what}, the store being away, says that trying again is useless: {e}"))),
-        Ok(answer) => Err(Stop::failed(format!("{what}, the store being away, is answered with {answer:?}"))),
+        Err(e) => Err(Stop::failed(format!(
+            "{what}, the store being away, says that trying again is useless: {e}"
+        ))),
+        Ok(answer) => Err(Stop::failed(format!(
+            "{what}, the store being away, is answered with {answer:?}"
+        ))),
     }
 }
 
 async fn an_unavailable_store_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let entry = cx.entry();
-    let token = commit(&table, &cx.insert(&read(&table).await?.0.token, [entry.clone()])).await?;
+    let token = commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [entry.clone()]),
+    )
+    .await?;
     let before = read(&table).await?;
     let request = cx.update(&token, [entry.clone()]);
-    let heartbeat = membership_core::Heartbeat { counter: 1, at: entry.start_time };
-    let write = HeartbeatWrite::Silo { silo: entry.address, heartbeat };
+    let heartbeat = membership_core::Heartbeat {
+        counter: 1,
+        at: entry.start_time,
+    };
+    let write = HeartbeatWrite::Silo {
+        silo: entry.address,
+        heartbeat,
+    };
     let (initialize, all) = (cx.initialize_request(), ReadRequest::all());
     cx.backend().set_available(false).await?;
     // All at once, as a silo may ask them, and once more by a client that knows already that nobody is there: each may wait for a while.
@@ -59,12 +75,18 @@ async fn an_unavailable_store_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     let after = loop {
         match table.read(&ReadRequest::all()).await {
             Ok(_) => break read(&table).await?,
-            Err(e) if Instant::now() > deadline => return Err(Stop::failed(format!("the store is back, and still: {e}"))),
+            Err(e) if Instant::now() > deadline => {
+                return Err(Stop::failed(format!("the store is back, and still: {e}")));
+            }
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };
     let landed = request.apply_to(&before.0, after.0.token.clone());
-    must!(after.0 == before.0 || after.0 == landed, "the store came back with {:?}", after.0);
+    must!(
+        after.0 == before.0 || after.0 == landed,
+        "the store came back with {:?}",
+        after.0
+    );
     commit(&table, &cx.update(&after.0.token, [entry])).await?;
     Ok(())
 }
@@ -74,16 +96,27 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
     let table = cx.table().await?;
     let other = cx.another(&table).await?;
     let start = read(&table).await?.0.token;
-    let (mine, lost) = (cx.insert(&start, [cx.entry()]), cx.insert(&start, [cx.entry()]));
+    let (mine, lost) = (
+        cx.insert(&start, [cx.entry()]),
+        cx.insert(&start, [cx.entry()]),
+    );
     commit(&table, &mine).await?;
     read(&other).await?;
     cx.backend().set_available(false).await?;
     let told = async |client: &Table| {
-        for (what, request) in [("a commit that happened", &mine), ("a commit that never arrived", &lost)] {
-            match cx.in_time("a commit sent again", client.commit(&request.again())).await? {
+        for (what, request) in [
+            ("a commit that happened", &mine),
+            ("a commit that never arrived", &lost),
+        ] {
+            match cx
+                .in_time("a commit sent again", client.commit(&request.again()))
+                .await?
+            {
                 Err(e) if e.next_step() == NextStep::FindOut => {}
                 answer => {
-                    return Err(Stop::failed(format!("{what}, sent again to a store that is away, is not told to find out: {answer:?}")));
+                    return Err(Stop::failed(format!(
+                        "{what}, sent again to a store that is away, is not told to find out: {answer:?}"
+                    )));
                 }
             }
         }
@@ -94,22 +127,42 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
     by_itself.and(by_another)?;
     let deadline = Instant::now() + cx.effort().operation_timeout;
     while let Err(e) = table.read(&ReadRequest::all()).await {
-        must!(Instant::now() < deadline, "the store is back, and still: {e}");
+        must!(
+            Instant::now() < deadline,
+            "the store is back, and still: {e}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if table.guarantees().durability == Durability::Kept {
         match send(&table, &mine.again()).await? {
-            CommitOutcome::Committed(token) => must!(token.version() == 1 && token.commit() == mine.id, "it has the token {token:?}"),
-            CommitOutcome::Conflict(c) => return Err(Stop::failed(format!("one's own success is a conflict with {:?}", c.newest))),
+            CommitOutcome::Committed(token) => must!(
+                token.version() == 1 && token.commit() == mine.id,
+                "it has the token {token:?}"
+            ),
+            CommitOutcome::Conflict(c) => {
+                return Err(Stop::failed(format!(
+                    "one's own success is a conflict with {:?}",
+                    c.newest
+                )));
+            }
         }
-        conflict(&table, &lost.again(), "lost, and sent again when the store is back").await?;
+        conflict(
+            &table,
+            &lost.again(),
+            "lost, and sent again when the store is back",
+        )
+        .await?;
     }
     Ok(())
 }
 
 async fn a_restart_loses_nothing(cx: Cx) -> Verdict {
     let table = cx.table().await?;
-    commit(&table, &cx.insert(&read(&table).await?.0.token, [cx.entry(), cx.entry()])).await?;
+    commit(
+        &table,
+        &cx.insert(&read(&table).await?.0.token, [cx.entry(), cx.entry()]),
+    )
+    .await?;
     let before = read(&table).await?;
     cx.backend().restart().await?;
     let deadline = Instant::now() + cx.effort().operation_timeout;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use membership_core::{
-    ChangedKeys, CommitId, CommitOutcome, CommitRequest, Conflict, NextStep, ReadAnswer, RowChange, SiloAddress, Snapshot, TableError,
-    VersionRow,
+    ChangedKeys, CommitId, CommitOutcome, CommitRequest, Conflict, NextStep, ReadAnswer, RowChange,
+    SiloAddress, Snapshot, TableError, VersionRow,
 };
 
 use super::record::{Answer, Asked, Event, History};
@@ -51,13 +51,23 @@ pub struct Checked {
 /// # Errors
 /// Every violation, at most 50.
 pub fn check(history: &History) -> Result<Checked, Vec<Violation>> {
-    let mut checker = Checker { history, violations: Vec::new(), operations: BTreeMap::new(), chain: Vec::new(), states: Vec::new() };
+    let mut checker = Checker {
+        history,
+        violations: Vec::new(),
+        operations: BTreeMap::new(),
+        chain: Vec::new(),
+        states: Vec::new(),
+    };
     checker.gather();
     checker.order();
     let ambiguous = checker.states();
     let mut checked = checker.sweep();
     checked.ambiguous = ambiguous;
-    if checker.violations.is_empty() { Ok(checked) } else { Err(checker.violations) }
+    if checker.violations.is_empty() {
+        Ok(checked)
+    } else {
+        Err(checker.violations)
+    }
 }
 
 /// One commit id: everything that was sent and said under it.
@@ -88,9 +98,18 @@ impl<'a> Checker<'a> {
         self.broken_at(None, clause, what);
     }
 
-    fn broken_at(&mut self, version: impl Into<Option<u64>>, clause: Clause, what: impl Into<String>) {
+    fn broken_at(
+        &mut self,
+        version: impl Into<Option<u64>>,
+        clause: Clause,
+        what: impl Into<String>,
+    ) {
         if self.violations.len() < 50 {
-            self.violations.push(Violation { clause, what: what.into(), version: version.into() });
+            self.violations.push(Violation {
+                clause,
+                what: what.into(),
+                version: version.into(),
+            });
         }
     }
 
@@ -111,7 +130,10 @@ impl<'a> Checker<'a> {
             if let Some(e) = error.filter(|e| e.next_step() == NextStep::GiveUp) {
                 self.broken(Clause::T4, format!("an error that nobody provoked: {e}"));
             }
-            let (Asked::Commit(request), Answer::Commit(answer)) = (&event.asked, &event.answer) else { continue };
+            let (Asked::Commit(request), Answer::Commit(answer)) = (&event.asked, &event.answer)
+            else {
+                continue;
+            };
             let op = self.operations.entry(request.id).or_insert(Op {
                 request,
                 began: event.began,
@@ -125,7 +147,14 @@ impl<'a> Checker<'a> {
                     op.committed = true;
                     let due = (request.expected.table_id(), request.makes(), request.id);
                     if (token.table_id(), token.version(), token.commit()) != due {
-                        self.broken(Clause::T1, format!("commit {} of version {} was given {token:?}", request.id, request.makes()));
+                        self.broken(
+                            Clause::T1,
+                            format!(
+                                "commit {} of version {} was given {token:?}",
+                                request.id,
+                                request.makes()
+                            ),
+                        );
                     }
                 }
                 Ok(CommitOutcome::Conflict(_)) => op.conflict = true,
@@ -137,37 +166,86 @@ impl<'a> Checker<'a> {
     /// Who made which version.
     fn order(&mut self) {
         let history = self.history;
-        let shown = history.events.iter().filter_map(Event::shown).map(|(s, _)| s.version()).max();
-        let told = self.operations.values().filter(|op| op.committed).map(|op| op.request.makes()).max();
+        let shown = history
+            .events
+            .iter()
+            .filter_map(Event::shown)
+            .map(|(s, _)| s.version())
+            .max();
+        let told = self
+            .operations
+            .values()
+            .filter(|op| op.committed)
+            .map(|op| op.request.makes())
+            .max();
         let last = shown.max(told).unwrap_or(0);
         if told > shown {
-            self.broken(Clause::T2, format!("version {told:?} was acknowledged, but the table ends at {shown:?}"));
+            self.broken(
+                Clause::T2,
+                format!("version {told:?} was acknowledged, but the table ends at {shown:?}"),
+            );
         }
         self.chain = vec![None; index(last)];
         let mut claims: Vec<(u64, CommitId, &str)> = Vec::new();
-        claims.extend(self.operations.values().filter(|op| op.committed).map(|op| (op.request.makes(), op.request.id, "acknowledged")));
+        claims.extend(
+            self.operations
+                .values()
+                .filter(|op| op.committed)
+                .map(|op| (op.request.makes(), op.request.id, "acknowledged")),
+        );
         for (snapshot, _) in history.events.iter().filter_map(Event::shown) {
-            claims.extend(snapshot.version_row.recent.iter().map(|r| (r.version, r.id, "shown")));
+            claims.extend(
+                snapshot
+                    .version_row
+                    .recent
+                    .iter()
+                    .map(|r| (r.version, r.id, "shown")),
+            );
         }
         for (version, id, how) in claims {
-            let Some(slot) = index(version).checked_sub(1).and_then(|n| self.chain.get_mut(n)) else { continue };
+            let Some(slot) = index(version)
+                .checked_sub(1)
+                .and_then(|n| self.chain.get_mut(n))
+            else {
+                continue;
+            };
             match *slot {
                 None => *slot = Some(id),
                 Some(other) if other == id => {}
-                Some(other) => self.broken_at(version, Clause::T1, format!("version {version} was made by {other}, and {id} is {how} too")),
+                Some(other) => self.broken_at(
+                    version,
+                    Clause::T1,
+                    format!("version {version} was made by {other}, and {id} is {how} too"),
+                ),
             }
         }
         self.fill_gaps();
         for n in self.first()..self.chain.len() {
-            let (version, Some(id)) = (n as u64 + 1, self.chain[n]) else { continue };
+            let (version, Some(id)) = (n as u64 + 1, self.chain[n]) else {
+                continue;
+            };
             match self.operations.get(&id) {
-                None => self.broken_at(version, Clause::T1, format!("version {version} was made by {id}, which nobody sent")),
+                None => self.broken_at(
+                    version,
+                    Clause::T1,
+                    format!("version {version} was made by {id}, which nobody sent"),
+                ),
                 Some(op) if op.request.makes() != version => {
                     let based = op.request.expected.version();
-                    self.broken_at(version, Clause::T3, format!("version {version} was made by a commit based on version {based}"));
+                    self.broken_at(
+                        version,
+                        Clause::T3,
+                        format!("version {version} was made by a commit based on version {based}"),
+                    );
                 }
                 Some(op) if op.conflict => {
-                    self.broken_at(version, Clause::T5, format!("commit {id} made version {version} and was answered with a conflict"));
+                    self.broken_at(
+                        version,
+                        Clause::T5,
+                        format!(
+                            "commit {id} made version {version} and was answered with a conflict"
+                        ),
+                    );
                 }
                 Some(op) if !op.committed && !op.open => {
                     self.broken_at(
@@ -184,13 +262,23 @@ impl<'a> Checker<'a> {
     /// A version that no read shows can only have been made by a commit of unknown outcome.
     fn fill_gaps(&mut self) {
         let mut open: BTreeMap<u64, Vec<CommitId>> = BTreeMap::new();
-        for op in self.operations.values().filter(|op| op.open && !op.committed && !op.conflict) {
-            open.entry(op.request.makes()).or_default().push(op.request.id);
+        for op in self
+            .operations
+            .values()
+            .filter(|op| op.open && !op.committed && !op.conflict)
+        {
+            open.entry(op.request.makes())
+                .or_default()
+                .push(op.request.id);
         }
         for n in self.first()..self.chain.len() {
             if self.chain[n].is_none() {
                 match open.get(&(n as u64 + 1)).map(Vec::as_slice) {
-                    None | Some([]) => self.broken_at(n as u64 + 1, Clause::T1, format!("nobody made version {}", n + 1)),
+                    None | Some([]) => self.broken_at(
+                        n as u64 + 1,
+                        Clause::T1,
+                        format!("nobody made version {}", n + 1),
+                    ),
                     Some([one]) => self.chain[n] = Some(*one),
                     Some(_) => {}
                 }
@@ -215,10 +303,14 @@ impl<'a> Checker<'a> {
                 (Some(base), Some(op)) => {
                     let request = op.request;
                     if let Some(change) = request.changes.iter().find(|c| !fits(base, c)) {
-                        let what = format!("version {version} holds {change:?}, which its base does not allow");
+                        let what = format!(
+                            "version {version} holds {change:?}, which its base does not allow"
+                        );
                         self.broken_at(version, Clause::T3, what);
                     }
-                    self.states[n].as_ref().map(|base| request.apply_to(base, request.next_token(&[])))
+                    self.states[n]
+                        .as_ref()
+                        .map(|base| request.apply_to(base, request.next_token(&[])))
                 }
                 // Begin anew from what was read there.
                 _ => {
@@ -243,10 +335,23 @@ impl<'a> Checker<'a> {
         let beats: BTreeMap<(SiloAddress, u64), u64> = history
             .events
             .iter()
-            .filter_map(|e| if let Asked::Beat(silo, counter) = e.asked { Some(((silo, counter), e.began)) } else { None })
+            .filter_map(|e| {
+                if let Asked::Beat(silo, counter) = e.asked {
+                    Some(((silo, counter), e.began))
+                } else {
+                    None
+                }
+            })
             .collect();
-        let mut checked = Checked { commits: self.chain.len() as u64, ..Checked::default() };
-        checked.open = self.operations.values().filter(|op| op.open && !op.committed && !op.conflict).count() as u64;
+        let mut checked = Checked {
+            commits: self.chain.len() as u64,
+            ..Checked::default()
+        };
+        checked.open = self
+            .operations
+            .values()
+            .filter(|op| op.open && !op.committed && !op.conflict)
+            .count() as u64;
         for event in began {
             while let Some(before) = ended.next_if(|e| e.ended < event.began) {
                 all.raise(before);
@@ -256,7 +361,11 @@ impl<'a> Checker<'a> {
             match (&event.asked, &event.answer) {
                 (Asked::Read(request), Answer::Read(Ok(answer))) => {
                     checked.reads += 1;
-                    let floor = if history.linearizable || request.barrier { &all } else { &*mine };
+                    let floor = if history.linearizable || request.barrier {
+                        &all
+                    } else {
+                        &*mine
+                    };
                     self.read(event, answer, floor, &beats);
                 }
                 (Asked::Commit(request), Answer::Commit(Ok(CommitOutcome::Conflict(conflict)))) => {
@@ -268,7 +377,11 @@ impl<'a> Checker<'a> {
                     // Sent again it may be told much later; what counts is when it was sent first.
                     && self.operations.get(&request.id).is_some_and(|op| op.began == event.began) =>
                 {
-                    let what = format!("a commit made version {} when version {} had been shown already", request.makes(), all.version);
+                    let what = format!(
+                        "a commit made version {} when version {} had been shown already",
+                        request.makes(),
+                        all.version
+                    );
                     self.broken_at(request.makes(), Clause::T1, what);
                 }
                 _ => {}
@@ -277,27 +390,61 @@ impl<'a> Checker<'a> {
         checked
     }
 
-    fn read(&mut self, event: &Event, answer: &ReadAnswer, floor: &Floor, beats: &BTreeMap<(SiloAddress, u64), u64>) {
+    fn read(
+        &mut self,
+        event: &Event,
+        answer: &ReadAnswer,
+        floor: &Floor,
+        beats: &BTreeMap<(SiloAddress, u64), u64>,
+    ) {
         let (version, heartbeats) = match answer {
-            ReadAnswer::Snapshot { snapshot, heartbeats } => {
+            ReadAnswer::Snapshot {
+                snapshot,
+                heartbeats,
+            } => {
                 self.shows(event, snapshot);
                 (snapshot.version(), heartbeats.as_ref())
             }
             ReadAnswer::Unchanged { heartbeats } => match &event.asked {
-                Asked::Read(request) => (request.known.as_ref().map_or(0, |t| t.version()), heartbeats.as_ref()),
+                Asked::Read(request) => (
+                    request.known.as_ref().map_or(0, |t| t.version()),
+                    heartbeats.as_ref(),
+                ),
                 _ => return,
             },
         };
         if version < floor.version {
-            self.broken_at(version, Clause::T6, format!("a read shows version {version} when version {} was known", floor.version));
+            self.broken_at(
+                version,
+                Clause::T6,
+                format!(
+                    "a read shows version {version} when version {} was known",
+                    floor.version
+                ),
+            );
         }
         for (silo, beat) in heartbeats.iter().flat_map(|h| &h.silos) {
             let low = floor.beats.get(silo).copied().unwrap_or(0);
             if beat.counter < low {
-                self.broken(Clause::T8, format!("the heartbeat of {silo} fell from {low} to {}", beat.counter));
+                self.broken(
+                    Clause::T8,
+                    format!(
+                        "the heartbeat of {silo} fell from {low} to {}",
+                        beat.counter
+                    ),
+                );
             }
-            if beats.get(&(*silo, beat.counter)).is_none_or(|began| *began > event.ended) {
-                self.broken(Clause::T8, format!("the heartbeat {} of {silo} is shown, and nobody had written it", beat.counter));
+            if beats
+                .get(&(*silo, beat.counter))
+                .is_none_or(|began| *began > event.ended)
+            {
+                self.broken(
+                    Clause::T8,
+                    format!(
+                        "the heartbeat {} of {silo} is shown, and nobody had written it",
+                        beat.counter
+                    ),
+                );
             }
         }
     }
@@ -306,18 +453,37 @@ impl<'a> Checker<'a> {
     fn shows(&mut self, event: &Event, snapshot: &Snapshot) {
         let version = snapshot.version();
         if let Some(Some(state)) = self.states.get(index(version)) {
-            let rows = state.rows.digest() == snapshot.rows.digest() && state.rows.len() == snapshot.rows.len();
+            let rows = state.rows.digest() == snapshot.rows.digest()
+                && state.rows.len() == snapshot.rows.len();
             if !rows {
                 let differ = differing(state, snapshot);
-                self.broken_at(version, Clause::T6, format!("version {version} is shown with rows that are not its own: {differ:?}"));
-            } else if !same_version_row(&state.version_row, &snapshot.version_row) || !state.token.same_commit(&snapshot.token) {
-                let what = format!("version {version} is shown as {:?} {:?}", snapshot.token, snapshot.version_row);
+                self.broken_at(
+                    version,
+                    Clause::T6,
+                    format!(
+                        "version {version} is shown with rows that are not its own: {differ:?}"
+                    ),
+                );
+            } else if !same_version_row(&state.version_row, &snapshot.version_row)
+                || !state.token.same_commit(&snapshot.token)
+            {
+                let what = format!(
+                    "version {version} is shown as {:?} {:?}",
+                    snapshot.token, snapshot.version_row
+                );
                 self.broken_at(version, Clause::T6, what);
             }
         }
-        let maker = index(version).checked_sub(1).and_then(|n| *self.chain.get(n)?).and_then(|id| self.operations.get(&id));
+        let maker = index(version)
+            .checked_sub(1)
+            .and_then(|n| *self.chain.get(n)?)
+            .and_then(|id| self.operations.get(&id));
         if maker.is_some_and(|op| op.began > event.ended) {
-            self.broken_at(version, Clause::T6, format!("version {version} is shown before anybody began to make it"));
+            self.broken_at(
+                version,
+                Clause::T6,
+                format!("version {version} is shown before anybody began to make it"),
+            );
         }
     }
 
@@ -330,7 +496,13 @@ impl<'a> Checker<'a> {
         let explained = match next {
             // Somebody of unknown outcome was there.
             Some(None) => true,
-            Some(Some(id)) => id != request.id && self.operations.get(&id).is_some_and(|op| op.began < event.ended),
+            Some(Some(id)) => {
+                id != request.id
+                    && self
+                        .operations
+                        .get(&id)
+                        .is_some_and(|op| op.began < event.ended)
+            }
             None => false,
         };
         let rows = || match self.states.get(index(request.expected.version())) {
@@ -338,7 +510,11 @@ impl<'a> Checker<'a> {
             _ => true,
         };
         if !explained && !rows() {
-            let what = format!("commit {} on version {} conflicts with nobody", request.id, request.expected.version());
+            let what = format!(
+                "commit {} on version {} conflicts with nobody",
+                request.id,
+                request.expected.version()
+            );
             self.broken_at(request.makes(), Clause::T4, what);
         }
     }
@@ -354,16 +530,25 @@ struct Floor {
 impl Floor {
     fn raise(&mut self, event: &Event) {
         let version = match (&event.asked, &event.answer) {
-            (Asked::Commit(request), Answer::Commit(Ok(CommitOutcome::Committed(_)))) => request.makes(),
-            (Asked::Commit(_), Answer::Commit(Ok(CommitOutcome::Conflict(c)))) => c.newest.as_ref().map_or(0, |r| r.version),
-            (Asked::Read(_), Answer::Read(Ok(ReadAnswer::Snapshot { snapshot, .. }))) => snapshot.version(),
+            (Asked::Commit(request), Answer::Commit(Ok(CommitOutcome::Committed(_)))) => {
+                request.makes()
+            }
+            (Asked::Commit(_), Answer::Commit(Ok(CommitOutcome::Conflict(c)))) => {
+                c.newest.as_ref().map_or(0, |r| r.version)
+            }
+            (Asked::Read(_), Answer::Read(Ok(ReadAnswer::Snapshot { snapshot, .. }))) => {
+                snapshot.version()
+            }
             _ => 0,
         };
         self.version = self.version.max(version);
         if let (Asked::Beat(silo, counter), Answer::Beat(Ok(()))) = (&event.asked, &event.answer) {
             self.beat(*silo, *counter);
         }
-        if let Answer::Read(Ok(ReadAnswer::Snapshot { heartbeats, .. } | ReadAnswer::Unchanged { heartbeats })) = &event.answer {
+        if let Answer::Read(Ok(
+            ReadAnswer::Snapshot { heartbeats, .. } | ReadAnswer::Unchanged { heartbeats },
+        )) = &event.answer
+        {
             for (silo, beat) in heartbeats.iter().flat_map(|h| &h.silos) {
                 self.beat(*silo, beat.counter);
             }

@@ -29,7 +29,11 @@ pub(crate) struct Outages {
 impl fmt::Display for Outages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (down, served) = (self.down.as_secs_f64(), self.served.as_secs_f64());
-        write!(f, "{} kills, at most {down:.2} s until the server was back, then {served:.2} s until everybody was served", self.kills)
+        write!(
+            f,
+            "{} kills, at most {down:.2} s until the server was back, then {served:.2} s until everybody was served",
+            self.kills
+        )
     }
 }
 
@@ -54,7 +58,10 @@ pub(super) async fn in_a_row(
                 moved = (common.commits(), Instant::now());
             }
             if moved.1.elapsed() > patience {
-                return Err(Stop::failed(format!("nobody has committed for {patience:?}, {} kills after the beginning", kill - 1)));
+                return Err(Stop::failed(format!(
+                    "nobody has committed for {patience:?}, {} kills after the beginning",
+                    kill - 1
+                )));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -68,7 +75,13 @@ pub(super) async fn in_a_row(
         cx.backend().kill_leader(cluster).await?;
         let down = began.elapsed();
         let (marks, since) = (common.served(), Instant::now());
-        let waiting = || common.served().iter().zip(&marks).position(|(now, mark)| now == mark);
+        let waiting = || {
+            common
+                .served()
+                .iter()
+                .zip(&marks)
+                .position(|(now, mark)| now == mark)
+        };
         while let Some(client) = waiting().filter(|_| !ended()) {
             if since.elapsed() > patience {
                 let last = common.complaint(client);
@@ -79,7 +92,11 @@ pub(super) async fn in_a_row(
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let served = since.elapsed();
-        outages = Outages { kills: kill, down: outages.down.max(down), served: outages.served.max(served) };
+        outages = Outages {
+            kills: kill,
+            down: outages.down.max(down),
+            served: outages.served.max(served),
+        };
         cx.progress(format!(
             "kill {kill} of {kills} after {killed_at} commits: the server was back after {:.2} s, everybody served {:.2} s later",
             down.as_secs_f64(),

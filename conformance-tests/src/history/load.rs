@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitOutcome, CommitRequest, MembershipEntry, MembershipTable, NextStep, ReadAnswer, ReadRequest, Recency, Rows, Snapshot, TableError,
+    CommitOutcome, CommitRequest, MembershipEntry, MembershipTable, NextStep, ReadAnswer,
+    ReadRequest, Recency, Rows, Snapshot, TableError,
 };
 use tokio::task::JoinSet;
 
@@ -66,7 +67,10 @@ pub(crate) async fn filled(cx: &Cx, rows: usize, bytes: usize) -> Result<Table, 
     let limits = table.limits();
     let mut random = cx.random(300);
     let mut token = read(&table).await?.0.token;
-    let at_once = limits.rows_per_commit.min(limits.bytes_per_commit / (2 * bytes.max(1))).max(1);
+    let at_once = limits
+        .rows_per_commit
+        .min(limits.bytes_per_commit / (2 * bytes.max(1)))
+        .max(1);
     for first in (0..rows).step_by(at_once) {
         let entries = (first..rows.min(first + at_once)).map(|_| {
             let mut entry = cx.entry();
@@ -80,7 +84,12 @@ pub(crate) async fn filled(cx: &Cx, rows: usize, bytes: usize) -> Result<Table, 
 
 /// Runs the load on a table; `most_trips` is how many round trips a read may take. The history ends with a read by somebody who took no
 /// part.
-pub(crate) async fn run(cx: &Cx, table: &Table, load: &Load, most_trips: u64) -> Result<(History, Reads), Stop> {
+pub(crate) async fn run(
+    cx: &Cx,
+    table: &Table,
+    load: &Load,
+    most_trips: u64,
+) -> Result<(History, Reads), Stop> {
     let start = read(table).await?.0;
     let clock = Arc::new(AtomicU64::new(1));
     let end = Instant::now() + load.duration;
@@ -106,18 +115,32 @@ pub(crate) async fn run(cx: &Cx, table: &Table, load: &Load, most_trips: u64) ->
         let reader = client(behind, load.writers + 1, 331);
         tasks.spawn(reader.read_on(end, Some((proxy, most_trips))));
     }
-    let mut history = History { start, events: Vec::new(), linearizable: table.guarantees().reads == Recency::Linearizable };
+    let mut history = History {
+        start,
+        events: Vec::new(),
+        linearizable: table.guarantees().reads == Recency::Linearizable,
+    };
     let mut reads = Reads::default();
     while let Some(ended) = tasks.join_next().await {
         let (events, these) = ended??;
         history.events.extend(events);
         reads.add(these);
     }
-    let request = ReadRequest { known: None, heartbeats: true, barrier: true };
+    let request = ReadRequest {
+        known: None,
+        heartbeats: true,
+        barrier: true,
+    };
     let began = clock.fetch_add(1, Ordering::SeqCst);
     let answer = Answer::Read(table.read(&request).await);
     let ended = clock.fetch_add(1, Ordering::SeqCst);
-    history.events.push(Event { client: load.writers + 2, began, ended, asked: Asked::Read(request), answer });
+    history.events.push(Event {
+        client: load.writers + 2,
+        began,
+        ended,
+        asked: Asked::Read(request),
+        answer,
+    });
     Ok((history, reads))
 }
 
@@ -188,7 +211,13 @@ impl Client {
                     Err(e)
                 }
             };
-            self.events.push(Event { client: self.client, began, ended, asked: Asked::Commit(request), answer: Answer::Commit(answer) });
+            self.events.push(Event {
+                client: self.client,
+                began,
+                ended,
+                asked: Asked::Commit(request),
+                answer: Answer::Commit(answer),
+            });
         }
         Ok((self.events, self.reads))
     }
@@ -196,9 +225,14 @@ impl Client {
     /// One to three rows get other content.
     fn request(&mut self) -> CommitRequest {
         let rows: Vec<&MembershipEntry> = self.now.rows.entries().collect();
-        let count = 1 + self.random.below(3).min(self.table.limits().rows_per_commit.saturating_sub(1));
+        let count = 1 + self
+            .random
+            .below(3)
+            .min(self.table.limits().rows_per_commit.saturating_sub(1));
         let first = self.random.below(rows.len());
-        let mut chosen: Vec<MembershipEntry> = (0..count.min(rows.len())).map(|n| rows[(first + 7 * n) % rows.len()].clone()).collect();
+        let mut chosen: Vec<MembershipEntry> = (0..count.min(rows.len()))
+            .map(|n| rows[(first + 7 * n) % rows.len()].clone())
+            .collect();
         chosen.sort_unstable_by_key(|e| e.address);
         chosen.dedup_by_key(|e| e.address);
         for entry in &mut chosen {
@@ -211,7 +245,14 @@ impl Client {
     async fn catch_up(&mut self) -> Result<(), Stop> {
         loop {
             let known = Some(self.now.token.clone());
-            match self.read(ReadRequest { known, heartbeats: false, barrier: false }).await {
+            match self
+                .read(ReadRequest {
+                    known,
+                    heartbeats: false,
+                    barrier: false,
+                })
+                .await
+            {
                 Ok(()) => return Ok(()),
                 Err(e) => self.wait_after(&e).await?,
             }
@@ -224,9 +265,18 @@ impl Client {
         let ended = self.tick();
         self.reads.all += 1;
         let (answer, told) = match answer {
-            Ok(ReadAnswer::Snapshot { snapshot, heartbeats }) => {
+            Ok(ReadAnswer::Snapshot {
+                snapshot,
+                heartbeats,
+            }) => {
                 self.now = shared(snapshot, &self.now.rows);
-                (Ok(ReadAnswer::Snapshot { snapshot: self.now.clone(), heartbeats }), Ok(()))
+                (
+                    Ok(ReadAnswer::Snapshot {
+                        snapshot: self.now.clone(),
+                        heartbeats,
+                    }),
+                    Ok(()),
+                )
             }
             Ok(unchanged) => (Ok(unchanged), Ok(())),
             Err(e) => {
@@ -234,7 +284,13 @@ impl Client {
                 (Err(e.clone()), Err(e))
             }
         };
-        self.events.push(Event { client: self.client, began, ended, asked: Asked::Read(request), answer: Answer::Read(answer) });
+        self.events.push(Event {
+            client: self.client,
+            began,
+            ended,
+            asked: Asked::Read(request),
+            answer: Answer::Read(answer),
+        });
         told
     }
 
@@ -244,7 +300,11 @@ impl Client {
         while Instant::now() < end {
             turn += 1;
             let known = turn.is_multiple_of(2).then(|| self.now.token.clone());
-            let request = ReadRequest { known, heartbeats: self.random.percent(20), barrier: self.random.percent(10) };
+            let request = ReadRequest {
+                known,
+                heartbeats: self.random.percent(20),
+                barrier: self.random.percent(10),
+            };
             let counter = counted.as_ref().map(|(proxy, _)| proxy.count());
             let told = self.read(request).await;
             if let (Some(counter), Some((proxy, most))) = (counter, &counted) {
@@ -263,7 +323,10 @@ impl Client {
 
     async fn wait_after(&self, e: &TableError) -> Result<(), Stop> {
         if e.next_step() == NextStep::GiveUp {
-            return Err(Stop::failed(format!("client {}: an error that nobody provoked: {e}", self.client)));
+            return Err(Stop::failed(format!(
+                "client {}: an error that nobody provoked: {e}",
+                self.client
+            )));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
         Ok(())

@@ -16,11 +16,19 @@ use crate::Stop;
 /// What a history was made of, or a failure that tells the first of what no table can have answered.
 pub(crate) fn explained(history: &History) -> Result<Checked, Stop> {
     check(history).map_err(|violations| {
-        let mut text: Vec<String> = violations.iter().take(10).map(ToString::to_string).collect();
+        let mut text: Vec<String> = violations
+            .iter()
+            .take(10)
+            .map(ToString::to_string)
+            .collect();
         if let Some(version) = violations.iter().find_map(|v| v.version) {
             text.push(format!("what was asked and told about version {version}:"));
             text.extend(history.around(version).iter().map(ToString::to_string));
         }
-        Stop::failed(format!("{} violations, the first: {}", violations.len(), text.join("\n        ")))
+        Stop::failed(format!(
+            "{} violations, the first: {}",
+            violations.len(),
+            text.join("\n        ")
+        ))
     })
 }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use membership_core::{CommitOutcome, CommitRequest, Heartbeats, ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableError};
+use membership_core::{
+    CommitOutcome, CommitRequest, Heartbeats, ReadAnswer, ReadRequest, SiloAddress, Snapshot,
+    TableError,
+};
 
 /// One question.
 #[derive(Clone, Debug)]
@@ -56,8 +59,13 @@ impl Event {
     /// The snapshot it shows and its heartbeats, if it is an answered read or a conflict that brings one.
     pub(super) fn shown(&self) -> Option<(&Snapshot, Option<&Heartbeats>)> {
         match &self.answer {
-            Answer::Read(Ok(ReadAnswer::Snapshot { snapshot, heartbeats })) => Some((snapshot, heartbeats.as_ref())),
-            Answer::Commit(Ok(CommitOutcome::Conflict(conflict))) => conflict.snapshot.as_ref().map(|s| (s, None)),
+            Answer::Read(Ok(ReadAnswer::Snapshot {
+                snapshot,
+                heartbeats,
+            })) => Some((snapshot, heartbeats.as_ref())),
+            Answer::Commit(Ok(CommitOutcome::Conflict(conflict))) => {
+                conflict.snapshot.as_ref().map(|s| (s, None))
+            }
             _ => None,
         }
     }
@@ -70,7 +78,9 @@ impl History {
         let near = version.saturating_sub(1)..=version.saturating_add(1);
         let concerns = |event: &&Event| match &event.asked {
             Asked::Commit(request) => near.contains(&request.makes()),
-            _ => event.shown().is_some_and(|(snapshot, _)| near.contains(&snapshot.version())),
+            _ => event
+                .shown()
+                .is_some_and(|(snapshot, _)| near.contains(&snapshot.version())),
         };
         let mut events: Vec<&Event> = self.events.iter().filter(concerns).collect();
         // Who wrote matters more than who read.
@@ -83,32 +93,74 @@ impl History {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "client {}, from {} to {}: ", self.client, self.began, self.ended)?;
+        write!(
+            f,
+            "client {}, from {} to {}: ",
+            self.client, self.began, self.ended
+        )?;
         match &self.asked {
             Asked::Commit(request) => {
-                let keys: Vec<&str> = request.changes.iter().map(membership_core::RowChange::key).collect();
-                let (expected, again) = (&request.expected, request.attempt == membership_core::Attempt::Again);
+                let keys: Vec<&str> = request
+                    .changes
+                    .iter()
+                    .map(membership_core::RowChange::key)
+                    .collect();
+                let (expected, again) = (
+                    &request.expected,
+                    request.attempt == membership_core::Attempt::Again,
+                );
                 let again = if again { ", sent again" } else { "" };
-                write!(f, "commit {} on version {} of {}{again}", request.id, expected.version(), keys.join(", "))?;
+                write!(
+                    f,
+                    "commit {} on version {} of {}{again}",
+                    request.id,
+                    expected.version(),
+                    keys.join(", ")
+                )?;
             }
             Asked::Read(request) => {
-                let known = request.known.as_ref().map_or_else(|| "nothing".to_owned(), |t| format!("version {}", t.version()));
-                write!(f, "read, knowing {known}{}", if request.barrier { ", with a barrier" } else { "" })?;
+                let known = request.known.as_ref().map_or_else(
+                    || "nothing".to_owned(),
+                    |t| format!("version {}", t.version()),
+                );
+                write!(
+                    f,
+                    "read, knowing {known}{}",
+                    if request.barrier {
+                        ", with a barrier"
+                    } else {
+                        ""
+                    }
+                )?;
             }
             Asked::Beat(silo, counter) => write!(f, "heartbeat {counter} of {silo}")?,
         }
         match &self.answer {
-            Answer::Commit(Ok(CommitOutcome::Committed(token))) => write!(f, ": committed as version {}", token.version()),
+            Answer::Commit(Ok(CommitOutcome::Committed(token))) => {
+                write!(f, ": committed as version {}", token.version())
+            }
             Answer::Commit(Ok(CommitOutcome::Conflict(conflict))) => match &conflict.newest {
-                Some(newest) => write!(f, ": a conflict with {} of version {}", newest.id, newest.version),
+                Some(newest) => write!(
+                    f,
+                    ": a conflict with {} of version {}",
+                    newest.id, newest.version
+                ),
                 None => f.write_str(": a conflict"),
             },
             Answer::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) => {
-                write!(f, ": version {} by {} with {} rows", snapshot.version(), snapshot.token.commit(), snapshot.rows.len())
+                write!(
+                    f,
+                    ": version {} by {} with {} rows",
+                    snapshot.version(),
+                    snapshot.token.commit(),
+                    snapshot.rows.len()
+                )
             }
             Answer::Read(Ok(ReadAnswer::Unchanged { .. })) => f.write_str(": unchanged"),
             Answer::Beat(Ok(())) => f.write_str(": written"),
-            Answer::Commit(Err(e)) | Answer::Read(Err(e)) | Answer::Beat(Err(e)) => write!(f, ": {:?}, {e}", e.kind()),
+            Answer::Commit(Err(e)) | Answer::Read(Err(e)) | Answer::Beat(Err(e)) => {
+                write!(f, ": {:?}, {e}", e.kind())
+            }
         }
     }
 }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, MembershipEntry, MembershipTable, NextStep, ReadAnswer, ReadRequest,
-    Recency, SiloAddress, Snapshot, TableError, TableErrorKind, WallTime,
+    Attempt, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, MembershipEntry,
+    MembershipTable, NextStep, ReadAnswer, ReadRequest, Recency, SiloAddress, Snapshot, TableError,
+    TableErrorKind, WallTime,
 };
 
 use tokio::task::{AbortHandle, JoinSet};
@@ -58,7 +59,11 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
     let table = cx.table().await?;
     let silos: Vec<MembershipEntry> = (0..plan.clients).map(|_| cx.entry()).collect();
     for silo in &silos {
-        commit(&table, &cx.insert(&read(&table).await?.0.token, [silo.clone()])).await?;
+        commit(
+            &table,
+            &cx.insert(&read(&table).await?.0.token, [silo.clone()]),
+        )
+        .await?;
     }
     let start = read(&table).await?.0;
     let common = Arc::new(Common {
@@ -78,7 +83,11 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
     for (client, silo) in silos.iter().enumerate() {
         let stream = 2 * client as u64 + 100;
         // Every second client loses its answers on the way to the server, where there is a way; the others after it.
-        let way = if client % 2 == 1 { proxied(cx, &table).await? } else { None };
+        let way = if client % 2 == 1 {
+            proxied(cx, &table).await?
+        } else {
+            None
+        };
         let (inner, proxy) = match way {
             Some(Proxied { table, proxy }) => (table, Some(proxy)),
             None => (cx.another(&table).await?, None),
@@ -104,29 +113,60 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
     // Only when all are connected: where the servers say where they are, all clients have one proxy, and what one cuts another may feel.
     // Ended with this run, however it ends: the proxy is somebody else's next.
     let mut tasks = JoinSet::new();
-    let running: Vec<AbortHandle> = workers.into_iter().map(|worker| tasks.spawn(worker.run())).collect();
+    let running: Vec<AbortHandle> = workers
+        .into_iter()
+        .map(|worker| tasks.spawn(worker.run()))
+        .collect();
     // A client that ended has something to say, and that is heard below.
     let ended = || running.iter().any(AbortHandle::is_finished);
     let outages = kills::in_a_row(cx, &common, table.cluster(), plan.kills, ended).await?;
     common.kills_to_come.store(false, Ordering::SeqCst);
-    let mut history = History { start, events: Vec::new(), linearizable: table.guarantees().reads == Recency::Linearizable };
+    let mut history = History {
+        start,
+        events: Vec::new(),
+        linearizable: table.guarantees().reads == Recency::Linearizable,
+    };
     while let Some(ended) = tasks.join_next().await {
         history.events.extend(ended??);
     }
-    let (to_cut, cut) = (common.to_cut.load(Ordering::SeqCst), common.cut.load(Ordering::SeqCst));
-    must!(cut > 0 || to_cut < MANY, "{to_cut} requests were to be cut on their way, and none was: do they pass through the proxy?");
-    let request = ReadRequest { known: None, heartbeats: true, barrier: true };
+    let (to_cut, cut) = (
+        common.to_cut.load(Ordering::SeqCst),
+        common.cut.load(Ordering::SeqCst),
+    );
+    must!(
+        cut > 0 || to_cut < MANY,
+        "{to_cut} requests were to be cut on their way, and none was: do they pass through the proxy?"
+    );
+    let request = ReadRequest {
+        known: None,
+        heartbeats: true,
+        barrier: true,
+    };
     // Its connection may have died unnoticed with a server. Without this read the last commits would be on their word alone.
     let deadline = Instant::now() + cx.effort().operation_timeout;
     loop {
         let began = common.tick();
         let answer = table.read(&request).await;
-        let away = answer.as_ref().err().filter(|e| e.next_step() != NextStep::GiveUp).map(ToString::to_string);
+        let away = answer
+            .as_ref()
+            .err()
+            .filter(|e| e.next_step() != NextStep::GiveUp)
+            .map(ToString::to_string);
         let (asked, answer) = (Asked::Read(request.clone()), Answer::Read(answer));
-        history.events.push(Event { client: plan.clients, began, ended: common.tick(), asked, answer });
-        let Some(away) = away else { return Ok((history, outages)) };
+        history.events.push(Event {
+            client: plan.clients,
+            began,
+            ended: common.tick(),
+            asked,
+            answer,
+        });
+        let Some(away) = away else {
+            return Ok((history, outages));
+        };
         if Instant::now() > deadline {
-            return Err(Stop::failed(format!("the table cannot be read in the end: {away}")));
+            return Err(Stop::failed(format!(
+                "the table cannot be read in the end: {away}"
+            )));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -150,7 +190,8 @@ impl Common {
     }
 
     fn done(&self) -> bool {
-        self.is_hopeless() || (self.commits() >= self.target && !self.kills_to_come.load(Ordering::SeqCst))
+        self.is_hopeless()
+            || (self.commits() >= self.target && !self.kills_to_come.load(Ordering::SeqCst))
     }
 
     pub(super) fn is_hopeless(&self) -> bool {
@@ -169,13 +210,22 @@ impl Common {
 
     /// How often each client was served so far.
     pub(super) fn served(&self) -> Vec<u64> {
-        self.served.iter().map(|count| count.load(Ordering::SeqCst)).collect()
+        self.served
+            .iter()
+            .map(|count| count.load(Ordering::SeqCst))
+            .collect()
     }
 
     /// The last error that a client was told.
     pub(super) fn complaint(&self, client: usize) -> String {
-        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        complaints.get(client).and_then(Option::as_ref).map_or_else(|| "nothing".to_owned(), ToString::to_string)
+        let complaints = self
+            .complaints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        complaints
+            .get(client)
+            .and_then(Option::as_ref)
+            .map_or_else(|| "nothing".to_owned(), ToString::to_string)
     }
 
     /// An error that a client was told.
@@ -183,7 +233,12 @@ impl Common {
         if error.next_step() == NextStep::GiveUp {
             self.hopeless.store(true, Ordering::SeqCst);
         }
-        if let Some(last) = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).get_mut(client) {
+        if let Some(last) = self
+            .complaints
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_mut(client)
+        {
             *last = Some(error.clone());
         }
     }
@@ -228,7 +283,10 @@ impl Worker {
             } else {
                 failures += 1;
                 if failures > 20_000 {
-                    return Err(Stop::failed(format!("client {} has had no commit in {failures} attempts", self.client)));
+                    return Err(Stop::failed(format!(
+                        "client {} has had no commit in {failures} attempts",
+                        self.client
+                    )));
                 }
             }
         }
@@ -261,7 +319,9 @@ impl Worker {
 
     fn no_trouble(&self) {
         if let Some(proxy) = &self.proxy {
-            self.common.cut.fetch_add(u64::from(proxy.has_fired()), Ordering::SeqCst);
+            self.common
+                .cut
+                .fetch_add(u64::from(proxy.has_fired()), Ordering::SeqCst);
             proxy.heal();
         }
     }
@@ -269,7 +329,13 @@ impl Worker {
     async fn record(&mut self, began: u64, asked: Asked, answer: Answer) {
         self.pause().await;
         let ended = self.common.tick();
-        self.events.push(Event { client: self.client, began, ended, asked, answer });
+        self.events.push(Event {
+            client: self.client,
+            began,
+            ended,
+            asked,
+            answer,
+        });
     }
 
     /// Waits after an error, longer each time, or a store that is away for long fills the memory with its answers.
@@ -280,7 +346,11 @@ impl Worker {
 
     async fn read(&mut self) {
         let known = self.random.percent(50).then(|| self.now.token.clone());
-        let request = ReadRequest { known, heartbeats: self.random.percent(50), barrier: self.random.percent(20) };
+        let request = ReadRequest {
+            known,
+            heartbeats: self.random.percent(50),
+            barrier: self.random.percent(20),
+        };
         let began = self.began().await;
         let answer = self.table.read(&request).await;
         match &answer {
@@ -291,31 +361,56 @@ impl Worker {
                 self.wait().await;
             }
         }
-        self.record(began, Asked::Read(request), Answer::Read(answer)).await;
+        self.record(began, Asked::Read(request), Answer::Read(answer))
+            .await;
     }
 
     async fn beat(&mut self) {
         self.counter += 1;
-        let heartbeat = Heartbeat { counter: self.counter, at: WallTime::from_millis(self.counter) };
+        let heartbeat = Heartbeat {
+            counter: self.counter,
+            at: WallTime::from_millis(self.counter),
+        };
         let began = self.began().await;
         self.trouble();
-        let answer = self.table.update_i_am_alive(&HeartbeatWrite::Silo { silo: self.silo, heartbeat }).await;
+        let answer = self
+            .table
+            .update_i_am_alive(&HeartbeatWrite::Silo {
+                silo: self.silo,
+                heartbeat,
+            })
+            .await;
         self.no_trouble();
         if let Err(e) = &answer {
             self.common.complain(self.client, e);
         }
-        self.record(began, Asked::Beat(self.silo, self.counter), Answer::Beat(answer)).await;
+        self.record(
+            began,
+            Asked::Beat(self.silo, self.counter),
+            Answer::Beat(answer),
+        )
+        .await;
     }
 
     /// One to four changes, each with content that nobody else writes. A few are stale or do not fit the rows.
     fn request(&mut self) -> CommitRequest {
         let cx = self.common.cx.clone();
-        let base = if self.random.percent(4) { &self.old } else { &self.now };
+        let base = if self.random.percent(4) {
+            &self.old
+        } else {
+            &self.now
+        };
         let rows: Vec<&MembershipEntry> = base.rows.entries().collect();
         let (mut inserts, mut updates, mut removes) = (Vec::new(), Vec::new(), Vec::new());
-        for n in 0..=self.random.below(4).min(self.table.limits().rows_per_commit.saturating_sub(1)) {
+        for n in 0..=self
+            .random
+            .below(4)
+            .min(self.table.limits().rows_per_commit.saturating_sub(1))
+        {
             // Different rows for different changes.
-            let Some(row) = rows.get(4 * self.random.below(rows.len() / 4) + n) else { continue };
+            let Some(row) = rows.get(4 * self.random.below(rows.len() / 4) + n) else {
+                continue;
+            };
             let mut row = MembershipEntry::clone(row);
             match self.random.below(100) {
                 0..=24 if rows.len() < 40 => inserts.push(cx.entry()),
@@ -334,7 +429,14 @@ impl Worker {
         if inserts.is_empty() && updates.is_empty() && removes.is_empty() {
             inserts.push(cx.entry());
         }
-        CommitRequest::new(base.token.clone(), cx.commit_id(), Some(self.silo), inserts, updates, removes)
+        CommitRequest::new(
+            base.token.clone(),
+            cx.commit_id(),
+            Some(self.silo),
+            inserts,
+            updates,
+            removes,
+        )
     }
 
     /// Sends, and most of the time sends again until the outcome is known, also while the store is away. True when it was committed.
@@ -346,7 +448,8 @@ impl Worker {
             let answer = self.table.commit(&request).await;
             self.no_trouble();
             let asked = Asked::Commit(request.clone());
-            self.record(began, asked, Answer::Commit(answer.clone())).await;
+            self.record(began, asked, Answer::Commit(answer.clone()))
+                .await;
             if answer.is_ok() {
                 self.errors = 0;
                 if let Some(count) = self.common.served.get(self.client) {

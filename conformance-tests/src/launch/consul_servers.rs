@@ -36,21 +36,42 @@ impl ConsulServers {
         let (peers, gossip) = (ports()?, ports()?);
         let mut starting = Vec::new();
         for (peer, own) in peers.iter().zip(&gossip) {
-            let mut args = vec![format!("-bootstrap-expect={servers}"), "-retry-interval=1s".to_owned()];
+            let mut args = vec![
+                format!("-bootstrap-expect={servers}"),
+                "-retry-interval=1s".to_owned(),
+            ];
             args.push(PATIENCE.to_owned());
             args.push(format!("-server-port={peer}"));
             args.push(format!("-serf-lan-port={own}"));
-            args.extend(gossip.iter().map(|port| format!("-retry-join=127.0.0.1:{port}")));
+            args.extend(
+                gossip
+                    .iter()
+                    .map(|port| format!("-retry-join=127.0.0.1:{port}")),
+            );
             // Processes also where containers are asked for: they reach each other at 127.0.0.1.
-            let options = Options { durable: true, local: true, args, password: token.map(str::to_owned), ..Options::default() };
+            let options = Options {
+                durable: true,
+                local: true,
+                args,
+                password: token.map(str::to_owned),
+                ..Options::default()
+            };
             // All at once: none of them serves before it has met the others.
             starting.push(tokio::spawn(Server::start(Kind::Consul, options)));
         }
         let mut started = Vec::new();
         for one in starting {
-            started.push(one.await.map_err(|e| LaunchError::Install(format!("the launcher itself failed: {e}")))??);
+            started.push(
+                one.await.map_err(|e| {
+                    LaunchError::Install(format!("the launcher itself failed: {e}"))
+                })??,
+            );
         }
-        let servers = Self { servers: started, peers, token: token.map(str::to_owned) };
+        let servers = Self {
+            servers: started,
+            peers,
+            token: token.map(str::to_owned),
+        };
         servers.leader_but(None).await?;
         Ok(servers)
     }
@@ -64,8 +85,15 @@ impl ConsulServers {
     /// Their address as the provider takes it: all of them, so that there is somebody to ask while one is away.
     #[must_use]
     pub fn url(&self) -> String {
-        let names: Vec<String> = self.servers.iter().map(|server| server.address().to_string()).collect();
-        let who = self.token.as_ref().map_or_else(String::new, |token| format!(":{}@", in_url(token)));
+        let names: Vec<String> = self
+            .servers
+            .iter()
+            .map(|server| server.address().to_string())
+            .collect();
+        let who = self
+            .token
+            .as_ref()
+            .map_or_else(String::new, |token| format!(":{}@", in_url(token)));
         format!("consul://{who}{}", names.join(","))
     }
 
@@ -81,7 +109,10 @@ impl ConsulServers {
                 match all.leader().filter(|leader| Some(*leader) != not) {
                     Some(leader) => return Ok(leader),
                     None if Instant::now() > deadline => {
-                        return Err(all.failed(0, format!("waited {} s for another leader", AGREED.as_secs())));
+                        return Err(all.failed(
+                            0,
+                            format!("waited {} s for another leader", AGREED.as_secs()),
+                        ));
                     }
                     None => std::thread::sleep(LOOK),
                 }
@@ -96,7 +127,9 @@ impl ConsulServers {
     /// When nobody leads for two minutes.
     pub async fn kill_leader(&self) -> Result<usize, LaunchError> {
         let leader = self.leader_but(None).await?;
-        let Some(server) = self.servers.get(leader) else { return Err(self.failed(leader, "no such server".to_owned())) };
+        let Some(server) = self.servers.get(leader) else {
+            return Err(self.failed(leader, "no such server".to_owned()));
+        };
         server.kill().await?;
         Ok(leader)
     }
@@ -106,19 +139,31 @@ impl ConsulServers {
     /// # Errors
     /// When it does not come up.
     pub async fn start_again(&self, server: usize) -> Result<(), LaunchError> {
-        let Some(server) = self.servers.get(server) else { return Err(self.failed(server, "no such server".to_owned())) };
+        let Some(server) = self.servers.get(server) else {
+            return Err(self.failed(server, "no such server".to_owned()));
+        };
         server.start_again().await
     }
 
     /// Who says to lead. Who stands still, or does not run, says nothing.
     fn leader(&self) -> Option<usize> {
         let runs = |server: &Server| matches!(server.process_id(), Ok(Some(_)));
-        let says = |(server, peer): (&Server, &u16)| runs(server) && leader(server.address()).is_ok_and(|leader| leader == Some(*peer));
+        let says = |(server, peer): (&Server, &u16)| {
+            runs(server) && leader(server.address()).is_ok_and(|leader| leader == Some(*peer))
+        };
         self.servers.iter().zip(&self.peers).position(says)
     }
 
     fn failed(&self, server: usize, why: String) -> LaunchError {
-        let log = self.servers.get(server).and_then(|server| server.log().ok()).unwrap_or_default();
-        LaunchError::Start { kind: Kind::Consul, why, log: last_lines(&log) }
+        let log = self
+            .servers
+            .get(server)
+            .and_then(|server| server.log().ok())
+            .unwrap_or_default();
+        LaunchError::Start {
+            kind: Kind::Consul,
+            why,
+            log: last_lines(&log),
+        }
     }
 }

@@ -10,7 +10,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use testcontainers::bollard::models::PortBinding;
-use testcontainers::bollard::query_parameters::{InspectContainerOptions, KillContainerOptionsBuilder};
+use testcontainers::bollard::query_parameters::{
+    InspectContainerOptions, KillContainerOptionsBuilder,
+};
 use testcontainers::core::ContainerPort;
 use testcontainers::core::client::docker_client_instance;
 use testcontainers::runners::AsyncRunner as _;
@@ -59,7 +61,11 @@ impl Drop for Engine {
 
 impl std::fmt::Debug for Container {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Container").field("kind", &self.kind).field("id", &self.id).field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Container")
+            .field("kind", &self.kind)
+            .field("id", &self.id)
+            .field("port", &self.port)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,16 +81,28 @@ pub(super) fn wanted(kind: Kind, options: &Options) -> Result<bool, LaunchError>
     let mut known = answers.lock().unwrap_or_else(PoisonError::into_inner);
     let answer = known.get_or_insert_with(|| {
         wait(async {
-            let engine = docker_client_instance().await.map_err(|error| error.to_string())?;
-            engine.ping().await.map(drop).map_err(|error| error.to_string())
+            let engine = docker_client_instance()
+                .await
+                .map_err(|error| error.to_string())?;
+            engine
+                .ping()
+                .await
+                .map(drop)
+                .map_err(|error| error.to_string())
         })
         .unwrap_or_else(|error| Err(error.to_string()))
     });
     match answer {
         Ok(()) => Ok(true),
         Err(why) if asked == "always" => {
-            let why = format!("{ASKED} asks for containers, and no Docker engine answers ({why}). Start one, or unset it");
-            Err(LaunchError::Start { kind, why, log: String::new() })
+            let why = format!(
+                "{ASKED} asks for containers, and no Docker engine answers ({why}). Start one, or unset it"
+            );
+            Err(LaunchError::Start {
+                kind,
+                why,
+                log: String::new(),
+            })
         }
         Err(_) => Ok(false),
     }
@@ -100,7 +118,16 @@ impl Container {
         let image = image(kind);
         let (engine, id) = run(kind, &options, port, &image)?;
         let watch = Watch::over_container(&id).map_err(LaunchError::io("cannot run", "/bin/sh"))?;
-        let container = Self { kind, options, port, engine, watch, id: Some(id), image, frozen: false };
+        let container = Self {
+            kind,
+            options,
+            port,
+            engine,
+            watch,
+            id: Some(id),
+            image,
+            frozen: false,
+        };
         container.ready()?;
         Ok(container)
     }
@@ -125,7 +152,9 @@ impl Container {
     fn ready(&self) -> Result<(), LaunchError> {
         let deadline = Instant::now() + READY;
         loop {
-            let Err(error) = self.software().ask(self.address(), &self.options) else { return Ok(()) };
+            let Err(error) = self.software().ask(self.address(), &self.options) else {
+                return Ok(());
+            };
             if Instant::now() > deadline || !self.runs()? {
                 let log = self.call(async |engine: &ContainerAsync<GenericImage>| {
                     let mut log = engine.stdout_to_vec().await.unwrap_or_default();
@@ -133,7 +162,11 @@ impl Container {
                     Ok::<_, LaunchError>(log)
                 })?;
                 let log = software::last_lines(&String::from_utf8_lossy(&log));
-                return Err(LaunchError::Start { kind: self.kind, why: format!("the container does not answer ({error})"), log });
+                return Err(LaunchError::Start {
+                    kind: self.kind,
+                    why: format!("the container does not answer ({error})"),
+                    log,
+                });
             }
             std::thread::sleep(LOOK * 10);
         }
@@ -148,9 +181,17 @@ impl Container {
         &self,
         what: impl AsyncFnOnce(&ContainerAsync<GenericImage>) -> Result<T, E> + Send,
     ) -> Result<T, LaunchError> {
-        let Some(engine) = &self.engine.0 else { return Err(broken("the container is removed")) };
+        let Some(engine) = &self.engine.0 else {
+            return Err(broken("the container is removed"));
+        };
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| runtime().map(|runtime| runtime.block_on(what(engine)).map_err(|error| error.to_string())));
+            let thread = scope.spawn(|| {
+                runtime().map(|runtime| {
+                    runtime
+                        .block_on(what(engine))
+                        .map_err(|error| error.to_string())
+                })
+            });
             thread.join().map_err(|_| broken("the thread ended"))?
         })?
         .map_err(|why| LaunchError::Start {
@@ -162,27 +203,53 @@ impl Container {
 }
 
 /// Pulls and starts.
-fn run(kind: Kind, options: &Options, port: u16, image: &str) -> Result<(Engine, String), LaunchError> {
+fn run(
+    kind: Kind,
+    options: &Options,
+    port: u16,
+    image: &str,
+) -> Result<(Engine, String), LaunchError> {
     let software = software::of(kind);
     let inside = software.usual_port();
     // A registry may have a port: what follows the last colon is a tag only if no slash does.
-    let (name, tag) = image.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).unwrap_or((image, "latest"));
-    let arguments = options.args.iter().map(|argument| argument.replace("{port}", &inside.to_string()));
-    let command = software.container_command(options).into_iter().chain(arguments);
+    let (name, tag) = image
+        .rsplit_once(':')
+        .filter(|(_, tag)| !tag.contains('/'))
+        .unwrap_or((image, "latest"));
+    let arguments = options
+        .args
+        .iter()
+        .map(|argument| argument.replace("{port}", &inside.to_string()));
+    let command = software
+        .container_command(options)
+        .into_iter()
+        .chain(arguments);
     // On the same port of the same address whenever it is started, for the machine alone.
     // Older engines bind no port that is not exposed as well.
     let container = GenericImage::new(name, tag).with_exposed_port(ContainerPort::Tcp(inside));
-    let mut request = container.with_cmd(command).with_startup_timeout(PULLED).with_host_config_modifier(move |host| {
-        let binding = PortBinding { host_ip: Some("127.0.0.1".to_owned()), host_port: Some(port.to_string()) };
-        host.publish_all_ports = Some(false);
-        host.port_bindings = Some(HashMap::from([(format!("{inside}/tcp"), Some(vec![binding]))]));
-    });
+    let mut request = container
+        .with_cmd(command)
+        .with_startup_timeout(PULLED)
+        .with_host_config_modifier(move |host| {
+            let binding = PortBinding {
+                host_ip: Some("127.0.0.1".to_owned()),
+                host_port: Some(port.to_string()),
+            };
+            host.publish_all_ports = Some(false);
+            host.port_bindings = Some(HashMap::from([(
+                format!("{inside}/tcp"),
+                Some(vec![binding]),
+            )]));
+        });
     for (name, value) in software.container_environment(options) {
         request = request.with_env_var(name, value);
     }
     let started = wait(request.start())?.map_err(|error| LaunchError::Start {
         kind,
-        why: format!("no container of the image {image}: {error}. MEMBERSHIP_TEST_{}_IMAGE names another", kind.name().to_uppercase()),
+        why: format!(
+            "no container of the image {image}: {error}. MEMBERSHIP_TEST_{}_IMAGE names another",
+            kind.name().to_uppercase()
+        ),
         log: String::new(),
     })?;
     let id = started.id().to_owned();
@@ -196,18 +263,30 @@ impl Control for Container {
         if !self.runs()? {
             return Ok(());
         }
-        let Some(id) = self.id.clone() else { return Ok(()) };
+        let Some(id) = self.id.clone() else {
+            return Ok(());
+        };
         if self.software().acknowledges_early() {
             // Of one that answers nothing, nothing is expected.
             let _ = self.software().ask(self.address(), &self.options);
         }
         self.call(async move |_: &ContainerAsync<GenericImage>| {
-            let engine = docker_client_instance().await.map_err(|error| error.to_string())?;
-            let how = KillContainerOptionsBuilder::default().signal("SIGKILL").build();
-            engine.kill_container(&id, Some(how)).await.map_err(|error| error.to_string())?;
+            let engine = docker_client_instance()
+                .await
+                .map_err(|error| error.to_string())?;
+            let how = KillContainerOptionsBuilder::default()
+                .signal("SIGKILL")
+                .build();
+            engine
+                .kill_container(&id, Some(how))
+                .await
+                .map_err(|error| error.to_string())?;
             // The engine answers before the process is gone.
             loop {
-                let known = engine.inspect_container(&id, None::<InspectContainerOptions>).await.map_err(|error| error.to_string())?;
+                let known = engine
+                    .inspect_container(&id, None::<InspectContainerOptions>)
+                    .await
+                    .map_err(|error| error.to_string())?;
                 if known.state.and_then(|state| state.running) != Some(true) {
                     return Ok::<(), String>(());
                 }
@@ -218,7 +297,9 @@ impl Control for Container {
 
     fn stop(&mut self) -> Result<(), LaunchError> {
         self.freeze(false)?;
-        self.call(async |engine: &ContainerAsync<GenericImage>| engine.stop_with_timeout(Some(30)).await)
+        self.call(async |engine: &ContainerAsync<GenericImage>| {
+            engine.stop_with_timeout(Some(30)).await
+        })
     }
 
     fn up(&mut self) -> Result<(), LaunchError> {
@@ -232,10 +313,12 @@ impl Control for Container {
         if frozen == self.frozen || (frozen && !self.runs()?) {
             return Ok(());
         }
-        self.call(async move |engine: &ContainerAsync<GenericImage>| match frozen {
-            true => engine.pause().await,
-            false => engine.unpause().await,
-        })?;
+        self.call(
+            async move |engine: &ContainerAsync<GenericImage>| match frozen {
+                true => engine.pause().await,
+                false => engine.unpause().await,
+            },
+        )?;
         self.frozen = frozen;
         Ok(())
     }
@@ -245,7 +328,8 @@ impl Control for Container {
         self.frozen = false;
         let (engine, id) = run(self.kind, &self.options, self.port, &self.image)?;
         self.engine = engine;
-        self.watch = Watch::over_container(&id).map_err(LaunchError::io("cannot run", "/bin/sh"))?;
+        self.watch =
+            Watch::over_container(&id).map_err(LaunchError::io("cannot run", "/bin/sh"))?;
         self.id = Some(id);
         self.ready()
     }
@@ -257,9 +341,17 @@ impl Container {
         let Some(id) = self.id.take() else { return };
         let removed = self.call(async move |_: &ContainerAsync<GenericImage>| {
             use testcontainers::bollard::query_parameters::RemoveContainerOptionsBuilder;
-            let engine = docker_client_instance().await.map_err(|error| error.to_string())?;
-            let how = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-            engine.remove_container(&id, Some(how)).await.map_err(|error| error.to_string())
+            let engine = docker_client_instance()
+                .await
+                .map_err(|error| error.to_string())?;
+            let how = RemoveContainerOptionsBuilder::default()
+                .force(true)
+                .v(true)
+                .build();
+            engine
+                .remove_container(&id, Some(how))
+                .await
+                .map_err(|error| error.to_string())
         });
         if removed.is_ok() {
             let _ = self.watch.nothing();
@@ -276,29 +368,38 @@ impl Drop for Container {
 /// The image: official, its tag pinned, unless the environment names another.
 fn image(kind: Kind) -> String {
     let variable = format!("MEMBERSHIP_TEST_{}_IMAGE", kind.name().to_uppercase());
-    std::env::var(variable).ok().filter(|named| !named.is_empty()).unwrap_or_else(|| {
-        match kind {
-            Kind::Redis => "redis:7.4",
-            Kind::Valkey => "valkey/valkey:8.1",
-            Kind::Postgres => "postgres:16",
-            Kind::MariaDb => "mariadb:11.4",
-            Kind::Azurite => "mcr.microsoft.com/azure-storage/azurite:3.35.0",
-            Kind::MongoDb => "mongo:6.0",
-            Kind::DynamoDb => "amazon/dynamodb-local:3.3.1",
-            Kind::Consul => "hashicorp/consul:1.20",
-            Kind::Etcd => "quay.io/coreos/etcd:v3.5.17",
-            Kind::ZooKeeper => "zookeeper:3.8.4",
-            Kind::Cassandra => "cassandra:5.0",
-        }
-        .to_owned()
-    })
+    std::env::var(variable)
+        .ok()
+        .filter(|named| !named.is_empty())
+        .unwrap_or_else(|| {
+            match kind {
+                Kind::Redis => "redis:7.4",
+                Kind::Valkey => "valkey/valkey:8.1",
+                Kind::Postgres => "postgres:16",
+                Kind::MariaDb => "mariadb:11.4",
+                Kind::Azurite => "mcr.microsoft.com/azure-storage/azurite:3.35.0",
+                Kind::MongoDb => "mongo:6.0",
+                Kind::DynamoDb => "amazon/dynamodb-local:3.3.1",
+                Kind::Consul => "hashicorp/consul:1.20",
+                Kind::Etcd => "quay.io/coreos/etcd:v3.5.17",
+                Kind::ZooKeeper => "zookeeper:3.8.4",
+                Kind::Cassandra => "cassandra:5.0",
+            }
+            .to_owned()
+        })
 }
 
 /// The runtime that containers live on.
 fn runtime() -> Result<&'static Runtime, LaunchError> {
     static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
     let made = RUNTIME
-        .get_or_init(|| Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|error| error.to_string()))
+        .get_or_init(|| {
+            Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .map_err(|error| error.to_string())
+        })
         .as_ref();
     made.map_err(|why| broken(why))
 }
@@ -312,5 +413,8 @@ fn wait<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, LaunchErro
 }
 
 fn broken(why: &str) -> LaunchError {
-    LaunchError::Unavailable { how: How::Container, why: why.to_owned() }
+    LaunchError::Unavailable {
+        how: How::Container,
+        why: why.to_owned(),
+    }
 }

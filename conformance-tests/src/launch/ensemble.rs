@@ -35,15 +35,29 @@ impl Ensemble {
             let mut args = lines.clone();
             args.push(format!("myid={number}"));
             // Processes also where containers are asked for: they reach each other at 127.0.0.1.
-            let options = Options { durable: true, local: true, args, password: password.map(str::to_owned), ..Options::default() };
-            starting.spawn(async move { Server::start(Kind::ZooKeeper, options).await.map(|server| (number, server)) });
+            let options = Options {
+                durable: true,
+                local: true,
+                args,
+                password: password.map(str::to_owned),
+                ..Options::default()
+            };
+            starting.spawn(async move {
+                Server::start(Kind::ZooKeeper, options)
+                    .await
+                    .map(|server| (number, server))
+            });
         }
         let mut started = Vec::new();
         while let Some(server) = starting.join_next().await {
-            started.push(server.map_err(|error| LaunchError::Install(format!("the launcher itself failed: {error}")))??);
+            started.push(server.map_err(|error| {
+                LaunchError::Install(format!("the launcher itself failed: {error}"))
+            })??);
         }
         started.sort_by_key(|(number, _)| *number);
-        Ok(Self { servers: started.into_iter().map(|(_, server)| server).collect() })
+        Ok(Self {
+            servers: started.into_iter().map(|(_, server)| server).collect(),
+        })
     }
 
     /// All of them, also those that do not run.
@@ -55,8 +69,16 @@ impl Ensemble {
     /// Its address as the provider takes it.
     #[must_use]
     pub fn url(&self) -> String {
-        let first = self.servers.iter().take(1).map(|server| server.url().to_owned());
-        let others = self.servers.iter().skip(1).map(|server| server.address().to_string());
+        let first = self
+            .servers
+            .iter()
+            .take(1)
+            .map(|server| server.url().to_owned());
+        let others = self
+            .servers
+            .iter()
+            .skip(1)
+            .map(|server| server.address().to_string());
         first.chain(others).collect::<Vec<_>>().join(",")
     }
 
@@ -69,14 +91,28 @@ impl Ensemble {
         on_thread(move || {
             let deadline = Instant::now() + ELECTED;
             loop {
-                let leads = |server: &Server| says(server).is_ok_and(|said| said.contains("Mode: leader"));
-                if let Some(leader) = ensemble.servers.iter().position(leads).filter(|leader| Some(*leader) != not) {
+                let leads =
+                    |server: &Server| says(server).is_ok_and(|said| said.contains("Mode: leader"));
+                if let Some(leader) = ensemble
+                    .servers
+                    .iter()
+                    .position(leads)
+                    .filter(|leader| Some(*leader) != not)
+                {
                     return Ok(leader);
                 }
                 if Instant::now() > deadline {
-                    let log = ensemble.servers.first().and_then(|server| server.log().ok()).unwrap_or_default();
+                    let log = ensemble
+                        .servers
+                        .first()
+                        .and_then(|server| server.log().ok())
+                        .unwrap_or_default();
                     let why = format!("waited {} s for a leader", ELECTED.as_secs());
-                    return Err(LaunchError::Start { kind: Kind::ZooKeeper, why, log: last_lines(&log) });
+                    return Err(LaunchError::Start {
+                        kind: Kind::ZooKeeper,
+                        why,
+                        log: last_lines(&log),
+                    });
                 }
                 std::thread::sleep(LOOK);
             }

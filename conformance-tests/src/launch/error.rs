@@ -13,7 +13,9 @@ pub enum LaunchError {
     #[error("{0}")]
     Install(String),
     /// The server is not the suite's own, so that nobody here may stop, pause or configure it.
-    #[error("{kind} was named by {variable}: {what} needs a server that the suite starts by itself")]
+    #[error(
+        "{kind} was named by {variable}: {what} needs a server that the suite starts by itself"
+    )]
     Yours {
         /// Which server.
         kind: Kind,
@@ -51,7 +53,9 @@ pub enum LaunchError {
         why: String,
     },
     /// The address in an environment variable cannot be used.
-    #[error("{variable} holds no usable address: {why}. Give it as scheme://user:password@host:port/…")]
+    #[error(
+        "{variable} holds no usable address: {why}. Give it as scheme://user:password@host:port/…"
+    )]
     Address {
         /// Which variable.
         variable: &'static str,
@@ -71,11 +75,18 @@ pub enum LaunchError {
 }
 
 fn tail(log: &str) -> String {
-    if log.is_empty() { String::new() } else { format!(". The last it said:\n{log}") }
+    if log.is_empty() {
+        String::new()
+    } else {
+        format!(". The last it said:\n{log}")
+    }
 }
 
 impl LaunchError {
-    pub(super) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn io(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
     }

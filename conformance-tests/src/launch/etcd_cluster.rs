@@ -12,7 +12,11 @@ use super::{Kind, LaunchError, Options, Server, free_port, on_thread};
 const AGREED: Duration = Duration::from_secs(120);
 /// Who has kept silent for so many milliseconds leads no more. Longer than etcd's own second: a machine that is busy with other things is no
 /// reason for an election.
-const ELECTION: [&str; 3] = ["--pre-vote", "--heartbeat-interval=200", "--election-timeout=2000"];
+const ELECTION: [&str; 3] = [
+    "--pre-vote",
+    "--heartbeat-interval=200",
+    "--election-timeout=2000",
+];
 
 /// Members that are processes of this machine, and keep what they acknowledge. Gone when it is dropped.
 #[derive(Clone, Debug)]
@@ -29,23 +33,45 @@ impl EtcdCluster {
         let peers: Vec<String> = (0..members)
             .map(|_| free_port().map(|port| format!("http://127.0.0.1:{port}")))
             .collect::<io::Result<_>>()
-            .map_err(|error| LaunchError::Start { kind: Kind::Etcd, why: error.to_string(), log: String::new() })?;
-        let all: Vec<String> = peers.iter().enumerate().map(|(n, peer)| format!("m{n}={peer}")).collect();
+            .map_err(|error| LaunchError::Start {
+                kind: Kind::Etcd,
+                why: error.to_string(),
+                log: String::new(),
+            })?;
+        let all: Vec<String> = peers
+            .iter()
+            .enumerate()
+            .map(|(n, peer)| format!("m{n}={peer}"))
+            .collect();
         // None of them answers before a majority is there.
         let starting: Vec<_> = peers
             .iter()
             .enumerate()
             .map(|(n, peer)| {
-                let mut args = vec![format!("--name=m{n}"), format!("--initial-cluster={}", all.join(","))];
-                args.extend([format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}")]);
+                let mut args = vec![
+                    format!("--name=m{n}"),
+                    format!("--initial-cluster={}", all.join(",")),
+                ];
+                args.extend([
+                    format!("--listen-peer-urls={peer}"),
+                    format!("--initial-advertise-peer-urls={peer}"),
+                ]);
                 args.extend(ELECTION.map(str::to_owned));
                 let password = password.map(str::to_owned);
                 // Processes also where containers are asked for: they reach each other at 127.0.0.1.
-                let options = Options { durable: true, local: true, args, password, ..Options::default() };
+                let options = Options {
+                    durable: true,
+                    local: true,
+                    args,
+                    password,
+                    ..Options::default()
+                };
                 tokio::spawn(Server::start(Kind::Etcd, options))
             })
             .collect();
-        let mut cluster = Self { members: Vec::new() };
+        let mut cluster = Self {
+            members: Vec::new(),
+        };
         for server in starting {
             cluster.members.push(joined(server).await?);
         }
@@ -61,10 +87,15 @@ impl EtcdCluster {
     /// Their addresses as the provider takes them.
     #[must_use]
     pub fn url(&self) -> String {
-        self.members.iter().map(Server::url).fold(String::new(), |all, url| match url.rsplit(['@', '/']).next() {
-            Some(at) if !all.is_empty() => format!("{all},{at}"),
-            _ => url.to_owned(),
-        })
+        self.members
+            .iter()
+            .map(Server::url)
+            .fold(String::new(), |all, url| {
+                match url.rsplit(['@', '/']).next() {
+                    Some(at) if !all.is_empty() => format!("{all},{at}"),
+                    _ => url.to_owned(),
+                }
+            })
     }
 
     /// Waits until somebody else than this member leads, and says so; gives who.
@@ -81,8 +112,16 @@ impl EtcdCluster {
                 }
                 if Instant::now() > deadline {
                     let why = format!("waited {} s until somebody leads", AGREED.as_secs());
-                    let log = cluster.members.first().and_then(|member| member.log().ok()).unwrap_or_default();
-                    return Err(LaunchError::Start { kind: Kind::Etcd, why, log: last_lines(&log) });
+                    let log = cluster
+                        .members
+                        .first()
+                        .and_then(|member| member.log().ok())
+                        .unwrap_or_default();
+                    return Err(LaunchError::Start {
+                        kind: Kind::Etcd,
+                        why,
+                        log: last_lines(&log),
+                    });
                 }
                 std::thread::sleep(LOOK);
             }
@@ -109,7 +148,11 @@ impl EtcdCluster {
     pub async fn start_again(&self, member: usize) -> Result<(), LaunchError> {
         match self.members.get(member) {
             Some(server) => server.start_again().await,
-            None => Err(LaunchError::Start { kind: Kind::Etcd, why: format!("there is no member {member}"), log: String::new() }),
+            None => Err(LaunchError::Start {
+                kind: Kind::Etcd,
+                why: format!("there is no member {member}"),
+                log: String::new(),
+            }),
         }
     }
 
@@ -122,7 +165,15 @@ impl EtcdCluster {
             .members
             .iter()
             .cloned()
-            .map(|server| tokio::spawn(async move { if running { server.start_again().await } else { server.kill().await } }))
+            .map(|server| {
+                tokio::spawn(async move {
+                    if running {
+                        server.start_again().await
+                    } else {
+                        server.kill().await
+                    }
+                })
+            })
             .collect();
         for server in acting {
             joined(server).await?;
@@ -133,13 +184,19 @@ impl EtcdCluster {
     /// Who says to lead. Who stands still, or does not run, says nothing.
     fn leader(&self) -> Option<usize> {
         let runs = |member: &Server| matches!(member.process_id(), Ok(Some(_)));
-        self.members.iter().position(|member| runs(member) && leads(member.address()).unwrap_or(false))
+        self.members
+            .iter()
+            .position(|member| runs(member) && leads(member.address()).unwrap_or(false))
     }
 }
 
-async fn joined<T>(task: tokio::task::JoinHandle<Result<T, LaunchError>>) -> Result<T, LaunchError> {
+async fn joined<T>(
+    task: tokio::task::JoinHandle<Result<T, LaunchError>>,
+) -> Result<T, LaunchError> {
     match task.await {
         Ok(done) => done,
-        Err(error) => Err(LaunchError::Install(format!("the launcher itself failed: {error}"))),
+        Err(error) => Err(LaunchError::Install(format!(
+            "the launcher itself failed: {error}"
+        ))),
     }
 }

@@ -74,7 +74,10 @@ impl Kind {
             Self::Valkey => &["MEMBERSHIP_TEST_VALKEY_URL"],
             Self::Postgres => &["MEMBERSHIP_TEST_POSTGRES_URL"],
             Self::MariaDb => &["MEMBERSHIP_TEST_MARIADB_URL", "MEMBERSHIP_TEST_MYSQL_URL"],
-            Self::Azurite => &["MEMBERSHIP_TEST_AZURITE_URL", "MEMBERSHIP_TEST_AZURE_TABLE_URL"],
+            Self::Azurite => &[
+                "MEMBERSHIP_TEST_AZURITE_URL",
+                "MEMBERSHIP_TEST_AZURE_TABLE_URL",
+            ],
             Self::MongoDb => &["MEMBERSHIP_TEST_MONGODB_URL"],
             Self::DynamoDb => &["MEMBERSHIP_TEST_DYNAMODB_URL"],
             Self::Consul => &["MEMBERSHIP_TEST_CONSUL_URL"],
@@ -102,9 +105,16 @@ impl FromStr for Kind {
             "zk" => "zookeeper",
             name => name,
         };
-        Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.name()).collect();
-            format!("no backend is called '{text}'; there are: {}", names.join(", "))
-        })
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| {
+                let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.name()).collect();
+                format!(
+                    "no backend is called '{text}'; there are: {}",
+                    names.join(", ")
+                )
+            })
     }
 }

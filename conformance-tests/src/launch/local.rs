@@ -49,28 +49,45 @@ fn folder(kind: Kind) -> Result<TempDir, LaunchError> {
     {
         return Ok(folder);
     }
-    builder.tempdir().map_err(LaunchError::io("cannot make a folder in", std::env::temp_dir()))
+    builder.tempdir().map_err(LaunchError::io(
+        "cannot make a folder in",
+        std::env::temp_dir(),
+    ))
 }
 
 impl Local {
     /// Installs what is missing, makes an empty server, starts it, and returns when it answers.
     pub(super) fn start(kind: Kind, options: Options) -> Result<Self, LaunchError> {
         if options.tls && !software::of(kind).offers_tls() {
-            return Err(LaunchError::Unsupported { kind, how: super::How::Local, what: "TLS" });
+            return Err(LaunchError::Unsupported {
+                kind,
+                how: super::How::Local,
+                what: "TLS",
+            });
         }
-        let tree = install::install(&install::home(), kind, &super::say).map_err(|error| LaunchError::Install(error.to_string()))?;
+        let tree = install::install(&install::home(), kind, &super::say)
+            .map_err(|error| LaunchError::Install(error.to_string()))?;
         let folder = folder(kind)?;
         let watch = Watch::over(folder.path()).map_err(LaunchError::io("cannot run", "/bin/sh"))?;
         let root = folder.path().to_path_buf();
         // Others than the owner pass through; what they may read there is decided below.
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o711)).map_err(LaunchError::io("cannot open", &root))?;
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o711))
+            .map_err(LaunchError::io("cannot open", &root))?;
         let software = software::of(kind);
-        let user = (software.refuses_root() && rustix::process::geteuid().is_root()).then_some(NOBODY);
+        let user =
+            (software.refuses_root() && rustix::process::geteuid().is_root()).then_some(NOBODY);
         let port = match options.port {
             Some(port) => port,
             None => free_port().map_err(LaunchError::io("cannot listen on", "127.0.0.1"))?,
         };
-        let mut ground = Ground { kind, options, tree, root, port, user };
+        let mut ground = Ground {
+            kind,
+            options,
+            tree,
+            root,
+            port,
+            user,
+        };
         ground.reachable_tree()?;
         for folder in [ground.data(), ground.run()] {
             ground.private_folder(&folder)?;
@@ -79,7 +96,13 @@ impl Local {
             Tls::within(&ground.root).create(user)?;
         }
         software.create(&ground)?;
-        let mut local = Self { ground, process: None, frozen: false, _folder: folder, watch };
+        let mut local = Self {
+            ground,
+            process: None,
+            frozen: false,
+            _folder: folder,
+            watch,
+        };
         local.up_again()?;
         Ok(local)
     }
@@ -93,7 +116,10 @@ impl Local {
     }
 
     pub(super) fn tls(&self) -> Option<Tls> {
-        self.ground.options.tls.then(|| Tls::within(&self.ground.root))
+        self.ground
+            .options
+            .tls
+            .then(|| Tls::within(&self.ground.root))
     }
 
     pub(super) fn version(&self) -> &str {
@@ -110,7 +136,9 @@ impl Local {
 
     /// What it said last.
     pub(super) fn log(&self) -> String {
-        fs::read(self.ground.log()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        fs::read(self.ground.log())
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
     }
 
     pub(super) fn command(&self, program: &str) -> Result<std::process::Command, LaunchError> {
@@ -119,7 +147,11 @@ impl Local {
 
     /// Starts it where it was, unless it runs.
     fn up_again(&mut self) -> Result<(), LaunchError> {
-        if self.process.as_mut().is_some_and(|process| process.ended().is_none()) {
+        if self
+            .process
+            .as_mut()
+            .is_some_and(|process| process.ended().is_none())
+        {
             return Ok(());
         }
         let mut tries = 1;
@@ -130,7 +162,8 @@ impl Local {
                     // Not one that the test asked for, and not one that clients know already.
                     let never_served = fs::metadata(self.served()).is_err();
                     if self.ground.options.port.is_none() && never_served {
-                        self.ground.port = free_port().map_err(LaunchError::io("cannot listen on", "127.0.0.1"))?;
+                        self.ground.port = free_port()
+                            .map_err(LaunchError::io("cannot listen on", "127.0.0.1"))?;
                     } else {
                         std::thread::sleep(Duration::from_millis(200));
                     }
@@ -144,18 +177,27 @@ impl Local {
     fn try_up(&mut self) -> Result<(), LaunchError> {
         let mut command = self.software().command(&self.ground)?;
         let path = self.ground.log();
-        let log = fs::OpenOptions::new().create(true).append(true).open(&path).map_err(LaunchError::io("cannot write", &path))?;
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(LaunchError::io("cannot write", &path))?;
         let before = log.metadata().map(|known| known.len()).unwrap_or_default();
-        let copy = log.try_clone().map_err(LaunchError::io("cannot write", &path))?;
+        let copy = log
+            .try_clone()
+            .map_err(LaunchError::io("cannot write", &path))?;
         command.stdout(Stdio::from(log)).stderr(Stdio::from(copy));
         let program = PathBuf::from(command.get_program());
-        let mut process = Process::spawn(command).map_err(LaunchError::io("cannot run", program))?;
+        let mut process =
+            Process::spawn(command).map_err(LaunchError::io("cannot run", program))?;
         let ready = match self.ground.kind {
             Kind::Cassandra | Kind::DynamoDb | Kind::ZooKeeper => READY_IN_JAVA,
             _ => READY,
         };
         let deadline = Instant::now() + ready;
-        self.watch.these(&process.family()).map_err(LaunchError::io("cannot write to", "/bin/sh"))?;
+        self.watch
+            .these(&process.family())
+            .map_err(LaunchError::io("cannot write to", "/bin/sh"))?;
         loop {
             let why = if let Some(status) = process.ended() {
                 format!("it ended at once ({status})")
@@ -175,7 +217,11 @@ impl Local {
             let _ = self.watch.these(&[]);
             let log = self.log();
             let since = usize::try_from(before).unwrap_or_default();
-            return Err(LaunchError::Start { kind: self.ground.kind, why, log: last_lines(log.get(since..).unwrap_or(&log)) });
+            return Err(LaunchError::Start {
+                kind: self.ground.kind,
+                why,
+                log: last_lines(log.get(since..).unwrap_or(&log)),
+            });
         }
         self.process = Some(process);
         let _ = fs::write(self.served(), "");
@@ -205,26 +251,43 @@ impl Control for Local {
 
     fn kill(&mut self) -> Result<(), LaunchError> {
         let frozen = std::mem::take(&mut self.frozen);
-        let Some(mut process) = self.process.take() else { return Ok(()) };
+        let Some(mut process) = self.process.take() else {
+            return Ok(());
+        };
         if self.software().acknowledges_early() && !frozen {
             // Of one that answers nothing, nothing is expected.
             let _ = self.ask();
         }
         let killed = process.kill();
         let _ = self.watch.these(&[]);
-        killed.map_err(LaunchError::io("cannot kill the server of", &self.ground.root))
+        killed.map_err(LaunchError::io(
+            "cannot kill the server of",
+            &self.ground.root,
+        ))
     }
 
     fn stop(&mut self) -> Result<(), LaunchError> {
         self.freeze(false)?;
         let signal: Signal = self.software().stop_signal();
-        let Some(process) = self.process.as_mut() else { return Ok(()) };
-        let stopped = process.stop(signal, STOPPED).map_err(LaunchError::io("cannot stop the server of", &self.ground.root))?;
+        let Some(process) = self.process.as_mut() else {
+            return Ok(());
+        };
+        let stopped = process.stop(signal, STOPPED).map_err(LaunchError::io(
+            "cannot stop the server of",
+            &self.ground.root,
+        ))?;
         if !stopped {
             let log = last_lines(&self.log());
             self.kill()?;
-            let why = format!("it did not stop within {} s and was killed", STOPPED.as_secs());
-            return Err(LaunchError::Start { kind: self.ground.kind, why, log });
+            let why = format!(
+                "it did not stop within {} s and was killed",
+                STOPPED.as_secs()
+            );
+            return Err(LaunchError::Start {
+                kind: self.ground.kind,
+                why,
+                log,
+            });
         }
         self.process = None;
         let _ = self.watch.these(&[]);
@@ -235,12 +298,17 @@ impl Control for Local {
         if frozen == self.frozen {
             return Ok(());
         }
-        let Some(process) = self.process.as_ref() else { return Ok(()) };
+        let Some(process) = self.process.as_ref() else {
+            return Ok(());
+        };
         if frozen {
             // Stopped children do not notice that their parent is gone: the watch must know each of them.
             let _ = self.watch.these(&process.family());
         }
-        process.freeze(frozen).map_err(LaunchError::io("cannot pause the server of", &self.ground.root))?;
+        process.freeze(frozen).map_err(LaunchError::io(
+            "cannot pause the server of",
+            &self.ground.root,
+        ))?;
         let _ = self.watch.these(&process.family());
         self.frozen = frozen;
         Ok(())
@@ -262,7 +330,12 @@ impl Drop for Local {
         if let Some(mut process) = self.process.take()
             && let Err(error) = process.kill()
         {
-            let _ = writeln!(io::stderr(), "{}: the server's process {} could not be ended: {error}", self.ground.kind, process.id());
+            let _ = writeln!(
+                io::stderr(),
+                "{}: the server's process {} could not be ended: {error}",
+                self.ground.kind,
+                process.id()
+            );
         }
         let _ = self.watch.these(&[]);
     }
@@ -272,9 +345,11 @@ impl Ground {
     /// A folder that only the server's user sees.
     fn private_folder(&self, path: &Path) -> Result<(), LaunchError> {
         fs::create_dir(path).map_err(LaunchError::io("cannot make", path))?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(LaunchError::io("cannot protect", path))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+            .map_err(LaunchError::io("cannot protect", path))?;
         match self.user {
-            Some(user) => chown(path, Some(user), Some(user)).map_err(LaunchError::io("cannot hand over", path)),
+            Some(user) => chown(path, Some(user), Some(user))
+                .map_err(LaunchError::io("cannot hand over", path)),
             None => Ok(()),
         }
     }
@@ -284,7 +359,9 @@ impl Ground {
         let Some(user) = self.user else { return Ok(()) };
         let shut = self.tree.root.ancestors().any(|folder| {
             use std::os::unix::fs::MetadataExt as _;
-            fs::metadata(folder).map_or(true, |known| known.uid() != user && known.permissions().mode() & 0o001 == 0)
+            fs::metadata(folder).map_or(true, |known| {
+                known.uid() != user && known.permissions().mode() & 0o001 == 0
+            })
         });
         if shut {
             let copy = self.root.join("programs");
@@ -297,16 +374,24 @@ impl Ground {
 
 fn copy_tree(from: &Path, to: &Path) -> Result<(), LaunchError> {
     fs::create_dir(to).map_err(LaunchError::io("cannot make", to))?;
-    for entry in fs::read_dir(from).map_err(LaunchError::io("cannot read", from))?.filter_map(Result::ok) {
+    for entry in fs::read_dir(from)
+        .map_err(LaunchError::io("cannot read", from))?
+        .filter_map(Result::ok)
+    {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
-        let kind = entry.file_type().map_err(LaunchError::io("cannot read", &source))?;
+        let kind = entry
+            .file_type()
+            .map_err(LaunchError::io("cannot read", &source))?;
         if kind.is_dir() {
             copy_tree(&source, &target)?;
         } else if kind.is_symlink() {
             let link = fs::read_link(&source).map_err(LaunchError::io("cannot read", &source))?;
-            std::os::unix::fs::symlink(link, &target).map_err(LaunchError::io("cannot make", &target))?;
+            std::os::unix::fs::symlink(link, &target)
+                .map_err(LaunchError::io("cannot make", &target))?;
         } else {
-            fs::copy(&source, &target).map(drop).map_err(LaunchError::io("cannot copy", &source))?;
+            fs::copy(&source, &target)
+                .map(drop)
+                .map_err(LaunchError::io("cannot copy", &source))?;
         }
     }
     Ok(())

@@ -90,7 +90,11 @@ pub struct Options {
 impl Options {
     /// Whether any server will do.
     fn is_plain(&self) -> bool {
-        self.args.is_empty() && self.password.is_none() && !self.tls && self.port.is_none() && !self.local
+        self.args.is_empty()
+            && self.password.is_none()
+            && !self.tls
+            && self.port.is_none()
+            && !self.local
     }
 }
 
@@ -154,11 +158,26 @@ impl Server {
     pub async fn start(kind: Kind, options: Options) -> Result<Self, LaunchError> {
         if let Some(yours) = yours::named(kind)? {
             if !options.is_plain() {
-                return Err(LaunchError::Yours { kind, variable: yours.variable, what: "a server with options" });
+                return Err(LaunchError::Yours {
+                    kind,
+                    variable: yours.variable,
+                    what: "a server with options",
+                });
             }
-            say_once(kind, How::Yours, &format!("{} (from {})", yours.address, yours.variable));
+            say_once(
+                kind,
+                How::Yours,
+                &format!("{} (from {})", yours.address, yours.variable),
+            );
             let inner = Inner::Yours(yours.variable);
-            return Ok(Self { kind, url: yours.url, address: yours.address, tls: None, version: None, inner });
+            return Ok(Self {
+                kind,
+                url: yours.url,
+                address: yours.address,
+                tls: None,
+                version: None,
+                inner,
+            });
         }
         #[cfg(feature = "containers")]
         {
@@ -298,7 +317,10 @@ impl Server {
     /// # Errors
     /// When it is no local process, or has no such program.
     pub fn command(&self, program: &str) -> Result<Command, LaunchError> {
-        self.local("programs")?.lock().unwrap_or_else(PoisonError::into_inner).command(program)
+        self.local("programs")?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .command(program)
     }
 
     /// Everything it has said since it was made.
@@ -306,7 +328,11 @@ impl Server {
     /// # Errors
     /// When it is no local process.
     pub fn log(&self) -> Result<String, LaunchError> {
-        Ok(self.local("log")?.lock().unwrap_or_else(PoisonError::into_inner).log())
+        Ok(self
+            .local("log")?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .log())
     }
 
     /// Its folder, removed in the end: data, sockets, log, certificates.
@@ -314,7 +340,12 @@ impl Server {
     /// # Errors
     /// When it is no local process.
     pub fn folder(&self) -> Result<PathBuf, LaunchError> {
-        Ok(self.local("folder")?.lock().unwrap_or_else(PoisonError::into_inner).folder().to_path_buf())
+        Ok(self
+            .local("folder")?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .folder()
+            .to_path_buf())
     }
 
     /// The id of its process, while it runs.
@@ -322,29 +353,53 @@ impl Server {
     /// # Errors
     /// When it is no local process.
     pub fn process_id(&self) -> Result<Option<u32>, LaunchError> {
-        Ok(self.local("process")?.lock().unwrap_or_else(PoisonError::into_inner).process_id())
+        Ok(self
+            .local("process")?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .process_id())
     }
 
     fn local(&self, what: &'static str) -> Result<&Arc<Mutex<Local>>, LaunchError> {
         match &self.inner {
             Inner::Local(local) => Ok(local),
-            Inner::Yours(variable) => Err(LaunchError::Yours { kind: self.kind, variable, what }),
+            Inner::Yours(variable) => Err(LaunchError::Yours {
+                kind: self.kind,
+                variable,
+                what,
+            }),
             #[cfg(feature = "containers")]
-            Inner::Container(_) => Err(LaunchError::Unsupported { kind: self.kind, how: How::Container, what }),
+            Inner::Container(_) => Err(LaunchError::Unsupported {
+                kind: self.kind,
+                how: How::Container,
+                what,
+            }),
         }
     }
 
-    async fn control(&self, what: &'static str, act: fn(&mut dyn Control) -> Result<(), LaunchError>) -> Result<(), LaunchError> {
+    async fn control(
+        &self,
+        what: &'static str,
+        act: fn(&mut dyn Control) -> Result<(), LaunchError>,
+    ) -> Result<(), LaunchError> {
         match &self.inner {
-            Inner::Yours(variable) => Err(LaunchError::Yours { kind: self.kind, variable, what }),
+            Inner::Yours(variable) => Err(LaunchError::Yours {
+                kind: self.kind,
+                variable,
+                what,
+            }),
             Inner::Local(local) => {
                 let local = Arc::clone(local);
-                on_thread(move || act(&mut *local.lock().unwrap_or_else(PoisonError::into_inner))).await
+                on_thread(move || act(&mut *local.lock().unwrap_or_else(PoisonError::into_inner)))
+                    .await
             }
             #[cfg(feature = "containers")]
             Inner::Container(container) => {
                 let container = Arc::clone(container);
-                on_thread(move || act(&mut *container.lock().unwrap_or_else(PoisonError::into_inner))).await
+                on_thread(move || {
+                    act(&mut *container.lock().unwrap_or_else(PoisonError::into_inner))
+                })
+                .await
             }
         }
     }
@@ -357,16 +412,27 @@ impl Server {
 /// Says which cannot be had, and what to do.
 pub fn install(kinds: &[Kind]) -> Result<(), LaunchError> {
     let home = install::home();
-    let failed: Vec<String> =
-        kinds.iter().filter_map(|&kind| install::install(&home, kind, &say).err()).map(|error| error.to_string()).collect();
-    if failed.is_empty() { Ok(()) } else { Err(LaunchError::Install(failed.join("\n"))) }
+    let failed: Vec<String> = kinds
+        .iter()
+        .filter_map(|&kind| install::install(&home, kind, &say).err())
+        .map(|error| error.to_string())
+        .collect();
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(LaunchError::Install(failed.join("\n")))
+    }
 }
 
 /// Servers take their time, and a test's runtime has other things to do meanwhile.
-async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, LaunchError> + Send + 'static) -> Result<T, LaunchError> {
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, LaunchError> + Send + 'static,
+) -> Result<T, LaunchError> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        Err(error) => Err(LaunchError::Install(format!("the launcher itself failed: {error}"))),
+        Err(error) => Err(LaunchError::Install(format!(
+            "the launcher itself failed: {error}"
+        ))),
     }
 }
 

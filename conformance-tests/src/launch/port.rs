@@ -34,9 +34,17 @@ pub fn free_port() -> io::Result<u16> {
     for attempt in 0..TRIES {
         let step = random.hash_one(attempt) % u64::from(end - FIRST);
         let port = FIRST + u16::try_from(step).unwrap_or_default();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() && TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+        if TcpListener::bind(("127.0.0.1", port)).is_ok()
+            && TAKEN
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(port)
+        {
             return Ok(port);
         }
     }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, format!("no free port between {FIRST} and {end}")))
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        format!("no free port between {FIRST} and {end}"),
+    ))
 }

@@ -23,7 +23,9 @@ pub(super) struct Process {
 impl Process {
     /// Starts it, in a group of its own: an interrupt from the terminal is for the tests, who then end it in order.
     pub(super) fn spawn(mut command: Command) -> io::Result<Self> {
-        Ok(Self { child: command.process_group(0).stdin(Stdio::null()).spawn()? })
+        Ok(Self {
+            child: command.process_group(0).stdin(Stdio::null()).spawn()?,
+        })
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -77,7 +79,11 @@ impl Process {
         let mut done: Vec<Pid> = Vec::new();
         // A child may have been started while the others were being stopped.
         loop {
-            let rest: Vec<Pid> = self.family().into_iter().filter(|pid| !done.contains(pid)).collect();
+            let rest: Vec<Pid> = self
+                .family()
+                .into_iter()
+                .filter(|pid| !done.contains(pid))
+                .collect();
             if rest.is_empty() {
                 return Ok(());
             }
@@ -100,9 +106,15 @@ fn signal(to: &[Pid], with: Signal) -> io::Result<()> {
 
 fn wait_gone(pids: &[Pid]) -> io::Result<()> {
     let deadline = Instant::now() + GONE;
-    while pids.iter().any(|&pid| test_kill_process(pid).is_ok() && !is_zombie(pid)) {
+    while pids
+        .iter()
+        .any(|&pid| test_kill_process(pid).is_ok() && !is_zombie(pid))
+    {
         if Instant::now() > deadline {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "processes of the server do not end"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "processes of the server do not end",
+            ));
         }
         std::thread::sleep(LOOK);
     }
@@ -124,7 +136,9 @@ fn status(pid: &str) -> Option<(i32, char)> {
 }
 
 fn family(first: u32) -> Vec<Pid> {
-    let Some(first) = i32::try_from(first).ok().and_then(Pid::from_raw) else { return Vec::new() };
+    let Some(first) = i32::try_from(first).ok().and_then(Pid::from_raw) else {
+        return Vec::new();
+    };
     let all: Vec<(i32, i32)> = fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -137,7 +151,11 @@ fn family(first: u32) -> Vec<Pid> {
     let mut members = vec![first];
     let mut next = 0;
     while let Some(&parent) = members.get(next) {
-        members.extend(all.iter().filter(|&&(_, of)| of == parent.as_raw_pid()).filter_map(|&(pid, _)| Pid::from_raw(pid)));
+        members.extend(
+            all.iter()
+                .filter(|&&(_, of)| of == parent.as_raw_pid())
+                .filter_map(|&(pid, _)| Pid::from_raw(pid)),
+        );
         next += 1;
     }
     members
@@ -175,8 +193,18 @@ if ! read -r line; then docker rm --force --volumes "$1"; fi
 impl Watch {
     pub(super) fn over(folder: &Path) -> io::Result<Self> {
         let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(SCRIPT).arg("membership-watch").arg(folder).process_group(0).current_dir("/");
-        let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        command
+            .arg("-c")
+            .arg(SCRIPT)
+            .arg("membership-watch")
+            .arg(folder)
+            .process_group(0)
+            .current_dir("/");
+        let shell = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
         Ok(Self { shell })
     }
 
@@ -184,8 +212,18 @@ impl Watch {
     #[cfg(feature = "containers")]
     pub(super) fn over_container(id: &str) -> io::Result<Self> {
         let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(CONTAINER).arg("membership-watch").arg(id).process_group(0).current_dir("/");
-        let shell = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        command
+            .arg("-c")
+            .arg(CONTAINER)
+            .arg("membership-watch")
+            .arg(id)
+            .process_group(0)
+            .current_dir("/");
+        let shell = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
         Ok(Self { shell })
     }
 
@@ -200,7 +238,11 @@ impl Watch {
 
     /// These are to be ended, and no others.
     pub(super) fn these(&mut self, pids: &[Pid]) -> io::Result<()> {
-        let line = pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let line = pids
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
         match self.shell.stdin.as_mut() {
             Some(input) => writeln!(input, "{line}").and_then(|()| input.flush()),
             None => Ok(()),

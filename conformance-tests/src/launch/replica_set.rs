@@ -33,20 +33,37 @@ impl ReplicaSet {
         password: Option<&str>,
         mut known_as: impl FnMut(usize, SocketAddr) -> SocketAddr,
     ) -> Result<Self, LaunchError> {
-        let mut set = Self { members: Vec::new(), names: Vec::new(), password: password.map(str::to_owned) };
+        let mut set = Self {
+            members: Vec::new(),
+            names: Vec::new(),
+            password: password.map(str::to_owned),
+        };
         for number in 0..members {
             // Processes also where containers are asked for: they reach each other at 127.0.0.1.
             let args = vec![format!("--replSet={NAME}")];
-            let options = Options { durable: true, local: true, args, password: set.password.clone(), ..Options::default() };
+            let options = Options {
+                durable: true,
+                local: true,
+                args,
+                password: set.password.clone(),
+                ..Options::default()
+            };
             let server = Server::start(Kind::MongoDb, options).await?;
             set.names.push(known_as(number, server.address()));
             set.members.push(server);
         }
         let (first, names) = (set.address(0), set.names.clone());
-        set.until("the set is made", move |_| make_set(first, NAME, &names).map(Some)).await?;
+        set.until("the set is made", move |_| {
+            make_set(first, NAME, &names).map(Some)
+        })
+        .await?;
         set.primary_but(None).await?;
         if let Some(password) = set.password.clone() {
-            let make = move |set: &Self| primary_of(set)?.map(|primary| user(set.address(primary), &password)).transpose();
+            let make = move |set: &Self| {
+                primary_of(set)?
+                    .map(|primary| user(set.address(primary), &password))
+                    .transpose()
+            };
             set.until("the set has a user", make).await?;
         }
         Ok(set)
@@ -66,7 +83,10 @@ impl ReplicaSet {
             Some(password) => (format!("root:{}@", in_url(password)), "&authSource=admin"),
             None => (String::new(), ""),
         };
-        format!("mongodb://{who}{}/membership?replicaSet={NAME}{from}", names.join(","))
+        format!(
+            "mongodb://{who}{}/membership?replicaSet={NAME}{from}",
+            names.join(",")
+        )
     }
 
     /// Waits until somebody else than this member is the primary, and says so; gives who.
@@ -74,7 +94,10 @@ impl ReplicaSet {
     /// # Errors
     /// When nobody is for two minutes.
     pub async fn primary_but(&self, not: Option<usize>) -> Result<usize, LaunchError> {
-        self.until("there is another primary", move |set| Ok(primary_of(set)?.filter(|primary| Some(*primary) != not))).await
+        self.until("there is another primary", move |set| {
+            Ok(primary_of(set)?.filter(|primary| Some(*primary) != not))
+        })
+        .await
     }
 
     /// Kills whoever is the primary (SIGKILL); gives who it was.
@@ -83,7 +106,9 @@ impl ReplicaSet {
     /// When nobody is the primary for two minutes.
     pub async fn kill_primary(&self) -> Result<usize, LaunchError> {
         let primary = self.primary_but(None).await?;
-        let Some(member) = self.members.get(primary) else { return Err(self.failed(primary, "no such member".to_owned())) };
+        let Some(member) = self.members.get(primary) else {
+            return Err(self.failed(primary, "no such member".to_owned()));
+        };
         member.kill().await?;
         Ok(primary)
     }
@@ -93,15 +118,20 @@ impl ReplicaSet {
     /// # Errors
     /// When it does not come up, or does not take part within two minutes.
     pub async fn start_again(&self, member: usize) -> Result<(), LaunchError> {
-        let Some(server) = self.members.get(member) else { return Err(self.failed(member, "no such member".to_owned())) };
+        let Some(server) = self.members.get(member) else {
+            return Err(self.failed(member, "no such member".to_owned()));
+        };
         server.start_again().await?;
         let address = server.address();
-        let takes_part = move |_: &Self| Ok((is_secondary(address)? || is_primary(address)?).then_some(()));
+        let takes_part =
+            move |_: &Self| Ok((is_secondary(address)? || is_primary(address)?).then_some(()));
         self.until("the member takes part again", takes_part).await
     }
 
     fn address(&self, member: usize) -> SocketAddr {
-        self.members.get(member).map_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)), Server::address)
+        self.members
+            .get(member)
+            .map_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)), Server::address)
     }
 
     /// Asks until there is an answer.
@@ -120,7 +150,10 @@ impl ReplicaSet {
                     Err(error) => error.to_string(),
                 };
                 if Instant::now() > deadline {
-                    return Err(set.failed(0, format!("waited {} s until {what} ({why})", AGREED.as_secs())));
+                    return Err(set.failed(
+                        0,
+                        format!("waited {} s until {what} ({why})", AGREED.as_secs()),
+                    ));
                 }
                 std::thread::sleep(LOOK);
             }
@@ -129,8 +162,16 @@ impl ReplicaSet {
     }
 
     fn failed(&self, member: usize, why: String) -> LaunchError {
-        let log = self.members.get(member).and_then(|member| member.log().ok()).unwrap_or_default();
-        LaunchError::Start { kind: Kind::MongoDb, why, log: last_lines(&log) }
+        let log = self
+            .members
+            .get(member)
+            .and_then(|member| member.log().ok())
+            .unwrap_or_default();
+        LaunchError::Start {
+            kind: Kind::MongoDb,
+            why,
+            log: last_lines(&log),
+        }
     }
 }
 

@@ -37,14 +37,19 @@ impl Tls {
     pub(super) fn create(&self, user: Option<u32>) -> Result<(), LaunchError> {
         use std::os::unix::fs::{PermissionsExt as _, chown};
 
-        use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+        use rcgen::{
+            BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+        };
 
-        let wrong = |error: rcgen::Error| LaunchError::Install(format!("no certificate can be made: {error}"));
+        let wrong = |error: rcgen::Error| {
+            LaunchError::Install(format!("no certificate can be made: {error}"))
+        };
         let write = |path: &Path, text: &str, secret: bool| {
             std::fs::write(path, text).map_err(LaunchError::io("cannot write", path))?;
             if secret {
                 let mode = std::fs::Permissions::from_mode(0o600);
-                std::fs::set_permissions(path, mode).map_err(LaunchError::io("cannot protect", path))?;
+                std::fs::set_permissions(path, mode)
+                    .map_err(LaunchError::io("cannot protect", path))?;
             }
             Ok::<(), LaunchError>(())
         };
@@ -52,23 +57,36 @@ impl Tls {
             std::fs::create_dir_all(folder).map_err(LaunchError::io("cannot make", folder))?;
         }
         let mut authority = CertificateParams::default();
-        authority.distinguished_name.push(DnType::CommonName, "membership tests");
+        authority
+            .distinguished_name
+            .push(DnType::CommonName, "membership tests");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let authority_key = KeyPair::generate().map_err(wrong)?;
-        write(&self.ca, &authority.self_signed(&authority_key).map_err(wrong)?.pem(), false)?;
+        write(
+            &self.ca,
+            &authority.self_signed(&authority_key).map_err(wrong)?.pem(),
+            false,
+        )?;
         let issuer = Issuer::new(authority, authority_key);
-        for (certificate, key, name) in
-            [(&self.certificate, &self.key, "localhost"), (&self.client_certificate, &self.client_key, "client")]
-        {
-            let mut params = CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()]).map_err(wrong)?;
+        for (certificate, key, name) in [
+            (&self.certificate, &self.key, "localhost"),
+            (&self.client_certificate, &self.client_key, "client"),
+        ] {
+            let mut params = CertificateParams::new(vec![name.to_owned(), "127.0.0.1".to_owned()])
+                .map_err(wrong)?;
             params.distinguished_name.push(DnType::CommonName, name);
             let pair = KeyPair::generate().map_err(wrong)?;
-            write(certificate, &params.signed_by(&pair, &issuer).map_err(wrong)?.pem(), false)?;
+            write(
+                certificate,
+                &params.signed_by(&pair, &issuer).map_err(wrong)?.pem(),
+                false,
+            )?;
             write(key, &pair.serialize_pem(), true)?;
         }
         if let Some(user) = user {
-            chown(&self.key, Some(user), Some(user)).map_err(LaunchError::io("cannot hand over", &self.key))?;
+            chown(&self.key, Some(user), Some(user))
+                .map_err(LaunchError::io("cannot hand over", &self.key))?;
         }
         Ok(())
     }
@@ -76,6 +94,8 @@ impl Tls {
     /// Says which feature is missing.
     #[cfg(not(feature = "launch-tls"))]
     pub(super) fn create(&self, _user: Option<u32>) -> Result<(), LaunchError> {
-        Err(LaunchError::Install("a server with TLS needs the feature `launch-tls` of conformance-tests".to_owned()))
+        Err(LaunchError::Install(
+            "a server with TLS needs the feature `launch-tls` of conformance-tests".to_owned(),
+        ))
     }
 }

@@ -27,13 +27,21 @@ impl Drop for Door {
 }
 
 impl Door {
-    pub fn open(shared: Arc<Shared>, listen: SocketAddr, target: Option<SocketAddr>) -> io::Result<Self> {
+    pub fn open(
+        shared: Arc<Shared>,
+        listen: SocketAddr,
+        target: Option<SocketAddr>,
+    ) -> io::Result<Self> {
         let runtime = tokio::runtime::Handle::try_current().map_err(io::Error::other)?;
         let listener = bind(listen)?.listen(BACKLOG)?;
         let address = listener.local_addr()?;
         let target = Arc::new(Mutex::new(target));
         let task = runtime.spawn(serve(shared, listener, address, target.clone()));
-        Ok(Self { address, target, task })
+        Ok(Self {
+            address,
+            target,
+            task,
+        })
     }
 
     pub fn set_target(&self, target: SocketAddr) {
@@ -45,13 +53,22 @@ const BACKLOG: u32 = 1024;
 
 /// The address without a listener: nobody else can take it, and connecting is refused.
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
 }
 
-async fn serve(shared: Arc<Shared>, listener: TcpListener, address: SocketAddr, target: Arc<Mutex<Option<SocketAddr>>>) {
+async fn serve(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    address: SocketAddr,
+    target: Arc<Mutex<Option<SocketAddr>>>,
+) {
     let mut pipes = JoinSet::new();
     let mut bell = shared.bell();
     let mut listener = Some(listener);
@@ -63,7 +80,11 @@ async fn serve(shared: Arc<Shared>, listener: TcpListener, address: SocketAddr, 
                 closed = bind(address).ok();
             }
         } else if listener.is_none() {
-            listener = closed.take().map_or_else(|| bind(address), Ok).and_then(|socket| socket.listen(BACKLOG)).ok();
+            listener = closed
+                .take()
+                .map_or_else(|| bind(address), Ok)
+                .and_then(|socket| socket.listen(BACKLOG))
+                .ok();
             if listener.is_none() {
                 // Connections that are closing may hold the address for a moment.
                 tokio::time::sleep(Duration::from_millis(10)).await;

@@ -19,7 +19,13 @@ pub enum Stage {
 
 impl Stage {
     /// Every stage, from first to last.
-    pub const ALL: [Self; 5] = [Self::BeforeRequest, Self::WithinRequest, Self::AfterRequest, Self::WithinAnswer, Self::AfterAnswer];
+    pub const ALL: [Self; 5] = [
+        Self::BeforeRequest,
+        Self::WithinRequest,
+        Self::AfterRequest,
+        Self::WithinAnswer,
+        Self::AfterAnswer,
+    ];
 }
 
 impl fmt::Display for Stage {

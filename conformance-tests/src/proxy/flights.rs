@@ -71,13 +71,21 @@ pub(super) struct Flights {
 impl Flights {
     pub fn connect(&mut self, link: bool) -> u64 {
         self.names += 1;
-        self.lines.insert(self.names, Line { link, ..Line::default() });
+        self.lines.insert(
+            self.names,
+            Line {
+                link,
+                ..Line::default()
+            },
+        );
         self.names
     }
 
     /// The client is gone. True when an answer is still to come: until then the server is at work for it.
     pub fn hang_up(&mut self, name: u64) -> bool {
-        let Some(line) = self.lines.get_mut(&name) else { return false };
+        let Some(line) = self.lines.get_mut(&name) else {
+            return false;
+        };
         line.hung_up = true;
         let late = line.awaiting && !line.ignored && !line.muted;
         self.forget_the_unheard();
@@ -92,7 +100,10 @@ impl Flights {
     }
 
     pub fn connections(&self) -> usize {
-        self.lines.values().filter(|l| !l.link && !l.hung_up).count()
+        self.lines
+            .values()
+            .filter(|l| !l.link && !l.hung_up)
+            .count()
     }
 
     pub fn links(&self) -> usize {
@@ -110,12 +121,18 @@ impl Flights {
 
     /// Whether an answer is still to come, whoever waits for it.
     pub fn under_way(&self) -> bool {
-        self.lines.values().any(|l| (l.awaiting || l.held_back) && !l.ignored && !l.muted)
+        self.lines
+            .values()
+            .any(|l| (l.awaiting || l.held_back) && !l.ignored && !l.muted)
     }
 
     /// A flight that nobody waits for any more is over.
     fn forget_the_unheard(&mut self) {
-        if !self.lines.values().any(|l| l.awaiting && !l.ignored && !l.hung_up && l.flight == self.begun) {
+        if !self
+            .lines
+            .values()
+            .any(|l| l.awaiting && !l.ignored && !l.hung_up && l.flight == self.begun)
+        {
             self.heard = true;
         }
     }
@@ -138,7 +155,11 @@ impl Flights {
     /// Waits for the flight that comes after so many others.
     pub fn arm(&mut self, skip: u64, fault: Fault) {
         self.heard = true;
-        self.armed = Some(Armed { fault, at: self.begun.saturating_add(1).saturating_add(skip), fired: false });
+        self.armed = Some(Armed {
+            fault,
+            at: self.begun.saturating_add(1).saturating_add(skip),
+            fired: false,
+        });
     }
 
     pub fn disarm(&mut self) {
@@ -180,7 +201,10 @@ impl Flights {
     pub fn greets(&mut self, name: u64, way: Way) -> Verdict {
         match (way, self.lines.get(&name)) {
             (_, Some(line)) if line.link => Verdict::Pass,
-            (Way::Requests, Some(line)) if line.doomed => Verdict::Cut { keep: 0, reset: true },
+            (Way::Requests, Some(line)) if line.doomed => Verdict::Cut {
+                keep: 0,
+                reset: true,
+            },
             // The server may still be at work for a client that is gone.
             (Way::Answers, Some(line)) if line.muted || line.hung_up => Verdict::Swallow,
             (Way::Answers, Some(line)) if line.doomed => Verdict::PassAndDoom,
@@ -196,14 +220,19 @@ impl Flights {
     }
 
     fn asks(&mut self, name: u64, bytes: usize) -> Verdict {
-        let Some(line) = self.lines.get_mut(&name) else { return Verdict::Pass };
+        let Some(line) = self.lines.get_mut(&name) else {
+            return Verdict::Pass;
+        };
         line.held_back = false;
         if line.link {
             return Verdict::Pass;
         }
         line.spoke = true;
         if line.doomed {
-            return Verdict::Cut { keep: 0, reset: true };
+            return Verdict::Cut {
+                keep: 0,
+                reset: true,
+            };
         }
         if line.ignored {
             return Verdict::Pass;
@@ -216,15 +245,27 @@ impl Flights {
             }
             line.flight = self.begun;
         }
-        let Some(armed) = self.armed.as_mut().filter(|a| a.at == line.flight && !a.fired) else { return Verdict::Pass };
+        let Some(armed) = self
+            .armed
+            .as_mut()
+            .filter(|a| a.at == line.flight && !a.fired)
+        else {
+            return Verdict::Pass;
+        };
         match armed.fault {
             Fault::Cut(Stage::BeforeRequest) => {
                 armed.fired = true;
-                Verdict::Cut { keep: 0, reset: true }
+                Verdict::Cut {
+                    keep: 0,
+                    reset: true,
+                }
             }
             Fault::Cut(Stage::WithinRequest) => {
                 armed.fired = true;
-                Verdict::Cut { keep: bytes / 2, reset: true }
+                Verdict::Cut {
+                    keep: bytes / 2,
+                    reset: true,
+                }
             }
             Fault::HoldRequest => {
                 armed.fired = true;
@@ -236,13 +277,18 @@ impl Flights {
     }
 
     fn answers(&mut self, name: u64, bytes: usize) -> Verdict {
-        let Some(line) = self.lines.get_mut(&name) else { return Verdict::Pass };
+        let Some(line) = self.lines.get_mut(&name) else {
+            return Verdict::Pass;
+        };
         if line.link {
             return Verdict::Pass;
         }
         if line.hung_up {
             line.awaiting = false;
-            return Verdict::Cut { keep: 0, reset: false };
+            return Verdict::Cut {
+                keep: 0,
+                reset: false,
+            };
         }
         if line.muted {
             return Verdict::Swallow;
@@ -253,15 +299,25 @@ impl Flights {
         if line.ignored || !line.awaiting {
             return Verdict::Pass;
         }
-        if let Some(armed) = self.armed.as_mut().filter(|a| a.at == line.flight && !a.fired) {
+        if let Some(armed) = self
+            .armed
+            .as_mut()
+            .filter(|a| a.at == line.flight && !a.fired)
+        {
             match armed.fault {
                 Fault::Cut(Stage::AfterRequest) => {
                     armed.fired = true;
-                    return Verdict::Cut { keep: 0, reset: true };
+                    return Verdict::Cut {
+                        keep: 0,
+                        reset: true,
+                    };
                 }
                 Fault::Cut(Stage::WithinAnswer) => {
                     armed.fired = true;
-                    return Verdict::Cut { keep: bytes / 2, reset: false };
+                    return Verdict::Cut {
+                        keep: bytes / 2,
+                        reset: false,
+                    };
                 }
                 Fault::LoseAnswer => {
                     armed.fired = true;
@@ -286,7 +342,11 @@ impl Flights {
                 *n += u64::from(self.begun > *from);
             }
         }
-        if doomed { Verdict::PassAndDoom } else { Verdict::Pass }
+        if doomed {
+            Verdict::PassAndDoom
+        } else {
+            Verdict::Pass
+        }
     }
 
     /// A doomed connection is cut now.
@@ -369,7 +429,13 @@ mod tests {
         ask(&mut f, poll);
         answer(&mut f, monitor);
         assert_eq!((f.counted(counter), f.fired()), (0, false));
-        assert_eq!(f.asks(a, 10), Verdict::Cut { keep: 0, reset: true });
+        assert_eq!(
+            f.asks(a, 10),
+            Verdict::Cut {
+                keep: 0,
+                reset: true
+            }
+        );
         assert!(f.fired());
     }
 
@@ -396,7 +462,10 @@ mod tests {
         f.arm(0, Fault::LoseAnswer);
         f.begin_idle();
         ask(&mut f, link);
-        assert_eq!((f.under_way(), f.end_idle(), f.connections(), f.links()), (false, 0, 1, 1));
+        assert_eq!(
+            (f.under_way(), f.end_idle(), f.connections(), f.links()),
+            (false, 0, 1, 1)
+        );
         answer(&mut f, link);
         assert_eq!((f.answered(), f.fired()), (0, false));
         ask(&mut f, a);
@@ -411,7 +480,13 @@ mod tests {
         assert!(f.hang_up(a));
         assert_eq!((f.under_way(), f.connections()), (true, 1));
         ask(&mut f, b);
-        assert_eq!(f.answers(a, 10), Verdict::Cut { keep: 0, reset: false });
+        assert_eq!(
+            f.answers(a, 10),
+            Verdict::Cut {
+                keep: 0,
+                reset: false
+            }
+        );
         assert_eq!(f.answered(), 0);
         answer(&mut f, b);
         assert_eq!((f.answered(), f.under_way()), (1, false));
@@ -429,7 +504,13 @@ mod tests {
         answer(&mut f, a);
         ask(&mut f, a);
         assert!(!f.fired());
-        assert_eq!(f.answers(a, 10), Verdict::Cut { keep: 5, reset: false });
+        assert_eq!(
+            f.answers(a, 10),
+            Verdict::Cut {
+                keep: 5,
+                reset: false
+            }
+        );
         assert!(f.fired());
     }
 
@@ -442,7 +523,13 @@ mod tests {
         assert_eq!(f.answers(a, 10), Verdict::PassAndDoom);
         assert_eq!(f.answers(a, 10), Verdict::PassAndDoom);
         assert!(!f.fired());
-        assert_eq!(f.asks(a, 10), Verdict::Cut { keep: 0, reset: true });
+        assert_eq!(
+            f.asks(a, 10),
+            Verdict::Cut {
+                keep: 0,
+                reset: true
+            }
+        );
         f.doom_done(a);
         assert!(f.fired());
     }
@@ -457,19 +544,37 @@ mod tests {
         for way in [Way::Requests, Way::Answers, Way::Requests] {
             assert_eq!(f.greets(spare, way), Verdict::Pass);
         }
-        assert_eq!((f.end_idle(), f.counted(counter), f.under_way(), f.fired()), (0, 0, false, false));
-        assert_eq!(f.asks(a, 10), Verdict::Cut { keep: 0, reset: true });
+        assert_eq!(
+            (f.end_idle(), f.counted(counter), f.under_way(), f.fired()),
+            (0, 0, false, false)
+        );
+        assert_eq!(
+            f.asks(a, 10),
+            Verdict::Cut {
+                keep: 0,
+                reset: true
+            }
+        );
         // What is the matter with its connection is the matter with it.
         f.arm(0, Fault::LoseAnswer);
         ask(&mut f, spare);
-        assert_eq!((f.greets(spare, Way::Answers), f.fired()), (Verdict::Pass, false));
+        assert_eq!(
+            (f.greets(spare, Way::Answers), f.fired()),
+            (Verdict::Pass, false)
+        );
         assert_eq!(f.answers(spare, 10), Verdict::Swallow);
         assert_eq!(f.greets(spare, Way::Answers), Verdict::Swallow);
         let doomed = f.connect(false);
         f.arm(0, Fault::Cut(Stage::AfterAnswer));
         ask(&mut f, doomed);
         assert_eq!(f.answers(doomed, 10), Verdict::PassAndDoom);
-        assert_eq!(f.greets(doomed, Way::Requests), Verdict::Cut { keep: 0, reset: true });
+        assert_eq!(
+            f.greets(doomed, Way::Requests),
+            Verdict::Cut {
+                keep: 0,
+                reset: true
+            }
+        );
     }
 
     #[test]

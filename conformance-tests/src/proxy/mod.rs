@@ -97,7 +97,9 @@ struct Inner {
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Proxy").field("addresses", &self.addresses()).finish_non_exhaustive()
+        f.debug_struct("Proxy")
+            .field("addresses", &self.addresses())
+            .finish_non_exhaustive()
     }
 }
 
@@ -117,17 +119,29 @@ impl Proxy {
     pub fn on(listen: SocketAddr, target: impl Into<Option<SocketAddr>>) -> io::Result<Self> {
         let shared = Arc::new(Shared::new());
         let door = Door::open(shared.clone(), listen, target.into())?;
-        Ok(Self(Arc::new(Inner { shared, address: door.address, doors: Mutex::new(vec![door]) })))
+        Ok(Self(Arc::new(Inner {
+            shared,
+            address: door.address,
+            doors: Mutex::new(vec![door]),
+        })))
     }
 
     /// Listens on one more address, for one more server. Port 0 is a free one; the answer is the address it became.
     ///
     /// # Errors
     /// As [`on`](Self::on).
-    pub fn also(&self, listen: SocketAddr, target: impl Into<Option<SocketAddr>>) -> io::Result<SocketAddr> {
+    pub fn also(
+        &self,
+        listen: SocketAddr,
+        target: impl Into<Option<SocketAddr>>,
+    ) -> io::Result<SocketAddr> {
         let door = Door::open(self.0.shared.clone(), listen, target.into())?;
         let address = door.address;
-        self.0.doors.lock().unwrap_or_else(PoisonError::into_inner).push(door);
+        self.0
+            .doors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(door);
         Ok(address)
     }
 
@@ -146,7 +160,13 @@ impl Proxy {
     /// Every address, in the order they were opened.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.0.doors.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|d| d.address).collect()
+        self.0
+            .doors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|d| d.address)
+            .collect()
     }
 
     /// New connections to the first address go to this server. Those that exist stay where they are.
@@ -182,7 +202,10 @@ impl Proxy {
     /// Counts the round trips that begin from now on.
     #[must_use]
     pub fn count(&self) -> Counter {
-        Counter { counter: self.0.shared.change(|state| state.flights.count()), proxy: self.clone() }
+        Counter {
+            counter: self.0.shared.change(|state| state.flights.count()),
+            proxy: self.clone(),
+        }
     }
 
     /// Takes this long to find out which connections are the client's own monitoring: those that speak, or wait for an answer, while
@@ -196,7 +219,9 @@ impl Proxy {
     /// From now on the client's own monitoring is also told by the first words that come on a connection: for clients that make such
     /// connections anew whenever something goes wrong. It must be told from what asks the store for something.
     pub fn set_monitoring(&self, is_monitoring: fn(first: &[u8]) -> bool) {
-        self.0.shared.change(|state| state.monitoring = Some(is_monitoring));
+        self.0
+            .shared
+            .change(|state| state.monitoring = Some(is_monitoring));
     }
 
     /// Waits until no request is without an answer, but not longer than this. Gives whether there is none. Requests of clients that are gone
@@ -266,7 +291,9 @@ impl Proxy {
 
     /// Adds so much to everything that passes between clients and servers. Each piece waits by itself, so that little passes in a time.
     pub fn set_delay(&self, requests: Duration, answers: Duration) {
-        self.0.shared.change(|state| state.delays = (requests, answers));
+        self.0
+            .shared
+            .change(|state| state.delays = (requests, answers));
     }
 
     /// Cuts every connection, links between servers too, and takes no new ones until [`heal`](Self::heal).
@@ -313,6 +340,11 @@ impl Counter {
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        self.proxy.0.shared.look().flights.stop_counting(self.counter);
+        self.proxy
+            .0
+            .shared
+            .look()
+            .flights
+            .stop_counting(self.counter);
     }
 }

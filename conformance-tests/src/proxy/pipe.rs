@@ -73,7 +73,9 @@ impl Line<'_> {
 
     /// Waits until this connection is cut.
     async fn cut(&self) {
-        self.shared.until(|state| state.epoch(self.link) != self.epoch).await;
+        self.shared
+            .until(|state| state.epoch(self.link) != self.epoch)
+            .await;
     }
 }
 
@@ -88,8 +90,20 @@ impl Drop for Line<'_> {
 pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Option<SocketAddr>) {
     // Where nobody can tell, every connection is a client's.
     let link = whose::held_here(&client) == Some(false);
-    let (epoch, away, name) = shared.change(|state| (state.epoch(link), state.away.is_some(), state.flights.connect(link)));
-    let line = Line { shared: &shared, name, link, epoch, tls: Mutex::default() };
+    let (epoch, away, name) = shared.change(|state| {
+        (
+            state.epoch(link),
+            state.away.is_some(),
+            state.flights.connect(link),
+        )
+    });
+    let line = Line {
+        shared: &shared,
+        name,
+        link,
+        epoch,
+        tls: Mutex::default(),
+    };
     let server = async {
         match target {
             Some(target) => TcpStream::connect(target).await.ok(),
@@ -107,7 +121,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
     };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let end = {
-        let ((client_read, client_write), (server_read, server_write)) = (client.split(), server.split());
+        let ((client_read, client_write), (server_read, server_write)) =
+            (client.split(), server.split());
         let mut answers = std::pin::pin!(pump(&line, Way::Answers, server_read, client_write));
         tokio::select! {
             end = pump(&line, Way::Requests, client_read, server_write) => match end {
@@ -126,24 +141,38 @@ pub(super) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
     }
 }
 
-async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> End {
+async fn pump(
+    line: &Line<'_>,
+    way: Way,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+) -> End {
     let mut buffer = vec![0; 1 << 16];
     let mut doomed = false;
     let mut first = way == Way::Requests && !line.link;
     loop {
         let read = from.read(&mut buffer);
-        let read = if doomed { tokio::time::timeout(QUIET, read).await } else { Ok(read.await) };
+        let read = if doomed {
+            tokio::time::timeout(QUIET, read).await
+        } else {
+            Ok(read.await)
+        };
         let bytes = match read {
             Ok(Ok(0) | Err(_)) => return End::Gone,
             Ok(Ok(n)) => &buffer[..n],
             // The answer is over.
             Err(_) => {
-                line.shared.change(|state| state.flights.doom_done(line.name));
+                line.shared
+                    .change(|state| state.flights.doom_done(line.name));
                 return End::Closed;
             }
         };
         // What belongs to a handshake comes first.
-        let greeting = if line.link { 0 } else { line.tls().handshake(way, bytes) };
+        let greeting = if line.link {
+            0
+        } else {
+            line.tls().handshake(way, bytes)
+        };
         let (greeting, words) = bytes.split_at(greeting);
         for (bytes, greets) in [(greeting, true), (words, false)] {
             if bytes.is_empty() {
@@ -158,11 +187,19 @@ async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut t
                 if state.epoch(line.link) != line.epoch {
                     return End::Reset;
                 }
-                if std::mem::take(&mut first) && state.monitoring.is_some_and(|is_monitoring| is_monitoring(bytes)) {
+                if std::mem::take(&mut first)
+                    && state
+                        .monitoring
+                        .is_some_and(|is_monitoring| is_monitoring(bytes))
+                {
                     state.flights.ignore(line.name);
                 }
                 let flights = &mut state.flights;
-                let verdict = if greets { flights.greets(line.name, way) } else { flights.passes(line.name, way, bytes.len()) };
+                let verdict = if greets {
+                    flights.greets(line.name, way)
+                } else {
+                    flights.passes(line.name, way, bytes.len())
+                };
                 (verdict, flights.fired())
             };
             if held {
@@ -174,7 +211,8 @@ async fn pump(line: &Line<'_>, way: Way, mut from: impl AsyncRead + Unpin, mut t
                 Verdict::Pass => {}
                 Verdict::PassAndDoom => doomed = true,
                 Verdict::Cut { keep, reset } => {
-                    line.shared.change(|state| state.flights.doom_done(line.name));
+                    line.shared
+                        .change(|state| state.flights.doom_done(line.name));
                     if keep > 0 && to.write_all(&bytes[..keep]).await.is_ok() {
                         let _ = to.flush().await;
                     }

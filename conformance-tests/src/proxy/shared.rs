@@ -30,7 +30,11 @@ pub(super) struct State {
 impl State {
     /// Connections of an older one are cut.
     pub fn epoch(&self, link: bool) -> u64 {
-        if link { self.outages } else { self.outages + self.cuts }
+        if link {
+            self.outages
+        } else {
+            self.outages + self.cuts
+        }
     }
 
     /// Nothing is held any more.
@@ -64,7 +68,10 @@ pub(super) struct Shared {
 
 impl Shared {
     pub fn new() -> Self {
-        Self { state: Mutex::default(), bell: watch::Sender::new(()) }
+        Self {
+            state: Mutex::default(),
+            bell: watch::Sender::new(()),
+        }
     }
 
     pub fn look(&self) -> MutexGuard<'_, State> {

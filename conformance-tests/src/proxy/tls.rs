@@ -115,7 +115,9 @@ impl Session {
 /// Where in these bytes, among the first so many, a client begins a handshake: the header of a record with nothing in it but a ClientHello.
 fn client_hello(bytes: &[u8], among: usize) -> Option<usize> {
     let begins = |bytes: &[u8]| match bytes {
-        [HANDSHAKE, 3, 1..=3, a, b, 1, 0, c, d, 3, 3, ..] => u16::from_be_bytes([*a, *b]) == u16::from_be_bytes([*c, *d]).saturating_add(4),
+        [HANDSHAKE, 3, 1..=3, a, b, 1, 0, c, d, 3, 3, ..] => {
+            u16::from_be_bytes([*a, *b]) == u16::from_be_bytes([*c, *d]).saturating_add(4)
+        }
         _ => false,
     };
     (0..bytes.len().min(among)).find(|at| begins(&bytes[*at..]))
@@ -124,7 +126,10 @@ fn client_hello(bytes: &[u8], among: usize) -> Option<usize> {
 /// The cipher suite that the server has chosen, once it is known.
 fn suite(hello: &[u8]) -> Option<[u8; 2]> {
     let session = usize::from(*hello.get(UP_TO_SESSION)?);
-    hello.get(UP_TO_SESSION + 1 + session..)?.first_chunk().copied()
+    hello
+        .get(UP_TO_SESSION + 1 + session..)?
+        .first_chunk()
+        .copied()
 }
 
 /// One way of a connection, cut into records.
@@ -167,7 +172,8 @@ impl Records {
             self.known = 0;
             let [kind, major, _, a, b] = self.header;
             let length = usize::from(u16::from_be_bytes([a, b]));
-            self.lost = !(CHANGE_CIPHER_SPEC..=DATA).contains(&kind) || major != 3 || length > LONGEST;
+            self.lost =
+                !(CHANGE_CIPHER_SPEC..=DATA).contains(&kind) || major != 3 || length > LONGEST;
             self.words = self.lost || are_words(kind, length);
             self.left = length;
             if self.words {
@@ -209,8 +215,15 @@ mod tests {
     fn encrypted() -> Session {
         let mut session = Session::default();
         assert_eq!(session.handshake(Way::Requests, &hello()), 205);
-        let flight =
-            [server_hello([0x13, 1]), CCS.to_vec(), record(DATA, 27), record(DATA, 700), record(DATA, 53), record(DATA, 130)].concat();
+        let flight = [
+            server_hello([0x13, 1]),
+            CCS.to_vec(),
+            record(DATA, 27),
+            record(DATA, 700),
+            record(DATA, 53),
+            record(DATA, 130),
+        ]
+        .concat();
         assert_eq!(session.handshake(Way::Answers, &flight), flight.len());
         assert!(!session.lets_tickets_come());
         let end = [CCS.to_vec(), record(DATA, 53)].concat();
@@ -253,14 +266,23 @@ mod tests {
         session.handshake(Way::Answers, &server_hello([0x13, 2]));
         // With a certificate.
         let end = [CCS.to_vec(), record(DATA, 900)].concat();
-        assert_eq!(session.handshake(Way::Requests, &[end.clone(), record(DATA, 100), record(DATA, 100)].concat()), end.len());
+        assert_eq!(
+            session.handshake(
+                Way::Requests,
+                &[end.clone(), record(DATA, 100), record(DATA, 100)].concat()
+            ),
+            end.len()
+        );
     }
 
     #[test]
     fn tickets_are_counted_until_a_question() {
         let mut session = encrypted();
         assert_eq!(session.since(), 0);
-        session.handshake(Way::Answers, &[record(DATA, 250), record(DATA, 250)].concat());
+        session.handshake(
+            Way::Answers,
+            &[record(DATA, 250), record(DATA, 250)].concat(),
+        );
         assert_eq!((session.since(), session.lets_tickets_come()), (2, true));
     }
 
@@ -285,7 +307,10 @@ mod tests {
         assert_eq!(session.handshake(Way::Answers, &end), end.len());
         assert!(!session.lets_tickets_come(), "its tickets are within");
         assert_eq!(session.handshake(Way::Requests, &record(DATA, 26)), 0);
-        assert_eq!(session.handshake(Way::Answers, &record(DATA, ENCRYPTED_ALERT)), 0);
+        assert_eq!(
+            session.handshake(Way::Answers, &record(DATA, ENCRYPTED_ALERT)),
+            0
+        );
         assert_eq!(session.handshake(Way::Answers, &record(ALERT, 26)), 31);
     }
 
@@ -303,13 +328,20 @@ mod tests {
                 told += session.handshake(Way::Requests, piece);
             }
             for piece in server.chunks(size) {
-                assert_eq!(session.handshake(Way::Answers, piece), piece.len(), "pieces of {size}");
+                assert_eq!(
+                    session.handshake(Way::Answers, piece),
+                    piece.len(),
+                    "pieces of {size}"
+                );
             }
             for piece in client[205..].chunks(size) {
                 told += session.handshake(Way::Requests, piece);
             }
             // A part of a header is not known for what it is yet.
-            assert!((words..words + 5).contains(&told), "pieces of {size}: {told} of {words}");
+            assert!(
+                (words..words + 5).contains(&told),
+                "pieces of {size}: {told} of {words}"
+            );
         }
     }
 
@@ -317,17 +349,33 @@ mod tests {
     fn it_may_begin_after_some_words_in_plain_text() {
         // PostgreSQL: a question for it, and one byte for an answer.
         let mut session = Session::default();
-        assert_eq!(session.handshake(Way::Requests, &[0, 0, 0, 8, 4, 210, 22, 47]), 0);
+        assert_eq!(
+            session.handshake(Way::Requests, &[0, 0, 0, 8, 4, 210, 22, 47]),
+            0
+        );
         assert_eq!(session.handshake(Way::Answers, b"S"), 0);
         assert_eq!(session.handshake(Way::Requests, &hello()), 205);
-        assert_eq!(session.handshake(Way::Answers, &server_hello([0x13, 1])), 123);
+        assert_eq!(
+            session.handshake(Way::Answers, &server_hello([0x13, 1])),
+            123
+        );
         // MySQL: the server greets first, and the client does not wait.
         let mut session = Session::default();
         assert_eq!(session.handshake(Way::Answers, b"J\0\0\0\x0a8.0.30"), 0);
         let wish = [vec![32, 0, 0, 1], vec![0; 32]].concat();
-        assert_eq!(session.handshake(Way::Requests, &[wish, hello()].concat()), 0, "together: not the handshake alone");
-        assert_eq!(session.handshake(Way::Answers, &server_hello([0x13, 1])), 123);
-        assert_eq!(session.handshake(Way::Requests, &[CCS.to_vec(), record(DATA, 53)].concat()), 64);
+        assert_eq!(
+            session.handshake(Way::Requests, &[wish, hello()].concat()),
+            0,
+            "together: not the handshake alone"
+        );
+        assert_eq!(
+            session.handshake(Way::Answers, &server_hello([0x13, 1])),
+            123
+        );
+        assert_eq!(
+            session.handshake(Way::Requests, &[CCS.to_vec(), record(DATA, 53)].concat()),
+            64
+        );
         assert_eq!(session.handshake(Way::Requests, &record(DATA, 60)), 0);
     }
 
@@ -335,11 +383,17 @@ mod tests {
     fn what_is_not_understood_is_words_from_there_on() {
         let mut session = encrypted();
         let (known, strange) = (record(ALERT, 2), vec![99; 20]);
-        assert_eq!(session.handshake(Way::Answers, &[known.clone(), strange].concat()), known.len());
+        assert_eq!(
+            session.handshake(Way::Answers, &[known.clone(), strange].concat()),
+            known.len()
+        );
         assert_eq!(session.handshake(Way::Answers, &known), 0);
         // A server that answers in plain text.
         let mut session = Session::default();
         session.handshake(Way::Requests, &hello());
-        assert_eq!(session.handshake(Way::Answers, b"HTTP/1.0 400 Bad Request\r\n\r\n"), 0);
+        assert_eq!(
+            session.handshake(Way::Answers, b"HTTP/1.0 400 Bad Request\r\n\r\n"),
+            0
+        );
     }
 }

@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use conformance_tests::backends::Memory;
 use conformance_tests::{Backend, Capability, Checkpoint, Clause, Reason, Stop};
 use membership_core::{
-    Attempt, ClusterName, CommitOutcome, CommitRequest, Conflict, Guarantees, Heartbeat, HeartbeatWrite, InitializeRequest,
-    MembershipEntry, MembershipTable, Operation, ReadAnswer, ReadRequest, Row, RowChange, RowRead, Rows, SharedSettings, SiloAddress,
-    Snapshot, TableError, TableErrorKind, TableId, TableLimits, VersionRow, VersionToken,
+    Attempt, ClusterName, CommitOutcome, CommitRequest, Conflict, Guarantees, Heartbeat,
+    HeartbeatWrite, InitializeRequest, MembershipEntry, MembershipTable, Operation, ReadAnswer,
+    ReadRequest, Row, RowChange, RowRead, Rows, SharedSettings, SiloAddress, Snapshot, TableError,
+    TableErrorKind, TableId, TableLimits, VersionRow, VersionToken,
 };
 
 macro_rules! bugs {
@@ -87,7 +88,13 @@ type Journal = Arc<tokio::sync::Mutex<BTreeMap<ClusterName, (Checkpoint, CommitR
 
 impl Planted {
     pub fn new(bug: Bug) -> Self {
-        Self { bug, memory: Memory::default(), away: Arc::default(), journal: Arc::default(), crashes: AtomicU64::new(0) }
+        Self {
+            bug,
+            memory: Memory::default(),
+            away: Arc::default(),
+            journal: Arc::default(),
+            crashes: AtomicU64::new(0),
+        }
     }
 
     /// What a crash does to the data.
@@ -96,10 +103,16 @@ impl Planted {
         for (cluster, (before, request)) in &*self.journal.lock().await {
             match self.bug {
                 Bug::LosesACommitInACrash => self.memory.restore(cluster, before).await?,
-                Bug::LosesACommitInTheThirdCrash if crash == 3 => self.memory.restore(cluster, before).await?,
+                Bug::LosesACommitInTheThirdCrash if crash == 3 => {
+                    self.memory.restore(cluster, before).await?
+                }
                 Bug::RepeatsACommitAfterACrash => {
                     let table = self.memory.client(cluster).await?;
-                    let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::default()).await? else { unreachable!() };
+                    let ReadAnswer::Snapshot { snapshot, .. } =
+                        table.read(&ReadRequest::default()).await?
+                    else {
+                        unreachable!()
+                    };
                     let mut again = Broken::rebased(request, &snapshot);
                     // Rows that are there are written over, and a version comes of it in any case.
                     again.changes.retain_mut(|change| {
@@ -122,7 +135,14 @@ impl Planted {
         if self.bug != Bug::MixesSimilarNames {
             return cluster.clone();
         }
-        let plain = |part: &str| format!("_{}", part.chars().filter(char::is_ascii_alphanumeric).collect::<String>());
+        let plain = |part: &str| {
+            format!(
+                "_{}",
+                part.chars()
+                    .filter(char::is_ascii_alphanumeric)
+                    .collect::<String>()
+            )
+        };
         ClusterName::new(plain(cluster.service()), plain(cluster.cluster())).unwrap()
     }
 }
@@ -137,7 +157,12 @@ impl Backend for Planted {
         let inner = self.memory.client(&self.stored_as(cluster)).await?;
         let (away, journal) = (self.away.clone(), self.journal.clone());
         if self.bug == Bug::LogsTheSecret {
-            tokio::spawn(async { tracing::trace!(url = format!("broken://root:{SECRET}@127.0.0.1"), "connected") });
+            tokio::spawn(async {
+                tracing::trace!(
+                    url = format!("broken://root:{SECRET}@127.0.0.1"),
+                    "connected"
+                )
+            });
         }
         Ok(Arc::new(Broken {
             bug: self.bug,
@@ -156,7 +181,11 @@ impl Backend for Planted {
         if self.bug == Bug::ListsNothing {
             return &[];
         }
-        &[(Capability::Child, Reason::InMemory), (Capability::Proxy, Reason::InMemory), (Capability::Hints, Reason::NoHints)]
+        &[
+            (Capability::Child, Reason::InMemory),
+            (Capability::Proxy, Reason::InMemory),
+            (Capability::Hints, Reason::NoHints),
+        ]
     }
 
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
@@ -215,7 +244,11 @@ struct Broken {
 
 impl std::fmt::Debug for Broken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.bug == Bug::ShowsTheSecret { write!(f, "Broken({SECRET})") } else { f.write_str("Broken") }
+        if self.bug == Bug::ShowsTheSecret {
+            write!(f, "Broken({SECRET})")
+        } else {
+            f.write_str("Broken")
+        }
     }
 }
 
@@ -227,7 +260,12 @@ impl Broken {
 
     async fn reachable(&self, operation: Operation) -> Result<(), TableError> {
         if self.locked.load(Ordering::SeqCst) {
-            return Err(TableError::new(TableErrorKind::Unavailable, operation, "broken", "locked"));
+            return Err(TableError::new(
+                TableErrorKind::Unavailable,
+                operation,
+                "broken",
+                "locked",
+            ));
         }
         if !self.away.load(Ordering::SeqCst) {
             return Ok(());
@@ -235,7 +273,12 @@ impl Broken {
         if self.bug == Bug::HangsWhenAway {
             std::future::pending::<()>().await;
         }
-        Err(TableError::new(TableErrorKind::Unavailable, operation, "broken", "the store is away"))
+        Err(TableError::new(
+            TableErrorKind::Unavailable,
+            operation,
+            "broken",
+            "the store is away",
+        ))
     }
 
     async fn now(&self) -> Result<Snapshot, TableError> {
@@ -261,7 +304,8 @@ impl Broken {
             }
             Bug::DropsUnknownFields => rewrite(request, |e| e.extra = Default::default()),
             Bug::CutsTimesToSeconds => rewrite(request, |e| {
-                e.start_time = membership_core::WallTime::from_millis(e.start_time.as_millis() / 1000 * 1000);
+                e.start_time =
+                    membership_core::WallTime::from_millis(e.start_time.as_millis() / 1000 * 1000);
             }),
             _ => {}
         }
@@ -273,7 +317,10 @@ impl Broken {
         rebased.expected = now.token.clone();
         for change in &mut rebased.changes {
             if let RowChange::Insert(row) | RowChange::Update(row) = change {
-                let entry = MembershipEntry { written_at: now.version() + 1, ..row.entry().unwrap().clone() };
+                let entry = MembershipEntry {
+                    written_at: now.version() + 1,
+                    ..row.entry().unwrap().clone()
+                };
                 *row = Row::encode(entry);
             }
         }
@@ -291,18 +338,34 @@ impl Broken {
         answer
     }
 
-    async fn after_commit(&self, request: &CommitRequest, answer: Result<CommitOutcome, TableError>) -> Result<CommitOutcome, TableError> {
+    async fn after_commit(
+        &self,
+        request: &CommitRequest,
+        answer: Result<CommitOutcome, TableError>,
+    ) -> Result<CommitOutcome, TableError> {
         let conflict = matches!(answer, Ok(CommitOutcome::Conflict(_)));
         match self.bug {
             Bug::HalfAConflict if conflict && request.changes.len() > 1 => {
-                if let Some(RowChange::Insert(row) | RowChange::Update(row)) = request.changes.first() {
+                if let Some(RowChange::Insert(row) | RowChange::Update(row)) =
+                    request.changes.first()
+                {
                     let _ = self.raw.put_row(&self.cluster, row.key(), row.body()).await;
                 }
                 answer
             }
-            Bug::IgnoresTheToken if conflict => self.inner.commit(&Self::rebased(request, &self.now().await?)).await,
-            Bug::TrustsAnyTable if answer.as_ref().is_err_and(|e| e.kind() == TableErrorKind::TableReplaced) => {
-                self.inner.commit(&Self::rebased(request, &self.now().await?)).await
+            Bug::IgnoresTheToken if conflict => {
+                self.inner
+                    .commit(&Self::rebased(request, &self.now().await?))
+                    .await
+            }
+            Bug::TrustsAnyTable
+                if answer
+                    .as_ref()
+                    .is_err_and(|e| e.kind() == TableErrorKind::TableReplaced) =>
+            {
+                self.inner
+                    .commit(&Self::rebased(request, &self.now().await?))
+                    .await
             }
             Bug::UpsertsInserts if conflict => {
                 let now = self.now().await?;
@@ -316,17 +379,30 @@ impl Broken {
                 }
                 self.inner.commit(&upsert).await
             }
-            Bug::ConflictsAreErrors if conflict => {
-                Err(TableError::new(TableErrorKind::Configuration, Operation::Commit, "broken", "condition failed"))
-            }
-            Bug::AlwaysKnowsBetter if answer.as_ref().is_err_and(|e| e.kind() == TableErrorKind::OutcomeUnknown) => {
+            Bug::ConflictsAreErrors if conflict => Err(TableError::new(
+                TableErrorKind::Configuration,
+                Operation::Commit,
+                "broken",
+                "condition failed",
+            )),
+            Bug::AlwaysKnowsBetter
+                if answer
+                    .as_ref()
+                    .is_err_and(|e| e.kind() == TableErrorKind::OutcomeUnknown) =>
+            {
                 Ok(CommitOutcome::Conflict(Conflict::default()))
             }
             Bug::MovesHeartbeatsBack if matches!(answer, Ok(CommitOutcome::Committed(_))) => {
                 for change in &request.changes {
                     if let RowChange::Update(row) = change {
-                        let heartbeat = Heartbeat { counter: 1, at: Default::default() };
-                        let write = HeartbeatWrite::Silo { silo: row.entry().unwrap().address, heartbeat };
+                        let heartbeat = Heartbeat {
+                            counter: 1,
+                            at: Default::default(),
+                        };
+                        let write = HeartbeatWrite::Silo {
+                            silo: row.entry().unwrap().address,
+                            heartbeat,
+                        };
                         let _ = self.inner.update_i_am_alive(&write).await;
                     }
                 }
@@ -347,10 +423,19 @@ impl Broken {
                 let mut last = self.last.lock().unwrap();
                 // The first client of a test sees the present, or nothing could begin.
                 let old = last.replace(snapshot.clone());
-                snapshot = old.filter(|old| old.table_id() == snapshot.table_id()).unwrap_or(snapshot);
+                snapshot = old
+                    .filter(|old| old.table_id() == snapshot.table_id())
+                    .unwrap_or(snapshot);
             }
             Bug::DoesNotPage => snapshot.rows = snapshot.rows.iter().take(1000).cloned().collect(),
-            Bug::SkipsUndecodableRows => snapshot.rows = snapshot.rows.iter().filter(|r| r.entry().is_some()).cloned().collect(),
+            Bug::SkipsUndecodableRows => {
+                snapshot.rows = snapshot
+                    .rows
+                    .iter()
+                    .filter(|r| r.entry().is_some())
+                    .cloned()
+                    .collect()
+            }
             _ => {}
         }
         snapshot
@@ -359,8 +444,15 @@ impl Broken {
 
 fn empty() -> ReadAnswer {
     let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-    let snapshot = Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows: Rows::new() };
-    ReadAnswer::Snapshot { snapshot, heartbeats: Some(Default::default()) }
+    let snapshot = Snapshot {
+        token: row.token(&[]),
+        version_row: Arc::new(row),
+        rows: Rows::new(),
+    };
+    ReadAnswer::Snapshot {
+        snapshot,
+        heartbeats: Some(Default::default()),
+    }
 }
 
 /// Locks its client unless it is disarmed.
@@ -390,9 +482,17 @@ impl MembershipTable for Broken {
                 self.inner.delete().await?;
                 self.inner.initialize(request).await
             }
-            Err(e) if self.bug == Bug::RepairsByInitialize && e.kind() == TableErrorKind::Damaged => {
+            Err(e)
+                if self.bug == Bug::RepairsByInitialize && e.kind() == TableErrorKind::Damaged =>
+            {
                 let row = VersionRow::initial(request.table_id, request.settings.clone());
-                let _ = self.raw.put_version_row(&self.cluster, &membership_core::encoding::encode_version_row(&row)).await;
+                let _ = self
+                    .raw
+                    .put_version_row(
+                        &self.cluster,
+                        &membership_core::encoding::encode_version_row(&row),
+                    )
+                    .await;
                 Ok(())
             }
             _ => answer,
@@ -405,31 +505,56 @@ impl MembershipTable for Broken {
         }
         self.reachable(Operation::Read).await?;
         let request = match self.bug {
-            Bug::IgnoresThePast | Bug::TrustsAnyTable => ReadRequest { known: None, ..request.clone() },
+            Bug::IgnoresThePast | Bug::TrustsAnyTable => ReadRequest {
+                known: None,
+                ..request.clone()
+            },
             _ => request.clone(),
         };
         match self.inner.read(&request).await {
-            Ok(ReadAnswer::Snapshot { heartbeats, .. }) if self.bug == Bug::AlwaysUnchanged && request.known.is_some() => {
+            Ok(ReadAnswer::Snapshot { heartbeats, .. })
+                if self.bug == Bug::AlwaysUnchanged && request.known.is_some() =>
+            {
                 Ok(ReadAnswer::Unchanged { heartbeats })
             }
-            Ok(ReadAnswer::Snapshot { snapshot, heartbeats }) => Ok(ReadAnswer::Snapshot { snapshot: self.show(snapshot), heartbeats }),
-            Err(e) if self.bug == Bug::EmptyWhenAbsent && e.kind() == TableErrorKind::NotInitialized => Ok(empty()),
+            Ok(ReadAnswer::Snapshot {
+                snapshot,
+                heartbeats,
+            }) => Ok(ReadAnswer::Snapshot {
+                snapshot: self.show(snapshot),
+                heartbeats,
+            }),
+            Err(e)
+                if self.bug == Bug::EmptyWhenAbsent
+                    && e.kind() == TableErrorKind::NotInitialized =>
+            {
+                Ok(empty())
+            }
             other => other,
         }
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         self.reachable(Operation::ReadRow).await?;
         self.inner.read_row(silo, known).await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        self.reachable(Operation::Commit).await.map_err(|e| match request.attempt {
-            Attempt::Again if self.bug != Bug::ForgetsTheFirstSending => {
-                TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "broken", e.message())
-            }
-            _ => e,
-        })?;
+        self.reachable(Operation::Commit)
+            .await
+            .map_err(|e| match request.attempt {
+                Attempt::Again if self.bug != Bug::ForgetsTheFirstSending => TableError::new(
+                    TableErrorKind::OutcomeUnknown,
+                    Operation::Commit,
+                    "broken",
+                    e.message(),
+                ),
+                _ => e,
+            })?;
         if self.bug != Bug::DoesNotLookAtLimits {
             request.validate(&self.limits(), "broken")?;
         }
@@ -439,7 +564,10 @@ impl MembershipTable for Broken {
         drop(lock);
         let mut request = request.clone();
         self.damage(&mut request);
-        if self.bug == Bug::LosesAnAcknowledgedCommit && self.once_in(23) && self.now().await?.token.same_commit(&request.expected) {
+        if self.bug == Bug::LosesAnAcknowledgedCommit
+            && self.once_in(23)
+            && self.now().await?.token.same_commit(&request.expected)
+        {
             return Ok(CommitOutcome::Committed(request.next_token(&[])));
         }
         if self.bug == Bug::ConflictsWithoutReason && self.once_in(23) {
@@ -448,11 +576,16 @@ impl MembershipTable for Broken {
         if self.bug == Bug::ForgetsItsOwnSuccess && request.attempt == Attempt::Again {
             let now = self.now().await?;
             if now.version_row.recent.iter().any(|r| r.id == request.id) {
-                return Ok(CommitOutcome::Conflict(Conflict { newest: now.version_row.recent.last().cloned(), snapshot: None }));
+                return Ok(CommitOutcome::Conflict(Conflict {
+                    newest: now.version_row.recent.last().cloned(),
+                    snapshot: None,
+                }));
             }
         }
         let answer = match self.bug {
-            Bug::LosesACommitInACrash | Bug::LosesACommitInTheThirdCrash | Bug::RepeatsACommitAfterACrash => self.noted(&request).await,
+            Bug::LosesACommitInACrash
+            | Bug::LosesACommitInTheThirdCrash
+            | Bug::RepeatsACommitAfterACrash => self.noted(&request).await,
             _ => self.inner.commit(&request).await,
         };
         self.after_commit(&request, answer).await
@@ -461,15 +594,20 @@ impl MembershipTable for Broken {
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         self.reachable(Operation::UpdateIAmAlive).await?;
         let answer = self.inner.update_i_am_alive(write).await;
-        let HeartbeatWrite::Silo { silo, .. } = write else { return answer };
+        let HeartbeatWrite::Silo { silo, .. } = write else {
+            return answer;
+        };
         match &answer {
             Ok(()) if self.bug == Bug::HeartbeatsMoveTheVersion => {
                 let token = self.now().await?.token;
-                let mut request = CommitRequest::new(token, membership_core::CommitId::new(9), None, [], [], []);
+                let mut request =
+                    CommitRequest::new(token, membership_core::CommitId::new(9), None, [], [], []);
                 request.core = Some(String::new());
                 self.inner.commit(&request).await.map(|_| ())
             }
-            Err(e) if self.bug == Bug::HeartbeatsMakeRows && e.kind() == TableErrorKind::NoSuchRow => {
+            Err(e)
+                if self.bug == Bug::HeartbeatsMakeRows && e.kind() == TableErrorKind::NoSuchRow =>
+            {
                 let entry = MembershipEntry::new(*silo, Default::default(), Default::default());
                 let row = Row::encode(entry);
                 let _ = self.raw.put_row(&self.cluster, row.key(), row.body()).await;
@@ -485,7 +623,12 @@ impl MembershipTable for Broken {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits { rows_per_commit: 100, bytes_per_row: 32_000, bytes_per_commit: 1_000_000, rows: 20_000 }
+        TableLimits {
+            rows_per_commit: 100,
+            bytes_per_row: 32_000,
+            bytes_per_commit: 1_000_000,
+            rows: 20_000,
+        }
     }
 
     fn guarantees(&self) -> Guarantees {

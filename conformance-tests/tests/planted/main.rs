@@ -1,5 +1,9 @@
 //! A suite that cannot fail proves nothing: tables that break one clause each, and the clause's cases must catch every one.
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test says what it looks at, and what is wrong")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test says what it looks at, and what is wrong"
+)]
 
 mod broken;
 mod network;
@@ -9,7 +13,9 @@ use conformance_tests::{Capability, Clause, Outcome, Reason, Report, Suite};
 use network::{Flaw, Networked};
 
 async fn run(bug: Bug, clauses: impl IntoIterator<Item = Clause>) -> Report {
-    let suite = Suite::new(Planted::new(bug)).clauses(clauses).on_result(|_| {});
+    let suite = Suite::new(Planted::new(bug))
+        .clauses(clauses)
+        .on_result(|_| {});
     let quick = suite.seed(4711).effort(|effort| {
         effort.server_kills = 3;
         (effort.commits, effort.model_operations, effort.rows) = (600, 1_500, 1_500);
@@ -35,8 +41,14 @@ async fn a_table_without_a_bug_passes() {
         "between_two_requests",
         "during_a_delete",
     ];
-    let skipped = report.not_applicable().map(|r| r.name).filter(|name| !networked.iter().any(|part| name.contains(part)));
-    assert_eq!(skipped.collect::<Vec<_>>(), ["a_killed_client_leaves_a_whole_table"]);
+    let skipped = report
+        .not_applicable()
+        .map(|r| r.name)
+        .filter(|name| !networked.iter().any(|part| name.contains(part)));
+    assert_eq!(
+        skipped.collect::<Vec<_>>(),
+        ["a_killed_client_leaves_a_whole_table"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,7 +64,10 @@ async fn every_planted_bug_is_caught_by_its_clause() {
     }
     assert!(missed.is_empty(), "not caught: {missed:?}");
     for clause in Clause::ALL {
-        assert!(Bug::ALL.iter().any(|(_, c)| *c == clause), "no bug is planted for {clause}");
+        assert!(
+            Bug::ALL.iter().any(|(_, c)| *c == clause),
+            "no bug is planted for {clause}"
+        );
     }
 }
 
@@ -69,8 +84,14 @@ async fn the_history_checker_catches_what_only_many_clients_see() {
         Bug::DropsAChange,
         Bug::MovesHeartbeatsBack,
     ] {
-        let suite = Suite::new(Planted::new(bug)).named("a_concurrent_history_is_explained").on_result(|_| {});
-        let report = suite.seed(4711).effort(|effort| effort.commits = 600).run().await;
+        let suite = Suite::new(Planted::new(bug))
+            .named("a_concurrent_history_is_explained")
+            .on_result(|_| {});
+        let report = suite
+            .seed(4711)
+            .effort(|effort| effort.commits = 600)
+            .run()
+            .await;
         assert_eq!(report.results.len(), 1);
         assert_eq!(report.failures().count(), 1, "{bug:?} was not caught");
     }
@@ -79,10 +100,25 @@ async fn the_history_checker_catches_what_only_many_clients_see() {
 /// So has the one of the large table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_table_that_is_torn_is_caught() {
-    for bug in [Bug::TearsReads, Bug::LosesAnAcknowledgedCommit, Bug::IgnoresTheToken, Bug::ReadsThePast] {
-        let suite = Suite::new(Planted::new(bug)).named("a_large_table_is_read_whole").on_result(|_| {});
-        let report = suite.seed(4711).effort(|effort| effort.busy = std::time::Duration::from_secs(1)).run().await;
-        assert_eq!((report.results.len(), report.failures().count()), (1, 1), "{bug:?} was not caught");
+    for bug in [
+        Bug::TearsReads,
+        Bug::LosesAnAcknowledgedCommit,
+        Bug::IgnoresTheToken,
+        Bug::ReadsThePast,
+    ] {
+        let suite = Suite::new(Planted::new(bug))
+            .named("a_large_table_is_read_whole")
+            .on_result(|_| {});
+        let report = suite
+            .seed(4711)
+            .effort(|effort| effort.busy = std::time::Duration::from_secs(1))
+            .run()
+            .await;
+        assert_eq!(
+            (report.results.len(), report.failures().count()),
+            (1, 1),
+            "{bug:?} was not caught"
+        );
     }
 }
 
@@ -90,8 +126,14 @@ async fn a_large_table_that_is_torn_is_caught() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_of_kills_brings_to_light_what_a_crash_does() {
     let killed = async |bug: Bug, kills: usize| {
-        let suite = Suite::new(Planted::new(bug)).named("killed_servers_lose_nothing").on_result(|_| {});
-        suite.seed(4711).effort(|effort| (effort.commits, effort.server_kills) = (600, kills)).run().await
+        let suite = Suite::new(Planted::new(bug))
+            .named("killed_servers_lose_nothing")
+            .on_result(|_| {});
+        suite
+            .seed(4711)
+            .effort(|effort| (effort.commits, effort.server_kills) = (600, kills))
+            .run()
+            .await
     };
     for (bug, kills, caught) in [
         (Bug::None, 20, false),
@@ -102,7 +144,11 @@ async fn a_row_of_kills_brings_to_light_what_a_crash_does() {
     ] {
         let report = killed(bug, kills).await;
         println!("{bug:?}, {kills} kills: {report}");
-        assert_eq!((report.results.len(), report.failures().count()), (1, usize::from(caught)), "{bug:?}, {kills} kills: {report}");
+        assert_eq!(
+            (report.results.len(), report.failures().count()),
+            (1, usize::from(caught)),
+            "{bug:?}, {kills} kills: {report}"
+        );
     }
 }
 
@@ -111,12 +157,20 @@ async fn a_row_of_kills_brings_to_light_what_a_crash_does() {
 async fn each_kill_is_a_line() {
     let lines = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let heard = lines.clone();
-    let suite = Suite::new(Planted::new(Bug::None)).named("killed_servers_lose_nothing").on_result(|_| {});
+    let suite = Suite::new(Planted::new(Bug::None))
+        .named("killed_servers_lose_nothing")
+        .on_result(|_| {});
     let suite = suite.on_progress(move |line| heard.lock().unwrap().push(line.to_owned()));
-    let report = suite.effort(|effort| (effort.commits, effort.server_kills) = (200, 3)).run().await;
+    let report = suite
+        .effort(|effort| (effort.commits, effort.server_kills) = (200, 3))
+        .run()
+        .await;
     let lines = lines.lock().unwrap().clone();
     assert_eq!(lines.len(), 3, "{lines:?}");
-    assert!(lines[2].starts_with("None: killed_servers_lose_nothing: kill 3 of 3 after "), "{lines:?}");
+    assert!(
+        lines[2].starts_with("None: killed_servers_lose_nothing: kill 3 of 3 after "),
+        "{lines:?}"
+    );
     assert!(report.to_string().contains("3 kills, at most"), "{report}");
 }
 
@@ -124,11 +178,24 @@ async fn each_kill_is_a_line() {
 #[tokio::test]
 async fn nothing_is_skipped_quietly() {
     let report = run(Bug::None, [Clause::T2]).await;
-    let child = report.results.iter().find(|r| r.name == "a_killed_client_leaves_a_whole_table").unwrap();
+    let child = report
+        .results
+        .iter()
+        .find(|r| r.name == "a_killed_client_leaves_a_whole_table")
+        .unwrap();
     assert_eq!(child.outcome, Outcome::NotApplicable(Reason::InMemory));
-    let report = Suite::new(Planted::new(Bug::ListsNothing)).named("a_killed_client").on_result(|_| {}).run().await;
+    let report = Suite::new(Planted::new(Bug::ListsNothing))
+        .named("a_killed_client")
+        .on_result(|_| {})
+        .run()
+        .await;
     let failure = report.failures().next().unwrap();
-    assert!(failure.to_string().contains(&format!("{:?}", Capability::Child)), "{failure}");
+    assert!(
+        failure
+            .to_string()
+            .contains(&format!("{:?}", Capability::Child)),
+        "{failure}"
+    );
     assert!(failure.to_string().contains(Clause::T2.text()), "{failure}");
 }
 
@@ -143,40 +210,76 @@ fn quick(suite: Suite) -> Suite {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_networked_table_without_a_flaw_passes() {
-    let report = quick(Suite::new(Networked::new(Flaw::None))).on_result(|result| println!("{result}")).run().await;
+    let report = quick(Suite::new(Networked::new(Flaw::None)))
+        .on_result(|result| println!("{result}"))
+        .run()
+        .await;
     assert!(report.passed(), "{report}");
     let skipped: Vec<_> = report.not_applicable().map(|r| r.name).collect();
-    assert_eq!(skipped, ["secrets_do_not_show", "a_killed_client_leaves_a_whole_table"]);
+    assert_eq!(
+        skipped,
+        [
+            "secrets_do_not_show",
+            "a_killed_client_leaves_a_whole_table"
+        ]
+    );
     assert_eq!(report.round_trips().unwrap().commit, Some(1));
 }
 
 /// Each flaw, and one of the cases that must catch it.
 const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::RetriesUnderAnotherName, "commit_cut_at_every_stage"),
-    (Flaw::RetriesUnderAnotherName, "a_lost_answer_is_an_unknown_outcome"),
+    (
+        Flaw::RetriesUnderAnotherName,
+        "a_lost_answer_is_an_unknown_outcome",
+    ),
     (Flaw::CertainlyNot, "commit_cut_at_every_stage"),
     (Flaw::CertainlyNot, "heartbeat_cut_at_every_stage"),
     (Flaw::CertainlyNot, "a_lost_answer_is_an_unknown_outcome"),
-    (Flaw::CertainlyNot, "a_frozen_server_is_an_error_and_comes_back"),
+    (
+        Flaw::CertainlyNot,
+        "a_frozen_server_is_an_error_and_comes_back",
+    ),
     (Flaw::MixesAnswers, "dropped_before_the_answer_arrives"),
     (Flaw::MixesAnswers, "dropped_before_the_question_arrives"),
     (Flaw::NeverReconnects, "read_cut_at_every_stage"),
-    (Flaw::NeverReconnects, "an_unreachable_server_is_an_error_and_comes_back"),
+    (
+        Flaw::NeverReconnects,
+        "an_unreachable_server_is_an_error_and_comes_back",
+    ),
     (Flaw::NeverReconnects, "killed_servers_lose_nothing"),
-    (Flaw::WaitsForever, "a_frozen_server_is_an_error_and_comes_back"),
+    (
+        Flaw::WaitsForever,
+        "a_frozen_server_is_an_error_and_comes_back",
+    ),
     (Flaw::WaitsForever, "a_lost_answer_is_an_unknown_outcome"),
     (Flaw::EmptyWhenCut, "read_cut_at_every_stage"),
-    (Flaw::EmptyWhenCut, "an_unreachable_server_is_an_error_and_comes_back"),
+    (
+        Flaw::EmptyWhenCut,
+        "an_unreachable_server_is_an_error_and_comes_back",
+    ),
     (Flaw::CommitsInTwoRequests, "commit_cut_at_every_stage"),
-    (Flaw::CommitsInTwoRequests, "dropped_before_the_answer_arrives"),
-    (Flaw::ReadsRowsLater, "a_table_is_founded_between_two_requests"),
-    (Flaw::DeletesWhatItListed, "a_table_is_made_anew_during_a_delete"),
+    (
+        Flaw::CommitsInTwoRequests,
+        "dropped_before_the_answer_arrives",
+    ),
+    (
+        Flaw::ReadsRowsLater,
+        "a_table_is_founded_between_two_requests",
+    ),
+    (
+        Flaw::DeletesWhatItListed,
+        "a_table_is_made_anew_during_a_delete",
+    ),
     (Flaw::LosesPermits, "many_dropped_at_once"),
     (Flaw::TalksTooMuch, "round_trips"),
     (Flaw::TalksTooMuch, "a_large_table_is_read_whole"),
     (Flaw::GoesPastTheProxy, "round_trips"),
     (Flaw::GoesPastTheProxy, "initialize_cut_at_every_stage"),
-    (Flaw::HintsLate, "a_foreign_commit_is_hinted_within_a_second"),
+    (
+        Flaw::HintsLate,
+        "a_foreign_commit_is_hinted_within_a_second",
+    ),
     (Flaw::HintsEnd, "losing_hints_costs_only_time"),
     (Flaw::HintsStop, "losing_hints_costs_only_time"),
     (Flaw::HintsStop, "hints_survive_a_restart"),
@@ -186,7 +289,10 @@ const FLAWS: &[(Flaw, &str)] = &[
 async fn every_flaw_of_a_networked_table_is_caught() {
     let mut missed = Vec::new();
     for (flaw, case) in FLAWS {
-        let report = quick(Suite::new(Networked::new(*flaw))).named(*case).run().await;
+        let report = quick(Suite::new(Networked::new(*flaw)))
+            .named(*case)
+            .run()
+            .await;
         println!("{flaw:?}: {report}");
         if report.failures().next().is_none() {
             missed.push((flaw, case));

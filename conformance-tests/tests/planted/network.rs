@@ -14,9 +14,10 @@ use conformance_tests::backends::Memory;
 use conformance_tests::proxy::Proxy;
 use conformance_tests::{Backend, Capability, Checkpoint, Proxied, Reason, RoundTrips, Stop};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable,
-    Operation, ReadAnswer, ReadRequest, RowChange, RowRead, Rows, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind,
-    TableId, TableLimits, VersionRow, VersionToken,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowChange, RowRead,
+    Rows, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, TableLimits,
+    VersionRow, VersionToken,
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -120,7 +121,9 @@ impl Server {
         let task = tokio::spawn(async move {
             let mut clients = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let Some(server) = server.upgrade() else { return };
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
                 clients.spawn(async move { server.serve(client).await });
             }
         });
@@ -146,14 +149,20 @@ impl Server {
             if line.starts_with("listen") {
                 let mut commits = self.commits.subscribe();
                 while let Ok(cluster) = commits.recv().await {
-                    if line.trim_end().ends_with(&cluster.store_key()) && write.write_all(b"!\n").await.is_err() {
+                    if line.trim_end().ends_with(&cluster.store_key())
+                        && write.write_all(b"!\n").await.is_err()
+                    {
                         return;
                     }
                 }
             }
-            let Ok(name) = line.trim().parse() else { return };
+            let Ok(name) = line.trim().parse() else {
+                return;
+            };
             let question = self.questions.lock().unwrap().get(&name).cloned();
-            let Some((cluster, question)) = question else { return };
+            let Some((cluster, question)) = question else {
+                return;
+            };
             let reply = self.answer(&cluster, question).await;
             self.replies.lock().unwrap().insert(name, reply);
             if write.write_all(line.as_bytes()).await.is_err() {
@@ -187,13 +196,17 @@ impl Server {
             }
             Question::Beat(write) => Reply::Done(table.update_i_am_alive(&write).await),
             Question::Delete => Reply::Done(table.delete().await),
-            Question::DeleteRowsOf(listed) => Reply::Done(match table.read(&ReadRequest::all()).await {
-                Ok(ReadAnswer::Snapshot { snapshot, .. }) if Some(snapshot.version_row.table_id) != listed => {
-                    let _ = self.memory.drop_version_row(cluster).await;
-                    Ok(())
-                }
-                _ => table.delete().await,
-            }),
+            Question::DeleteRowsOf(listed) => {
+                Reply::Done(match table.read(&ReadRequest::all()).await {
+                    Ok(ReadAnswer::Snapshot { snapshot, .. })
+                        if Some(snapshot.version_row.table_id) != listed =>
+                    {
+                        let _ = self.memory.drop_version_row(cluster).await;
+                        Ok(())
+                    }
+                    _ => table.delete().await,
+                })
+            }
         }
     }
 }
@@ -214,10 +227,19 @@ pub struct Networked {
 
 impl Networked {
     pub fn new(flaw: Flaw) -> Self {
-        Self { flaw, server: Server::start() }
+        Self {
+            flaw,
+            server: Server::start(),
+        }
     }
 
-    fn connect(&self, cluster: &ClusterName, address: SocketAddr, flaw: Flaw, patience: Duration) -> Arc<dyn MembershipTable> {
+    fn connect(
+        &self,
+        cluster: &ClusterName,
+        address: SocketAddr,
+        flaw: Flaw,
+        patience: Duration,
+    ) -> Arc<dyn MembershipTable> {
         Arc::new(Wired {
             flaw,
             patience,
@@ -239,22 +261,48 @@ impl Backend for Networked {
     }
 
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let hints = matches!(self.flaw, Flaw::HintsLate | Flaw::HintsEnd | Flaw::HintsStop);
-        Ok(self.connect(cluster, self.server.address, if hints { self.flaw } else { Flaw::None }, PATIENT))
+        let hints = matches!(
+            self.flaw,
+            Flaw::HintsLate | Flaw::HintsEnd | Flaw::HintsStop
+        );
+        Ok(self.connect(
+            cluster,
+            self.server.address,
+            if hints { self.flaw } else { Flaw::None },
+            PATIENT,
+        ))
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
         let proxy = Proxy::to(self.server.address)?;
-        let address = if self.flaw == Flaw::GoesPastTheProxy { self.server.address } else { proxy.address() };
-        Ok(Proxied { table: self.connect(cluster, address, self.flaw, IMPATIENT), proxy })
+        let address = if self.flaw == Flaw::GoesPastTheProxy {
+            self.server.address
+        } else {
+            proxy.address()
+        };
+        Ok(Proxied {
+            table: self.connect(cluster, address, self.flaw, IMPATIENT),
+            proxy,
+        })
     }
 
     fn round_trips(&self) -> RoundTrips {
-        RoundTrips::NONE.read(1).read_row(1).commit(1).conflict(1).commit_again(1).update_i_am_alive(1).initialize(2).delete(2)
+        RoundTrips::NONE
+            .read(1)
+            .read_row(1)
+            .commit(1)
+            .conflict(1)
+            .commit_again(1)
+            .update_i_am_alive(1)
+            .initialize(2)
+            .delete(2)
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-        &[(Capability::Child, Reason::InMemory), (Capability::Secret, Reason::NoSecret)]
+        &[
+            (Capability::Child, Reason::InMemory),
+            (Capability::Secret, Reason::NoSecret),
+        ]
     }
 
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
@@ -323,7 +371,11 @@ impl std::fmt::Debug for Wired {
 
 impl Drop for Wired {
     fn drop(&mut self) {
-        self.listening.get_mut().unwrap().iter().for_each(JoinHandle::abort);
+        self.listening
+            .get_mut()
+            .unwrap()
+            .iter()
+            .for_each(JoinHandle::abort);
     }
 }
 
@@ -343,13 +395,23 @@ impl Wired {
         if self.flaw == Flaw::NeverReconnects && self.broken.load(Ordering::SeqCst) {
             return Err(Broke::BeforeItWasSent);
         }
-        let (read, write) = TcpStream::connect(self.address).await.map_err(|_| Broke::BeforeItWasSent)?.into_split();
-        Ok(Connection { read: BufReader::new(read), write })
+        let (read, write) = TcpStream::connect(self.address)
+            .await
+            .map_err(|_| Broke::BeforeItWasSent)?
+            .into_split();
+        Ok(Connection {
+            read: BufReader::new(read),
+            write,
+        })
     }
 
     async fn exchange(&self, question: Question) -> Result<Reply, Broke> {
         let name = self.server.names.fetch_add(1, Ordering::SeqCst);
-        self.server.questions.lock().unwrap().insert(name, (self.cluster.clone(), question));
+        self.server
+            .questions
+            .lock()
+            .unwrap()
+            .insert(name, (self.cluster.clone(), question));
         let mut place = self.connection.lock().await;
         let mixes = self.flaw == Flaw::MixesAnswers;
         let mut connection = match place.take() {
@@ -361,7 +423,11 @@ impl Wired {
             // Left where it is while the answer is waited for.
             let connection = place.insert(connection);
             let heard = async {
-                connection.write.write_all(format!("{name:>40}\n").as_bytes()).await.ok()?;
+                connection
+                    .write
+                    .write_all(format!("{name:>40}\n").as_bytes())
+                    .await
+                    .ok()?;
                 connection.read.read_line(&mut answer).await.ok()
             };
             if heard.await.is_none() || !answer.ends_with('\n') {
@@ -369,7 +435,10 @@ impl Wired {
                 return Err(Broke::AfterItWasSent);
             }
         } else {
-            let sent = connection.write.write_all(format!("{name:>40}\n").as_bytes()).await;
+            let sent = connection
+                .write
+                .write_all(format!("{name:>40}\n").as_bytes())
+                .await;
             let heard = connection.read.read_line(&mut answer).await;
             if sent.is_err() || heard.is_err() || !answer.ends_with('\n') {
                 self.broken.store(true, Ordering::SeqCst);
@@ -378,10 +447,19 @@ impl Wired {
             *place = Some(connection);
         }
         let heard = answer.trim().parse().unwrap_or(name);
-        self.server.replies.lock().unwrap().remove(&heard).ok_or(Broke::AfterItWasSent)
+        self.server
+            .replies
+            .lock()
+            .unwrap()
+            .remove(&heard)
+            .ok_or(Broke::AfterItWasSent)
     }
 
-    async fn try_once(&self, operation: Operation, question: Question) -> Result<Reply, TableError> {
+    async fn try_once(
+        &self,
+        operation: Operation,
+        question: Question,
+    ) -> Result<Reply, TableError> {
         let permit = self.permits.acquire().await.unwrap();
         if self.flaw == Flaw::LosesPermits {
             permit.forget();
@@ -389,7 +467,9 @@ impl Wired {
         let exchange = self.exchange(question);
         let outcome = match self.flaw {
             Flaw::WaitsForever => exchange.await,
-            _ => tokio::time::timeout(self.patience, exchange).await.unwrap_or(Err(Broke::AfterItWasSent)),
+            _ => tokio::time::timeout(self.patience, exchange)
+                .await
+                .unwrap_or(Err(Broke::AfterItWasSent)),
         };
         if self.flaw == Flaw::LosesPermits {
             self.permits.add_permits(1);
@@ -397,7 +477,9 @@ impl Wired {
         outcome.map_err(|broke| {
             let reads = matches!(operation, Operation::Read | Operation::ReadRow);
             let kind = match broke {
-                Broke::AfterItWasSent if !reads && self.flaw != Flaw::CertainlyNot => TableErrorKind::OutcomeUnknown,
+                Broke::AfterItWasSent if !reads && self.flaw != Flaw::CertainlyNot => {
+                    TableErrorKind::OutcomeUnknown
+                }
                 _ => TableErrorKind::Unavailable,
             };
             TableError::new(kind, operation, "wired", "the connection broke")
@@ -416,7 +498,12 @@ impl Wired {
     async fn done(&self, operation: Operation, question: Question) -> Result<(), TableError> {
         match self.ask(operation, question).await? {
             Reply::Done(answer) => answer,
-            _ => Err(TableError::new(TableErrorKind::OutcomeUnknown, operation, "wired", "another answer")),
+            _ => Err(TableError::new(
+                TableErrorKind::OutcomeUnknown,
+                operation,
+                "wired",
+                "another answer",
+            )),
         }
     }
 }
@@ -430,9 +517,17 @@ impl futures_core::Stream for Hints {
     }
 }
 
-async fn listen_once(address: SocketAddr, cluster: &str, hints: &mpsc::UnboundedSender<()>, late: bool) -> Option<()> {
+async fn listen_once(
+    address: SocketAddr,
+    cluster: &str,
+    hints: &mpsc::UnboundedSender<()>,
+    late: bool,
+) -> Option<()> {
     let (read, mut write) = TcpStream::connect(address).await.ok()?.into_split();
-    write.write_all(format!("listen {cluster}\n").as_bytes()).await.ok()?;
+    write
+        .write_all(format!("listen {cluster}\n").as_bytes())
+        .await
+        .ok()?;
     let mut lines = BufReader::new(read).lines();
     while lines.next_line().await.ok()?.is_some() {
         if late {
@@ -455,83 +550,169 @@ impl MembershipTable for Wired {
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         self.done(Operation::Initialize, Question::Nothing).await?;
-        self.done(Operation::Initialize, Question::Initialize(request.clone())).await
+        self.done(Operation::Initialize, Question::Initialize(request.clone()))
+            .await
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         if self.flaw == Flaw::ReadsRowsLater {
-            let before = self.ask(Operation::Read, Question::Read(request.clone())).await?;
-            let founded = self.ask(Operation::Read, Question::Read(request.clone())).await?;
+            let before = self
+                .ask(Operation::Read, Question::Read(request.clone()))
+                .await?;
+            let founded = self
+                .ask(Operation::Read, Question::Read(request.clone()))
+                .await?;
             return match (before, founded) {
-                (Reply::Read(Err(e)), Reply::Read(Ok(_))) if e.kind() == TableErrorKind::NotInitialized => {
-                    Err(TableError::new(TableErrorKind::Damaged, Operation::Read, "wired", "rows without a version row"))
+                (Reply::Read(Err(e)), Reply::Read(Ok(_)))
+                    if e.kind() == TableErrorKind::NotInitialized =>
+                {
+                    Err(TableError::new(
+                        TableErrorKind::Damaged,
+                        Operation::Read,
+                        "wired",
+                        "rows without a version row",
+                    ))
                 }
                 (_, Reply::Read(answer)) => answer,
-                _ => Err(TableError::new(TableErrorKind::Unavailable, Operation::Read, "wired", "another answer")),
+                _ => Err(TableError::new(
+                    TableErrorKind::Unavailable,
+                    Operation::Read,
+                    "wired",
+                    "another answer",
+                )),
             };
         }
-        match self.ask(Operation::Read, Question::Read(request.clone())).await {
+        match self
+            .ask(Operation::Read, Question::Read(request.clone()))
+            .await
+        {
             Ok(Reply::Read(answer)) => answer,
             Err(_) if self.flaw == Flaw::EmptyWhenCut => {
                 let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-                let snapshot = Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows: Rows::new() };
-                Ok(ReadAnswer::Snapshot { snapshot, heartbeats: Some(Default::default()) })
+                let snapshot = Snapshot {
+                    token: row.token(&[]),
+                    version_row: Arc::new(row),
+                    rows: Rows::new(),
+                };
+                Ok(ReadAnswer::Snapshot {
+                    snapshot,
+                    heartbeats: Some(Default::default()),
+                })
             }
-            Ok(_) => Err(TableError::new(TableErrorKind::Unavailable, Operation::Read, "wired", "another answer")),
+            Ok(_) => Err(TableError::new(
+                TableErrorKind::Unavailable,
+                Operation::Read,
+                "wired",
+                "another answer",
+            )),
             Err(e) => Err(e),
         }
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
-        match self.ask(Operation::ReadRow, Question::Row(*silo, known.cloned())).await? {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        match self
+            .ask(Operation::ReadRow, Question::Row(*silo, known.cloned()))
+            .await?
+        {
             Reply::Row(answer) => answer,
-            _ => Err(TableError::new(TableErrorKind::Unavailable, Operation::ReadRow, "wired", "another answer")),
+            _ => Err(TableError::new(
+                TableErrorKind::Unavailable,
+                Operation::ReadRow,
+                "wired",
+                "another answer",
+            )),
         }
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&self.limits(), "wired")?;
         if self.flaw == Flaw::CommitsInTwoRequests {
-            self.done(Operation::Commit, Question::Rows(request.changes.clone())).await?;
+            self.done(Operation::Commit, Question::Rows(request.changes.clone()))
+                .await?;
         }
-        let answer = match self.ask(Operation::Commit, Question::Commit(request.clone())).await {
-            Err(e) if self.flaw == Flaw::RetriesUnderAnotherName && e.kind() == TableErrorKind::OutcomeUnknown => {
-                let id = CommitId::new((77 << 64) | u128::from(self.server.names.fetch_add(1, Ordering::SeqCst)));
-                self.ask(Operation::Commit, Question::Commit(CommitRequest { id, ..request.clone() })).await?
+        let answer = match self
+            .ask(Operation::Commit, Question::Commit(request.clone()))
+            .await
+        {
+            Err(e)
+                if self.flaw == Flaw::RetriesUnderAnotherName
+                    && e.kind() == TableErrorKind::OutcomeUnknown =>
+            {
+                let id = CommitId::new(
+                    (77 << 64) | u128::from(self.server.names.fetch_add(1, Ordering::SeqCst)),
+                );
+                self.ask(
+                    Operation::Commit,
+                    Question::Commit(CommitRequest {
+                        id,
+                        ..request.clone()
+                    }),
+                )
+                .await?
             }
             Err(e) if request.attempt == membership_core::Attempt::Again => {
-                return Err(TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "wired", e.message()));
+                return Err(TableError::new(
+                    TableErrorKind::OutcomeUnknown,
+                    Operation::Commit,
+                    "wired",
+                    e.message(),
+                ));
             }
             other => other?,
         };
         match answer {
             Reply::Commit(answer) => answer,
-            _ => Err(TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "wired", "another answer")),
+            _ => Err(TableError::new(
+                TableErrorKind::OutcomeUnknown,
+                Operation::Commit,
+                "wired",
+                "another answer",
+            )),
         }
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.done(Operation::UpdateIAmAlive, Question::Beat(write.clone())).await
+        self.done(Operation::UpdateIAmAlive, Question::Beat(write.clone()))
+            .await
     }
 
     async fn delete(&self) -> Result<(), TableError> {
         if self.flaw == Flaw::DeletesWhatItListed {
-            let listed = match self.ask(Operation::Delete, Question::Read(ReadRequest::all())).await? {
-                Reply::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) => Some(snapshot.version_row.table_id),
+            let listed = match self
+                .ask(Operation::Delete, Question::Read(ReadRequest::all()))
+                .await?
+            {
+                Reply::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) => {
+                    Some(snapshot.version_row.table_id)
+                }
                 _ => None,
             };
-            return self.done(Operation::Delete, Question::DeleteRowsOf(listed)).await;
+            return self
+                .done(Operation::Delete, Question::DeleteRowsOf(listed))
+                .await;
         }
         self.done(Operation::Delete, Question::Nothing).await?;
         self.done(Operation::Delete, Question::Delete).await
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits { rows_per_commit: 100, bytes_per_row: 32_000, bytes_per_commit: 1_000_000, rows: 20_000 }
+        TableLimits {
+            rows_per_commit: 100,
+            bytes_per_row: 32_000,
+            bytes_per_commit: 1_000_000,
+            rows: 20_000,
+        }
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: membership_core::Recency::Linearizable, durability: membership_core::Durability::Kept }
+        Guarantees {
+            reads: membership_core::Recency::Linearizable,
+            durability: membership_core::Durability::Kept,
+        }
     }
 
     fn hints(&self) -> Option<HintStream> {

@@ -29,9 +29,16 @@ impl ToyConfig {
         let parts = ConnectionString::parse(STORE, &["toy"], url)?;
         let addresses = parts.addresses(DEFAULT_PORT);
         let [address] = addresses.as_slice() else {
-            return Err(error(TableErrorKind::Configuration, "one host is named: `toy://host:port`"));
+            return Err(error(
+                TableErrorKind::Configuration,
+                "one host is named: `toy://host:port`",
+            ));
         };
-        let mut config = Self { address: address.clone(), password: parts.password, timeout: Duration::from_secs(5) };
+        let mut config = Self {
+            address: address.clone(),
+            password: parts.password,
+            timeout: Duration::from_secs(5),
+        };
         for option in &parts.options {
             match option.name() {
                 "operation_timeout" => config.timeout = option.duration()?,
@@ -52,6 +59,9 @@ impl ToyConfig {
 /// Without the password.
 impl fmt::Debug for ToyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToyConfig").field("address", &self.address).field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("ToyConfig")
+            .field("address", &self.address)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
     }
 }

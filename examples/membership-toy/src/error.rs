@@ -12,11 +12,17 @@ pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableEr
 }
 
 /// The answer of a call, or an error when there is none in time.
-pub(crate) async fn in_time<T>(limit: Duration, call: impl Future<Output = Result<T, toy_store::Error>>) -> Result<T, TableError> {
+pub(crate) async fn in_time<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, toy_store::Error>>,
+) -> Result<T, TableError> {
     match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(from_store),
         // It may have been on its way.
-        Err(_) => Err(error(TableErrorKind::OutcomeUnknown, format!("no answer within {limit:?}"))),
+        Err(_) => Err(error(
+            TableErrorKind::OutcomeUnknown,
+            format!("no answer within {limit:?}"),
+        )),
     }
 }
 
@@ -25,9 +31,18 @@ fn from_store(source: toy_store::Error) -> TableError {
     use toy_store::Error;
     let (kind, what) = match &source {
         Error::NotConnected(_) => (TableErrorKind::Unavailable, "the store cannot be reached"),
-        Error::Denied => (TableErrorKind::PermissionDenied, "the store refuses the password"),
-        Error::TooLarge => (TableErrorKind::LimitExceeded, "the store takes no document of this size"),
-        Error::Refused(_) => (TableErrorKind::Configuration, "this store does not understand the request"),
+        Error::Denied => (
+            TableErrorKind::PermissionDenied,
+            "the store refuses the password",
+        ),
+        Error::TooLarge => (
+            TableErrorKind::LimitExceeded,
+            "the store takes no document of this size",
+        ),
+        Error::Refused(_) => (
+            TableErrorKind::Configuration,
+            "this store does not understand the request",
+        ),
         _ => (TableErrorKind::OutcomeUnknown, "the connection was lost"),
     };
     error(kind, what).with_source(source)

@@ -26,13 +26,17 @@ use membership_core::{ClusterName, DocumentTable, MembershipTable, TableError};
 pub(crate) const STORE: &str = "toy";
 
 /// What [`open`] gives.
-pub type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
+pub type Opening =
+    Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
 
 /// The table of a cluster. Nothing is written.
 ///
 /// # Errors
 /// What the store says. Cancel safe.
-pub async fn connect(config: &ToyConfig, cluster: ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+pub async fn connect(
+    config: &ToyConfig,
+    cluster: ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
     let documents = ToyDocuments::open(config, &cluster).await?;
     Ok(Arc::new(DocumentTable::new(cluster, documents)))
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Heartbeats, Recency, Revision, SiloAddress, Stored,
-    TableError, TableLimits,
+    ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Heartbeats,
+    Recency, Revision, SiloAddress, Stored, TableError, TableLimits,
 };
 use toy_store::{Client, Document};
 
@@ -32,7 +32,11 @@ impl ToyDocuments {
     /// None; a store that connects here says what is wrong.
     pub async fn open(config: &ToyConfig, cluster: &ClusterName) -> Result<Self, TableError> {
         let client = Client::new(config.address.clone(), config.password.clone());
-        Ok(Self { document: cluster.store_key(), client, timeout: config.timeout })
+        Ok(Self {
+            document: cluster.store_key(),
+            client,
+            timeout: config.timeout,
+        })
     }
 }
 
@@ -42,36 +46,77 @@ impl DocumentStore for ToyDocuments {
         STORE
     }
 
-    async fn load(&self, known: Option<&Revision>, heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
+    async fn load(
+        &self,
+        known: Option<&Revision>,
+        heartbeats: bool,
+        _barrier: bool,
+    ) -> Result<DocumentRead, TableError> {
         let known = known.and_then(Revision::number);
-        let (document, mut cells) = in_time(self.timeout, self.client.get(&self.document, known, heartbeats)).await?;
+        let (document, mut cells) = in_time(
+            self.timeout,
+            self.client.get(&self.document, known, heartbeats),
+        )
+        .await?;
         let document = match document {
             Document::None => Stored::None,
             Document::Unchanged => Stored::Unchanged,
-            Document::Is { revision, text } => Stored::Document { revision: Revision::from(revision), text },
+            Document::Is { revision, text } => Stored::Document {
+                revision: Revision::from(revision),
+                text,
+            },
         };
         let cluster = cells.remove(CLUSTER_CELL);
-        let silos = cells.iter().filter_map(|(silo, heartbeat)| Some((silo.parse().ok()?, heartbeat.parse().ok()?))).collect();
-        Ok(DocumentRead { document, heartbeats: heartbeats.then_some(Heartbeats { silos, cluster }) })
+        let silos = cells
+            .iter()
+            .filter_map(|(silo, heartbeat)| Some((silo.parse().ok()?, heartbeat.parse().ok()?)))
+            .collect();
+        Ok(DocumentRead {
+            document,
+            heartbeats: heartbeats.then_some(Heartbeats { silos, cluster }),
+        })
     }
 
-    async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError> {
+    async fn store_if_unchanged(
+        &self,
+        expected: Option<&Revision>,
+        text: &str,
+    ) -> Result<Option<Revision>, TableError> {
         let expected = expected.and_then(Revision::number);
-        let revision = in_time(self.timeout, self.client.put(&self.document, expected, text)).await?;
+        let revision = in_time(
+            self.timeout,
+            self.client.put(&self.document, expected, text),
+        )
+        .await?;
         Ok(revision.map(Revision::from))
     }
 
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
-        let Some(expected) = expected.number() else { return Ok(false) };
+        let Some(expected) = expected.number() else {
+            return Ok(false);
+        };
         in_time(self.timeout, self.client.remove(&self.document, expected)).await
     }
 
-    async fn put_heartbeat(&self, silo: &SiloAddress, heartbeat: &Heartbeat) -> Result<(), TableError> {
-        in_time(self.timeout, self.client.set(&self.document, &silo.to_string(), &heartbeat.to_string())).await
+    async fn put_heartbeat(
+        &self,
+        silo: &SiloAddress,
+        heartbeat: &Heartbeat,
+    ) -> Result<(), TableError> {
+        in_time(
+            self.timeout,
+            self.client
+                .set(&self.document, &silo.to_string(), &heartbeat.to_string()),
+        )
+        .await
     }
 
     async fn put_cluster_cell(&self, text: &str) -> Result<(), TableError> {
-        in_time(self.timeout, self.client.set(&self.document, CLUSTER_CELL, text)).await
+        in_time(
+            self.timeout,
+            self.client.set(&self.document, CLUSTER_CELL, text),
+        )
+        .await
     }
 
     async fn remove_heartbeats(&self, silos: Option<&[SiloAddress]>) -> Result<(), TableError> {
@@ -84,10 +129,18 @@ impl DocumentStore for ToyDocuments {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits { rows_per_commit: 1000, bytes_per_row: 1 << 16, bytes_per_commit: DOCUMENT_BYTES / 4, rows: 10_000 }
+        TableLimits {
+            rows_per_commit: 1000,
+            bytes_per_row: 1 << 16,
+            bytes_per_commit: DOCUMENT_BYTES / 4,
+            rows: 10_000,
+        }
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: Durability::Kept,
+        }
     }
 }

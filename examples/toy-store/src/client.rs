@@ -42,7 +42,9 @@ pub struct Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 
@@ -50,16 +52,27 @@ impl Client {
     /// A client that will connect to `host:port`.
     #[must_use]
     pub fn new(address: impl Into<String>, password: Option<String>) -> Self {
-        Self { address: address.into(), password, connection: Mutex::default() }
+        Self {
+            address: address.into(),
+            password,
+            connection: Mutex::default(),
+        }
     }
 
     async fn connect(&self) -> Result<BufReader<TcpStream>, Error> {
-        let stream = TcpStream::connect(&self.address).await.map_err(Error::NotConnected)?;
+        let stream = TcpStream::connect(&self.address)
+            .await
+            .map_err(Error::NotConnected)?;
         stream.set_nodelay(true).map_err(Error::NotConnected)?;
         let mut connection = BufReader::new(stream);
         if let Some(password) = &self.password {
-            let hello = Request::Hello { password: password.clone() };
-            if let Answer::Denied = exchange(&mut connection, &hello).await.map_err(Error::NotConnected)? {
+            let hello = Request::Hello {
+                password: password.clone(),
+            };
+            if let Answer::Denied = exchange(&mut connection, &hello)
+                .await
+                .map_err(Error::NotConnected)?
+            {
                 return Err(Error::Denied);
             }
         }
@@ -73,7 +86,9 @@ impl Client {
             Some(connection) if is_open(&connection) => connection,
             _ => self.connect().await?,
         };
-        let answer = exchange(&mut connection, request).await.map_err(Error::Lost)?;
+        let answer = exchange(&mut connection, request)
+            .await
+            .map_err(Error::Lost)?;
         *place = Some(connection);
         match answer {
             Answer::Denied => Err(Error::Denied),
@@ -83,18 +98,43 @@ impl Client {
         }
     }
 
-    async fn expect<T>(&self, request: Request, read: impl FnOnce(Answer) -> Option<T>) -> Result<T, Error> {
+    async fn expect<T>(
+        &self,
+        request: Request,
+        read: impl FnOnce(Answer) -> Option<T>,
+    ) -> Result<T, Error> {
         let answer = self.call(&request).await?;
-        read(answer).ok_or_else(|| Error::Lost(io::Error::new(io::ErrorKind::InvalidData, "an answer to another question")))
+        read(answer).ok_or_else(|| {
+            Error::Lost(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "an answer to another question",
+            ))
+        })
     }
 
     /// The document, and its cells if asked for, in one request.
     ///
     /// # Errors
     /// [`Error`]
-    pub async fn get(&self, document: &str, known: Option<u64>, cells: bool) -> Result<(Document, Cells), Error> {
-        let request = Request::Get { document: document.to_owned(), known, cells };
-        self.expect(request, |answer| if let Answer::Got { document, cells } = answer { Some((document, cells)) } else { None }).await
+    pub async fn get(
+        &self,
+        document: &str,
+        known: Option<u64>,
+        cells: bool,
+    ) -> Result<(Document, Cells), Error> {
+        let request = Request::Get {
+            document: document.to_owned(),
+            known,
+            cells,
+        };
+        self.expect(request, |answer| {
+            if let Answer::Got { document, cells } = answer {
+                Some((document, cells))
+            } else {
+                None
+            }
+        })
+        .await
     }
 
     /// Replaces the document where its revision is `expected`, or makes it where there is none; the new revision, or none where
@@ -102,9 +142,25 @@ impl Client {
     ///
     /// # Errors
     /// [`Error`]
-    pub async fn put(&self, document: &str, expected: Option<u64>, text: &str) -> Result<Option<u64>, Error> {
-        let request = Request::Put { document: document.to_owned(), expected, text: text.to_owned() };
-        self.expect(request, |answer| if let Answer::Put { revision } = answer { Some(revision) } else { None }).await
+    pub async fn put(
+        &self,
+        document: &str,
+        expected: Option<u64>,
+        text: &str,
+    ) -> Result<Option<u64>, Error> {
+        let request = Request::Put {
+            document: document.to_owned(),
+            expected,
+            text: text.to_owned(),
+        };
+        self.expect(request, |answer| {
+            if let Answer::Put { revision } = answer {
+                Some(revision)
+            } else {
+                None
+            }
+        })
+        .await
     }
 
     /// Removes the document where its revision is `expected`; whether it did.
@@ -112,8 +168,18 @@ impl Client {
     /// # Errors
     /// [`Error`]
     pub async fn remove(&self, document: &str, expected: u64) -> Result<bool, Error> {
-        let request = Request::Remove { document: document.to_owned(), expected };
-        self.expect(request, |answer| if let Answer::Removed { yes } = answer { Some(yes) } else { None }).await
+        let request = Request::Remove {
+            document: document.to_owned(),
+            expected,
+        };
+        self.expect(request, |answer| {
+            if let Answer::Removed { yes } = answer {
+                Some(yes)
+            } else {
+                None
+            }
+        })
+        .await
     }
 
     /// Overwrites a cell beside the document, whether there is a document or not.
@@ -121,8 +187,15 @@ impl Client {
     /// # Errors
     /// [`Error`]
     pub async fn set(&self, document: &str, cell: &str, text: &str) -> Result<(), Error> {
-        let request = Request::Set { document: document.to_owned(), cell: cell.to_owned(), text: text.to_owned() };
-        self.expect(request, |answer| matches!(answer, Answer::Done).then_some(())).await
+        let request = Request::Set {
+            document: document.to_owned(),
+            cell: cell.to_owned(),
+            text: text.to_owned(),
+        };
+        self.expect(request, |answer| {
+            matches!(answer, Answer::Done).then_some(())
+        })
+        .await
     }
 
     /// Removes these cells, or all.
@@ -130,8 +203,14 @@ impl Client {
     /// # Errors
     /// [`Error`]
     pub async fn unset(&self, document: &str, cells: Option<Vec<String>>) -> Result<(), Error> {
-        let request = Request::Unset { document: document.to_owned(), cells };
-        self.expect(request, |answer| matches!(answer, Answer::Done).then_some(())).await
+        let request = Request::Unset {
+            document: document.to_owned(),
+            cells,
+        };
+        self.expect(request, |answer| {
+            matches!(answer, Answer::Done).then_some(())
+        })
+        .await
     }
 }
 
@@ -146,7 +225,10 @@ async fn exchange(connection: &mut BufReader<TcpStream>, request: &Request) -> i
     line.push(b'\n');
     connection.get_mut().write_all(&line).await?;
     let mut answer = Vec::new();
-    connection.take(LINE_BYTES as u64).read_until(b'\n', &mut answer).await?;
+    connection
+        .take(LINE_BYTES as u64)
+        .read_until(b'\n', &mut answer)
+        .await?;
     if !answer.ends_with(b"\n") {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

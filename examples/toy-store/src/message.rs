@@ -34,12 +34,32 @@ pub enum Document {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
-    Hello { password: String },
-    Get { document: String, known: Option<u64>, cells: bool },
-    Put { document: String, expected: Option<u64>, text: String },
-    Remove { document: String, expected: u64 },
-    Set { document: String, cell: String, text: String },
-    Unset { document: String, cells: Option<Vec<String>> },
+    Hello {
+        password: String,
+    },
+    Get {
+        document: String,
+        known: Option<u64>,
+        cells: bool,
+    },
+    Put {
+        document: String,
+        expected: Option<u64>,
+        text: String,
+    },
+    Remove {
+        document: String,
+        expected: u64,
+    },
+    Set {
+        document: String,
+        cell: String,
+        text: String,
+    },
+    Unset {
+        document: String,
+        cells: Option<Vec<String>>,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]

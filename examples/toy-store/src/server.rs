@@ -49,20 +49,34 @@ impl State {
     fn apply(&mut self, change: Change) {
         match change {
             Change::Revisions { given } => self.revisions = self.revisions.max(given),
-            Change::Document { name, revision, text } => {
+            Change::Document {
+                name,
+                revision,
+                text,
+            } => {
                 self.revisions = self.revisions.max(revision);
                 self.documents.insert(name, (revision, text));
             }
             Change::NoDocument { name } => {
                 self.documents.remove(&name);
             }
-            Change::Cell { document, name, text } => {
+            Change::Cell {
+                document,
+                name,
+                text,
+            } => {
                 self.cells.entry(document).or_default().insert(name, text);
             }
-            Change::NoCells { document, names: None } => {
+            Change::NoCells {
+                document,
+                names: None,
+            } => {
                 self.cells.remove(&document);
             }
-            Change::NoCells { document, names: Some(names) } => {
+            Change::NoCells {
+                document,
+                names: Some(names),
+            } => {
                 if let Some(cells) = self.cells.get_mut(&document) {
                     cells.retain(|name, _| !names.contains(name));
                 }
@@ -72,15 +86,27 @@ impl State {
 
     /// The changes that lead here from nothing.
     fn changes(&self) -> impl Iterator<Item = Change> {
-        let documents = self.documents.iter().map(|(name, (revision, text))| Change::Document {
-            name: name.clone(),
-            revision: *revision,
-            text: text.clone(),
-        });
+        let documents = self
+            .documents
+            .iter()
+            .map(|(name, (revision, text))| Change::Document {
+                name: name.clone(),
+                revision: *revision,
+                text: text.clone(),
+            });
         let cells = self.cells.iter().flat_map(|(document, cells)| {
-            cells.iter().map(|(name, text)| Change::Cell { document: document.clone(), name: name.clone(), text: text.clone() })
+            cells.iter().map(|(name, text)| Change::Cell {
+                document: document.clone(),
+                name: name.clone(),
+                text: text.clone(),
+            })
         });
-        [Change::Revisions { given: self.revisions }].into_iter().chain(documents).chain(cells)
+        [Change::Revisions {
+            given: self.revisions,
+        }]
+        .into_iter()
+        .chain(documents)
+        .chain(cells)
     }
 }
 
@@ -109,38 +135,91 @@ impl Store {
     fn answer(&mut self, request: Request) -> io::Result<Answer> {
         Ok(match request {
             Request::Hello { .. } => Answer::Done,
-            Request::Get { document: name, known, cells } => {
+            Request::Get {
+                document: name,
+                known,
+                cells,
+            } => {
                 let document = match self.state.documents.get(&name) {
                     None => Document::None,
                     Some((revision, _)) if known == Some(*revision) => Document::Unchanged,
-                    Some((revision, text)) => Document::Is { revision: *revision, text: text.clone() },
+                    Some((revision, text)) => Document::Is {
+                        revision: *revision,
+                        text: text.clone(),
+                    },
                 };
                 let cells = cells.then(|| self.state.cells.get(&name).cloned().unwrap_or_default());
-                Answer::Got { document, cells: cells.unwrap_or_default() }
+                Answer::Got {
+                    document,
+                    cells: cells.unwrap_or_default(),
+                }
             }
             Request::Put { text, .. } if text.len() > DOCUMENT_BYTES => Answer::TooLarge,
-            Request::Put { document: name, expected, text } => {
-                if self.state.documents.get(&name).map(|(revision, _)| *revision) != expected {
+            Request::Put {
+                document: name,
+                expected,
+                text,
+            } => {
+                if self
+                    .state
+                    .documents
+                    .get(&name)
+                    .map(|(revision, _)| *revision)
+                    != expected
+                {
                     return Ok(Answer::Put { revision: None });
                 }
                 let revision = self.state.revisions + 1;
-                self.write(Change::Document { name, revision, text }, true)?;
-                Answer::Put { revision: Some(revision) }
+                self.write(
+                    Change::Document {
+                        name,
+                        revision,
+                        text,
+                    },
+                    true,
+                )?;
+                Answer::Put {
+                    revision: Some(revision),
+                }
             }
-            Request::Remove { document: name, expected } => {
-                let yes = self.state.documents.get(&name).is_some_and(|(revision, _)| *revision == expected);
+            Request::Remove {
+                document: name,
+                expected,
+            } => {
+                let yes = self
+                    .state
+                    .documents
+                    .get(&name)
+                    .is_some_and(|(revision, _)| *revision == expected);
                 if yes {
                     self.write(Change::NoDocument { name }, true)?;
                 }
                 Answer::Removed { yes }
             }
             Request::Set { text, .. } if text.len() > CELL_BYTES => Answer::TooLarge,
-            Request::Set { document, cell, text } => {
-                self.write(Change::Cell { document, name: cell, text }, false)?;
+            Request::Set {
+                document,
+                cell,
+                text,
+            } => {
+                self.write(
+                    Change::Cell {
+                        document,
+                        name: cell,
+                        text,
+                    },
+                    false,
+                )?;
                 Answer::Done
             }
             Request::Unset { document, cells } => {
-                self.write(Change::NoCells { document, names: cells }, false)?;
+                self.write(
+                    Change::NoCells {
+                        document,
+                        names: cells,
+                    },
+                    false,
+                )?;
                 Answer::Done
             }
         })
@@ -155,7 +234,9 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("password", &self.password.as_ref().map(|_| "…")).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("password", &self.password.as_ref().map(|_| "…"))
+            .finish_non_exhaustive()
     }
 }
 
@@ -169,9 +250,19 @@ impl Server {
         fs::create_dir_all(dir)?;
         let (path, new) = (dir.join("log"), dir.join("log-new"));
         let mut state = State::default();
-        let text = if path.exists() { fs::read(&path)? } else { Vec::new() };
-        for change in text.split_inclusive(|b| *b == b'\n').filter(|line| line.ends_with(b"\n")) {
-            state.apply(serde_json::from_slice(change).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?);
+        let text = if path.exists() {
+            fs::read(&path)?
+        } else {
+            Vec::new()
+        };
+        for change in text
+            .split_inclusive(|b| *b == b'\n')
+            .filter(|line| line.ends_with(b"\n"))
+        {
+            state.apply(
+                serde_json::from_slice(change)
+                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?,
+            );
         }
         let mut log = File::create(&new)?;
         for change in state.changes() {
@@ -181,7 +272,10 @@ impl Server {
         fs::rename(&new, &path)?;
         File::open(dir)?.sync_all()?;
         let log = OpenOptions::new().append(true).open(&path)?;
-        Ok(Self { store: Arc::new(Mutex::new(Store { state, log })), password })
+        Ok(Self {
+            store: Arc::new(Mutex::new(Store { state, log })),
+            password,
+        })
     }
 
     /// Serves in threads of its own, until the process ends; gives the address it listens on.
@@ -208,7 +302,9 @@ fn serve(stream: &TcpStream, store: &Mutex<Store>, password: Option<&str>) -> io
     let mut welcome = password.is_none();
     loop {
         let mut request = Vec::new();
-        (&mut input).take(LINE_BYTES as u64).read_until(b'\n', &mut request)?;
+        (&mut input)
+            .take(LINE_BYTES as u64)
+            .read_until(b'\n', &mut request)?;
         if !request.ends_with(b"\n") {
             return Ok(());
         }
@@ -216,11 +312,18 @@ fn serve(stream: &TcpStream, store: &Mutex<Store>, password: Option<&str>) -> io
             Err(e) => Answer::Failed { why: e.to_string() },
             Ok(Request::Hello { password: said }) if !welcome => {
                 welcome = password == Some(said.as_str());
-                if welcome { Answer::Done } else { Answer::Denied }
+                if welcome {
+                    Answer::Done
+                } else {
+                    Answer::Denied
+                }
             }
             Ok(_) if !welcome => Answer::Denied,
             // A change that could not be written to the log may be in it: nobody must believe it is not. The connection ends.
-            Ok(request) => store.lock().unwrap_or_else(PoisonError::into_inner).answer(request)?,
+            Ok(request) => store
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .answer(request)?,
         };
         (&*stream).write_all(&line(&answer)?)?;
     }
@@ -231,7 +334,11 @@ mod tests {
     use super::*;
 
     fn put(server: &Server, expected: Option<u64>, text: &str) -> Option<u64> {
-        let request = Request::Put { document: "d".to_owned(), expected, text: text.to_owned() };
+        let request = Request::Put {
+            document: "d".to_owned(),
+            expected,
+            text: text.to_owned(),
+        };
         match server.store.lock().unwrap().answer(request).unwrap() {
             Answer::Put { revision } => revision,
             other => panic!("{other:?}"),
@@ -247,11 +354,22 @@ mod tests {
         let two = put(&server, one, "two");
         drop(server);
         // A line that the server was killed in.
-        OpenOptions::new().append(true).open(dir.path().join("log")).unwrap().write_all(b"{\"document\":{\"na").unwrap();
+        OpenOptions::new()
+            .append(true)
+            .open(dir.path().join("log"))
+            .unwrap()
+            .write_all(b"{\"document\":{\"na")
+            .unwrap();
         let server = Server::open(dir.path(), None).unwrap();
         assert_eq!(put(&server, one, "outdated"), None);
-        let request = Request::Remove { document: "d".to_owned(), expected: two.unwrap() };
-        assert!(matches!(server.store.lock().unwrap().answer(request).unwrap(), Answer::Removed { yes: true }));
+        let request = Request::Remove {
+            document: "d".to_owned(),
+            expected: two.unwrap(),
+        };
+        assert!(matches!(
+            server.store.lock().unwrap().answer(request).unwrap(),
+            Answer::Removed { yes: true }
+        ));
         drop(server);
         let server = Server::open(dir.path(), None).unwrap();
         assert!(put(&server, None, "anew") > two);

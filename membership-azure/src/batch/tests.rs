@@ -11,7 +11,8 @@ fn recorded(name: &str) -> (String, Vec<u8>) {
     let headers = String::from_utf8(all[..end].to_vec()).unwrap();
     let content_type = headers.lines().find_map(|line| {
         let (name, value) = line.split_once(": ")?;
-        name.eq_ignore_ascii_case("content-type").then(|| value.to_owned())
+        name.eq_ignore_ascii_case("content-type")
+            .then(|| value.to_owned())
     });
     (content_type.unwrap_or_default(), all[end + 4..].to_vec())
 }
@@ -23,11 +24,24 @@ fn told(name: &str, steps: usize) -> Outcome {
 
 #[test]
 fn a_transaction_that_happened_gives_the_etag_of_each_entity() {
-    let Outcome::Done(etags) = told("batch_done.txt", 3) else { panic!("not done") };
+    let Outcome::Done(etags) = told("batch_done.txt", 3) else {
+        panic!("not done")
+    };
     assert_eq!(etags.len(), 3);
-    assert!(etags.iter().all(|etag| etag.as_deref().is_some_and(|etag| etag.starts_with("W/\"datetime'2026-"))), "{etags:?}");
-    let Outcome::Done(etags) = told("batch_update.txt", 3) else { panic!("not done") };
-    assert_eq!(etags.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, true], "what was removed has no ETag");
+    assert!(
+        etags.iter().all(|etag| etag
+            .as_deref()
+            .is_some_and(|etag| etag.starts_with("W/\"datetime'2026-"))),
+        "{etags:?}"
+    );
+    let Outcome::Done(etags) = told("batch_update.txt", 3) else {
+        panic!("not done")
+    };
+    assert_eq!(
+        etags.iter().map(Option::is_some).collect::<Vec<_>>(),
+        [true, false, true],
+        "what was removed has no ETag"
+    );
 }
 
 #[test]
@@ -40,9 +54,18 @@ fn a_transaction_that_did_not_says_which_operation_and_why() {
         ("batch_no_table.txt", 2, 404, "TableNotFound", 0),
         ("batch_twice.txt", 2, 400, "InvalidDuplicateRow", 1),
     ] {
-        let Outcome::Refused(refusal) = told(name, steps) else { panic!("{name} is not refused") };
-        assert_eq!((refusal.status, refusal.code.as_str(), refusal.step), (status, code, Some(step)), "{name}");
-        assert!(!refusal.message.is_empty() && !refusal.message.contains('\n'), "{refusal:?}");
+        let Outcome::Refused(refusal) = told(name, steps) else {
+            panic!("{name} is not refused")
+        };
+        assert_eq!(
+            (refusal.status, refusal.code.as_str(), refusal.step),
+            (status, code, Some(step)),
+            "{name}"
+        );
+        assert!(
+            !refusal.message.is_empty() && !refusal.message.contains('\n'),
+            "{refusal:?}"
+        );
     }
 }
 
@@ -59,18 +82,40 @@ fn refusals_outside_of_transactions_are_read_as_json_and_as_xml() {
     ] {
         assert_eq!(explained(400, &recorded(name).1).code, code, "{name}");
     }
-    assert_eq!(explained(502, b"<html><body>Bad Gateway</body></html>"), Refusal { status: 502, ..Refusal::default() });
-    assert_eq!(explained(403, b"<Error><Code>two words</Code></Error>").code, "", "a code is one word");
+    assert_eq!(
+        explained(502, b"<html><body>Bad Gateway</body></html>"),
+        Refusal {
+            status: 502,
+            ..Refusal::default()
+        }
+    );
+    assert_eq!(
+        explained(403, b"<Error><Code>two words</Code></Error>").code,
+        "",
+        "a code is one word"
+    );
 }
 
 #[test]
 fn an_answer_to_another_number_of_operations_is_unclear() {
     for steps in [0, 1, 2, 4, 100] {
-        assert!(matches!(told("batch_done.txt", steps), Outcome::Unclear(_)), "{steps}");
+        assert!(
+            matches!(told("batch_done.txt", steps), Outcome::Unclear(_)),
+            "{steps}"
+        );
     }
     let (_, body) = recorded("batch_done.txt");
-    for content_type in ["", "application/json", "multipart/mixed", "multipart/mixed; boundary=", "multipart/mixed; boundary=other"] {
-        assert!(matches!(read(content_type, &body, 3), Outcome::Unclear(_)), "{content_type}");
+    for content_type in [
+        "",
+        "application/json",
+        "multipart/mixed",
+        "multipart/mixed; boundary=",
+        "multipart/mixed; boundary=other",
+    ] {
+        assert!(
+            matches!(read(content_type, &body, 3), Outcome::Unclear(_)),
+            "{content_type}"
+        );
     }
 }
 
@@ -83,23 +128,55 @@ fn answers_in_the_services_own_form_are_read() {
         Preference-Applied: return-no-content\r\nDataServiceVersion: 3.0;\r\n\
         ETag: W/\"datetime'2013-10-02T18%3A28%3A21.4980000Z'\"\r\n\r\n\r\n\
         --changesetresponse_a6253244--\r\n--batchresponse_e69b1c6c--\r\n";
-    let Outcome::Done(etags) = read("multipart/mixed; boundary=batchresponse_e69b1c6c", body.as_bytes(), 1) else { panic!("not done") };
-    assert_eq!(etags, [Some("W/\"datetime'2013-10-02T18%3A28%3A21.4980000Z'\"".to_owned())]);
-    let quoted = read("Multipart/Mixed; charset=utf-8; boundary=\"batchresponse_e69b1c6c\"", body.replace("\r\n", "\n").as_bytes(), 1);
+    let Outcome::Done(etags) = read(
+        "multipart/mixed; boundary=batchresponse_e69b1c6c",
+        body.as_bytes(),
+        1,
+    ) else {
+        panic!("not done")
+    };
+    assert_eq!(
+        etags,
+        [Some(
+            "W/\"datetime'2013-10-02T18%3A28%3A21.4980000Z'\"".to_owned()
+        )]
+    );
+    let quoted = read(
+        "Multipart/Mixed; charset=utf-8; boundary=\"batchresponse_e69b1c6c\"",
+        body.replace("\r\n", "\n").as_bytes(),
+        1,
+    );
     assert_eq!(quoted, Outcome::Done(etags));
 }
 
 /// No prefix of an answer is a success; a prefix of a refusal is a refusal only if all of it is there.
 #[test]
 fn whatever_is_cut_off_is_unclear() {
-    for (name, steps) in [("batch_done.txt", 3), ("batch_update.txt", 3), ("batch_stale.txt", 2), ("batch_no_table.txt", 2)] {
+    for (name, steps) in [
+        ("batch_done.txt", 3),
+        ("batch_update.txt", 3),
+        ("batch_stale.txt", 2),
+        ("batch_no_table.txt", 2),
+    ] {
         let (content_type, body) = recorded(name);
         // The last line's end may be missing.
         let needed = body.trim_ascii_end().len();
         for cut in 0..needed {
-            assert!(matches!(read(&content_type, &body[..cut], steps), Outcome::Unclear(_)), "{name} cut at {cut} of {needed}");
+            assert!(
+                matches!(
+                    read(&content_type, &body[..cut], steps),
+                    Outcome::Unclear(_)
+                ),
+                "{name} cut at {cut} of {needed}"
+            );
         }
-        assert!(!matches!(read(&content_type, &body[..needed], steps), Outcome::Unclear(_)), "{name}");
+        assert!(
+            !matches!(
+                read(&content_type, &body[..needed], steps),
+                Outcome::Unclear(_)
+            ),
+            "{name}"
+        );
     }
 }
 
@@ -151,8 +228,14 @@ fn mutated(random: &mut Random, body: &[u8], other: &[u8]) -> Vec<u8> {
 /// success for each operation and its end.
 #[test]
 fn no_changed_answer_is_a_false_success() {
-    let names =
-        ["batch_done.txt", "batch_update.txt", "batch_exists.txt", "batch_stale.txt", "batch_missing_row.txt", "batch_no_table.txt"];
+    let names = [
+        "batch_done.txt",
+        "batch_update.txt",
+        "batch_exists.txt",
+        "batch_stale.txt",
+        "batch_missing_row.txt",
+        "batch_no_table.txt",
+    ];
     let all: Vec<(String, Vec<u8>)> = names.iter().map(|name| recorded(name)).collect();
     let refusals = &all[2..];
     let mut random = Random(7);
@@ -166,8 +249,15 @@ fn no_changed_answer_is_a_false_success() {
             match read(content_type, &text, steps) {
                 Outcome::Done(_) => {
                     // Only a status that a changed digit made one: 409 with one digit changed is no 2xx but by that digit.
-                    let statuses = text.windows(13).filter(|w| w.starts_with(b"HTTP/1.1 2")).count();
-                    assert!(statuses >= steps, "round {round}: {}", String::from_utf8_lossy(&text));
+                    let statuses = text
+                        .windows(13)
+                        .filter(|w| w.starts_with(b"HTTP/1.1 2"))
+                        .count();
+                    assert!(
+                        statuses >= steps,
+                        "round {round}: {}",
+                        String::from_utf8_lossy(&text)
+                    );
                 }
                 Outcome::Refused(_) => refused += 1,
                 Outcome::Unclear(_) => unclear += 1,
@@ -181,13 +271,20 @@ fn no_changed_answer_is_a_false_success() {
             done += 1;
             assert_eq!(etags.len(), 3);
             let shown = String::from_utf8_lossy(&text);
-            assert!(shown.matches("HTTP/1.").count() >= 3 && shown.contains("--changesetresponse_2c3d--"), "round {round}: {shown}");
+            assert!(
+                shown.matches("HTTP/1.").count() >= 3
+                    && shown.contains("--changesetresponse_2c3d--"),
+                "round {round}: {shown}"
+            );
         }
         // Queries and explanations never panic, either.
         let _ = crate::link::entities(&mutated(&mut random, &recorded_query(), other));
         let _ = explained(400, &text);
     }
-    assert!(done > 0 && refused > 0 && unclear > 0, "{done} {refused} {unclear}");
+    assert!(
+        done > 0 && refused > 0 && unclear > 0,
+        "{done} {refused} {unclear}"
+    );
 }
 
 fn recorded_query() -> Vec<u8> {
@@ -199,16 +296,48 @@ fn recorded_query() -> Vec<u8> {
 fn transactions_are_written_on_plain_lines() {
     let properties = |value: serde_json::Value| value.as_object().unwrap().clone();
     let steps = [
-        Step { row_key: "10.0.0.1:7100@17".to_owned(), action: Action::Insert(properties(json!({ "Body": "a\u{2028}ü☃😀\r\n\"" }))) },
-        Step { row_key: "it's".to_owned(), action: Action::Replace(properties(json!({}))) },
-        Step { row_key: "b".to_owned(), action: Action::InsertOrMerge(properties(json!({}))) },
-        Step { row_key: "c".to_owned(), action: Action::Delete("*".to_owned()) },
-        Step { row_key: "!version".to_owned(), action: Action::Merge(properties(json!({ "Version": "1" })), "W/\"x\"".to_owned()) },
+        Step {
+            row_key: "10.0.0.1:7100@17".to_owned(),
+            action: Action::Insert(properties(json!({ "Body": "a\u{2028}ü☃😀\r\n\"" }))),
+        },
+        Step {
+            row_key: "it's".to_owned(),
+            action: Action::Replace(properties(json!({}))),
+        },
+        Step {
+            row_key: "b".to_owned(),
+            action: Action::InsertOrMerge(properties(json!({}))),
+        },
+        Step {
+            row_key: "c".to_owned(),
+            action: Action::Delete("*".to_owned()),
+        },
+        Step {
+            row_key: "!version".to_owned(),
+            action: Action::Merge(properties(json!({ "Version": "1" })), "W/\"x\"".to_owned()),
+        },
     ];
-    let (content_type, body) = write(Place { table: "http://h:1/dev/t", partition: "a~-b" }, &steps, 0xab);
-    assert_eq!(content_type, "multipart/mixed; boundary=batch_00000000000000ab");
-    assert!(body.is_ascii() && body.ends_with("--changeset_00000000000000ab--\r\n--batch_00000000000000ab--\r\n"), "{body}");
-    let requests: Vec<&str> = body.lines().filter(|line| line.ends_with(" HTTP/1.1")).collect();
+    let (content_type, body) = write(
+        Place {
+            table: "http://h:1/dev/t",
+            partition: "a~-b",
+        },
+        &steps,
+        0xab,
+    );
+    assert_eq!(
+        content_type,
+        "multipart/mixed; boundary=batch_00000000000000ab"
+    );
+    assert!(
+        body.is_ascii()
+            && body.ends_with("--changeset_00000000000000ab--\r\n--batch_00000000000000ab--\r\n"),
+        "{body}"
+    );
+    let requests: Vec<&str> = body
+        .lines()
+        .filter(|line| line.ends_with(" HTTP/1.1"))
+        .collect();
     let at = |key: &str| format!("http://h:1/dev/t(PartitionKey='a~-b',RowKey='{key}')");
     assert_eq!(
         requests,
@@ -220,9 +349,18 @@ fn transactions_are_written_on_plain_lines() {
             format!("PATCH {} HTTP/1.1", at("%21version")),
         ]
     );
-    let conditions: Vec<&str> = body.lines().filter(|line| line.starts_with("If-Match")).collect();
-    assert_eq!(conditions, ["If-Match: *", "If-Match: *", "If-Match: W/\"x\""]);
-    assert!(body.contains("\"Body\":\"a\\u2028\\u00fc\\u2603\\ud83d\\ude00\\r\\n\\\"\""), "{body}");
+    let conditions: Vec<&str> = body
+        .lines()
+        .filter(|line| line.starts_with("If-Match"))
+        .collect();
+    assert_eq!(
+        conditions,
+        ["If-Match: *", "If-Match: *", "If-Match: W/\"x\""]
+    );
+    assert!(
+        body.contains("\"Body\":\"a\\u2028\\u00fc\\u2603\\ud83d\\ude00\\r\\n\\\"\""),
+        "{body}"
+    );
     let json = body.lines().find(|line| line.starts_with('{')).unwrap();
     let back: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!(back["Body"], "a\u{2028}ü☃😀\r\n\"");

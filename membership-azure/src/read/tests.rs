@@ -2,10 +2,16 @@
 
 use super::*;
 use crate::batch::Properties;
-use membership_core::{CommitRequest, InstanceId, MembershipEntry, SharedSettings, SiloAddress, TableId, WallTime};
+use membership_core::{
+    CommitRequest, InstanceId, MembershipEntry, SharedSettings, SiloAddress, TableId, WallTime,
+};
 
 fn entry(n: u16) -> MembershipEntry {
-    MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), n, 17), InstanceId::new(n.into()), WallTime::from_millis(5))
+    MembershipEntry::new(
+        SiloAddress::new([10, 0, 0, 1].into(), n, 17),
+        InstanceId::new(n.into()),
+        WallTime::from_millis(5),
+    )
 }
 
 fn key(n: u16) -> String {
@@ -22,7 +28,14 @@ impl Model {
     fn new() -> Self {
         let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
         let stored = entity::initial(&row).unwrap();
-        Self { versions: vec![Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows: Rows::new() }], stored }
+        Self {
+            versions: vec![Snapshot {
+                token: row.token(&[]),
+                version_row: Arc::new(row),
+                rows: Rows::new(),
+            }],
+            stored,
+        }
     }
 
     fn now(&self) -> &Snapshot {
@@ -32,21 +45,46 @@ impl Model {
     fn commit(&mut self, inserts: &[u16], updates: &[u16], removes: &[u16]) {
         let now = self.now().clone();
         let id = CommitId::new(1 + u128::from(now.version()));
-        let (inserts, updates) = (inserts.iter().map(|n| entry(*n)), updates.iter().map(|n| entry(*n)));
-        let request = CommitRequest::new(now.token.clone(), id, None, inserts, updates, removes.iter().map(|n| key(*n)));
-        let base = Base { etag: "W/\"1\"".to_owned(), row_count: now.version_row.row_count, layout: now.version_row.layout };
-        self.stored.extend(entity::commit_properties(&request, &base).unwrap());
-        self.versions.push(request.apply_to(&now, request.next_token(&[])));
+        let (inserts, updates) = (
+            inserts.iter().map(|n| entry(*n)),
+            updates.iter().map(|n| entry(*n)),
+        );
+        let request = CommitRequest::new(
+            now.token.clone(),
+            id,
+            None,
+            inserts,
+            updates,
+            removes.iter().map(|n| key(*n)),
+        );
+        let base = Base {
+            etag: "W/\"1\"".to_owned(),
+            row_count: now.version_row.row_count,
+            layout: now.version_row.layout,
+        };
+        self.stored
+            .extend(entity::commit_properties(&request, &base).unwrap());
+        self.versions
+            .push(request.apply_to(&now, request.next_token(&[])));
     }
 
     fn version(&self) -> Entity {
-        Entity { row_key: VERSION.to_owned(), etag: Some("W/\"1\"".to_owned()), properties: self.stored.clone() }
+        Entity {
+            row_key: VERSION.to_owned(),
+            etag: Some("W/\"1\"".to_owned()),
+            properties: self.stored.clone(),
+        }
     }
 
     fn rows(&self, wanted: impl Fn(&Row) -> bool) -> Vec<Entity> {
         let rows = self.now().rows.iter().filter(|row| wanted(row));
-        let mut entities: Vec<Entity> =
-            rows.map(|row| Entity { row_key: entity::row_key(row.key()), etag: None, properties: entity::row_properties(row) }).collect();
+        let mut entities: Vec<Entity> = rows
+            .map(|row| Entity {
+                row_key: entity::row_key(row.key()),
+                etag: None,
+                properties: entity::row_properties(row),
+            })
+            .collect();
         entities.sort_by(|a, b| a.row_key.cmp(&b.row_key));
         entities.insert(0, self.version());
         entities
@@ -69,14 +107,24 @@ fn what_was_committed_since_is_taken_over_and_what_was_removed_goes() {
     let mut held = model.gathered();
     held.take(&model.rows(|_| true), &Rows::new());
     assert_eq!(held.rows, model.now().rows);
-    for (inserts, updates, removes) in [(&[5][..], &[1][..], &[2][..]), (&[2], &[], &[5]), (&[], &[3, 4], &[]), (&[], &[], &[1, 2, 3, 4])] {
+    for (inserts, updates, removes) in [
+        (&[5][..], &[1][..], &[2][..]),
+        (&[2], &[], &[5]),
+        (&[], &[3, 4], &[]),
+        (&[], &[], &[1, 2, 3, 4]),
+    ] {
         model.commit(inserts, updates, removes);
         model.commit(&[9], &[], &[]);
         model.commit(&[], &[], &[9]);
         let since = held.version.version;
         held.advance(model.gathered(), &model.since(since), &Rows::new());
         assert!(!held.unsure && !held.torn);
-        assert_eq!(held.rows, model.now().rows, "version {}", held.version.version);
+        assert_eq!(
+            held.rows,
+            model.now().rows,
+            "version {}",
+            held.version.version
+        );
         assert_eq!(surplus(&held.rows, &held.version), 0);
     }
 }
@@ -94,7 +142,11 @@ fn half_a_commit_is_not_taken_for_a_version() {
     let mut half = model.since(held.version.version);
     half[0] = old_version.clone();
     half.truncate(2);
-    held.advance(Gathered::new(&old_version, None).unwrap(), &half, &Rows::new());
+    held.advance(
+        Gathered::new(&old_version, None).unwrap(),
+        &half,
+        &Rows::new(),
+    );
     assert!(held.torn);
     assert_eq!((held.version.version, &held.rows), (1, &before));
     held.advance(model.gathered(), &model.since(1), &Rows::new());
@@ -113,9 +165,18 @@ fn more_commits_than_are_recorded_make_unsure() {
         model.commit(&[], &[2], &[]);
     }
     held.advance(model.gathered(), &model.since(1), &Rows::new());
-    assert!(held.unsure && surplus(&held.rows, &held.version) == 1, "row 1 was removed, and nothing says so");
-    assert!(!leads_to(&model.versions[2].version_row, &model.now().version_row));
-    assert!(leads_to(&model.versions[3].version_row, &model.now().version_row));
+    assert!(
+        held.unsure && surplus(&held.rows, &held.version) == 1,
+        "row 1 was removed, and nothing says so"
+    );
+    assert!(!leads_to(
+        &model.versions[2].version_row,
+        &model.now().version_row
+    ));
+    assert!(leads_to(
+        &model.versions[3].version_row,
+        &model.now().version_row
+    ));
 }
 
 #[test]
@@ -124,10 +185,16 @@ fn another_history_does_not_lead_on() {
     a.commit(&[1], &[], &[]);
     b.commit(&[1], &[], &[]);
     b.commit(&[2], &[], &[]);
-    assert!(leads_to(&a.now().version_row, &b.now().version_row), "the same commits have the same ids");
+    assert!(
+        leads_to(&a.now().version_row, &b.now().version_row),
+        "the same commits have the same ids"
+    );
     let mut fork = (*a.now().version_row).clone();
     fork.recent[0].id = CommitId::new(99);
     assert!(!leads_to(&fork, &b.now().version_row) && !leads_to(&fork, &a.now().version_row));
     assert!(leads_to(&a.versions[0].version_row, &a.now().version_row));
-    assert!(!leads_to(&b.now().version_row, &a.now().version_row), "back");
+    assert!(
+        !leads_to(&b.now().version_row, &a.now().version_row),
+        "back"
+    );
 }

@@ -7,8 +7,9 @@ use azure_core::hmac::hmac_sha256;
 use conformance_tests::launch::How;
 use membership_azure::{AzureTable, AzureTableConfig};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry,
-    MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, WallTime,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
+    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest,
+    SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, WallTime,
 };
 use serde_json::{Map, Value};
 
@@ -21,16 +22,29 @@ fn cluster(name: &str) -> ClusterName {
 }
 
 fn entry(n: u16) -> MembershipEntry {
-    MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), n, 17), InstanceId::new(n.into()), WallTime::from_millis(5))
+    MembershipEntry::new(
+        SiloAddress::new([10, 0, 0, 1].into(), n, 17),
+        InstanceId::new(n.into()),
+        WallTime::from_millis(5),
+    )
 }
 
 fn table(url: &str, cluster: &ClusterName) -> AzureTable {
     let config = AzureTableConfig::from_url(url).unwrap();
-    AzureTable::open(config.operation_timeout(Duration::from_secs(20)), cluster.clone()).unwrap()
+    AzureTable::open(
+        config.operation_timeout(Duration::from_secs(20)),
+        cluster.clone(),
+    )
+    .unwrap()
 }
 
 async fn initialize(table: &AzureTable) -> Result<(), TableError> {
-    table.initialize(&InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() }).await
+    table
+        .initialize(&InitializeRequest {
+            table_id: TableId::new(7),
+            settings: SharedSettings::default(),
+        })
+        .await
 }
 
 async fn read(table: &AzureTable) -> Snapshot {
@@ -41,15 +55,28 @@ async fn read(table: &AzureTable) -> Snapshot {
 }
 
 fn joins(on: &Snapshot, n: u16) -> CommitRequest {
-    CommitRequest::new(on.token.clone(), CommitId::new(u128::from(n) + 100), None, [entry(n)], [], [])
+    CommitRequest::new(
+        on.token.clone(),
+        CommitId::new(u128::from(n) + 100),
+        None,
+        [entry(n)],
+        [],
+        [],
+    )
 }
 
 /// One line that names host and port and says what to do.
 fn told(what: &str, error: &TableError, kind: TableErrorKind, words: &[&str]) {
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{what}: {text}");
-    assert!(words.iter().all(|word| text.contains(word)) && text.lines().count() == 1, "{what}: {text}");
-    assert!(!format!("{error:?}{text}").contains(SECRET), "{what} shows the key: {error:?}");
+    assert!(
+        words.iter().all(|word| text.contains(word)) && text.lines().count() == 1,
+        "{what}: {text}"
+    );
+    assert!(
+        !format!("{error:?}{text}").contains(SECRET),
+        "{what} shows the key: {error:?}"
+    );
 }
 
 #[tokio::test]
@@ -58,48 +85,119 @@ async fn each_mistake_is_one_clear_line() {
     let (url, blue) = (store.server.url().to_owned(), cluster("mistakes"));
     let good = table(&url, &blue);
     initialize(&good).await.unwrap();
-    let (address, host) = (store.server.address().to_string(), store.server.address().ip().to_string());
+    let (address, host) = (
+        store.server.address().to_string(),
+        store.server.address().ip().to_string(),
+    );
     let ours = store.server.how() != How::Yours;
 
     let free = conformance_tests::launch::free_port().unwrap();
     let nobody = table(&url.replace(&address, &format!("127.0.0.1:{free}")), &blue);
     let error = nobody.read(&ReadRequest::all()).await.unwrap_err();
-    told("a wrong port", &error, TableErrorKind::Unavailable, &[&format!("127.0.0.1:{free}"), "reach"]);
+    told(
+        "a wrong port",
+        &error,
+        TableErrorKind::Unavailable,
+        &[&format!("127.0.0.1:{free}"), "reach"],
+    );
     let error = initialize(&nobody).await.unwrap_err();
-    told("a wrong port, writing", &error, TableErrorKind::Unavailable, &["nothing was written"]);
-    let write = HeartbeatWrite::Cluster { text: String::new() };
+    told(
+        "a wrong port, writing",
+        &error,
+        TableErrorKind::Unavailable,
+        &["nothing was written"],
+    );
+    let write = HeartbeatWrite::Cluster {
+        text: String::new(),
+    };
     let error = nobody.update_i_am_alive(&write).await.unwrap_err();
-    told("a wrong port, heartbeat", &error, TableErrorKind::Unavailable, &["nothing was written"]);
+    told(
+        "a wrong port, heartbeat",
+        &error,
+        TableErrorKind::Unavailable,
+        &["nothing was written"],
+    );
 
-    let unknown = table(&url.replace(&format!("http://{address}"), "http://no-such-host.invalid:10002"), &blue);
+    let unknown = table(
+        &url.replace(
+            &format!("http://{address}"),
+            "http://no-such-host.invalid:10002",
+        ),
+        &blue,
+    );
     let error = unknown.read(&ReadRequest::all()).await.unwrap_err();
-    told("a wrong host", &error, TableErrorKind::Unavailable, &["no-such-host.invalid:10002"]);
+    told(
+        "a wrong host",
+        &error,
+        TableErrorKind::Unavailable,
+        &["no-such-host.invalid:10002"],
+    );
 
     let tls = table(&url.replace("endpoint=http://", "endpoint=https://"), &blue);
     let error = tls.read(&ReadRequest::all()).await.unwrap_err();
-    told("TLS where there is none", &error, TableErrorKind::Unavailable, &[&address]);
+    told(
+        "TLS where there is none",
+        &error,
+        TableErrorKind::Unavailable,
+        &[&address],
+    );
 
     let absent = table(&url.replace("/membership?", "/nosuchtable?"), &blue);
     let error = absent.read(&ReadRequest::all()).await.unwrap_err();
-    told("a table that is not there", &error, TableErrorKind::NotInitialized, &["initialize"]);
+    told(
+        "a table that is not there",
+        &error,
+        TableErrorKind::NotInitialized,
+        &["initialize"],
+    );
     let error = absent.update_i_am_alive(&write).await.unwrap_err();
-    told("a heartbeat to a table that is not there", &error, TableErrorKind::NotInitialized, &[]);
+    told(
+        "a heartbeat to a table that is not there",
+        &error,
+        TableErrorKind::NotInitialized,
+        &[],
+    );
 
     if ours {
         let stranger = table(&url.replace(SECRET, "AAAA"), &blue);
         let error = stranger.read(&ReadRequest::all()).await.unwrap_err();
-        told("a wrong key", &error, TableErrorKind::PermissionDenied, &[&host, "key"]);
+        told(
+            "a wrong key",
+            &error,
+            TableErrorKind::PermissionDenied,
+            &[&host, "key"],
+        );
         let error = initialize(&stranger).await.unwrap_err();
-        told("a wrong key, writing", &error, TableErrorKind::PermissionDenied, &[&host]);
+        told(
+            "a wrong key, writing",
+            &error,
+            TableErrorKind::PermissionDenied,
+            &[&host],
+        );
         let base = read(&good).await;
         let error = stranger.commit(&joins(&base, 1)).await.unwrap_err();
-        told("a wrong key, committing", &error, TableErrorKind::PermissionDenied, &[&host]);
+        told(
+            "a wrong key, committing",
+            &error,
+            TableErrorKind::PermissionDenied,
+            &[&host],
+        );
     }
 
     // Tokens are not sent in the open.
-    let open = format!("azure-table://devstoreaccount1/membership?credential=developer&endpoint=http://{address}/devstoreaccount1");
-    let error = table(&open, &blue).read(&ReadRequest::all()).await.unwrap_err();
-    told("a token without TLS", &error, TableErrorKind::Configuration, &["https"]);
+    let open = format!(
+        "azure-table://devstoreaccount1/membership?credential=developer&endpoint=http://{address}/devstoreaccount1"
+    );
+    let error = table(&open, &blue)
+        .read(&ReadRequest::all())
+        .await
+        .unwrap_err();
+    told(
+        "a token without TLS",
+        &error,
+        TableErrorKind::Configuration,
+        &["https"],
+    );
     good.delete().await.unwrap();
 }
 
@@ -133,8 +231,16 @@ async fn what_is_no_table_service_is_told() {
             TableErrorKind::Busy,
             TableErrorKind::Busy,
         ),
-        ("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", TableErrorKind::Busy, TableErrorKind::Busy),
-        ("SSH-2.0-OpenSSH_9.2\r\n", TableErrorKind::Unavailable, TableErrorKind::OutcomeUnknown),
+        (
+            "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            TableErrorKind::Busy,
+            TableErrorKind::Busy,
+        ),
+        (
+            "SSH-2.0-OpenSSH_9.2\r\n",
+            TableErrorKind::Unavailable,
+            TableErrorKind::OutcomeUnknown,
+        ),
     ] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -145,7 +251,9 @@ async fn what_is_no_table_service_is_told() {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        let url = format!("azure-table://acct/membership?account_key=AAAA&endpoint=http://{address}/acct&operation_timeout=5s");
+        let url = format!(
+            "azure-table://acct/membership?account_key=AAAA&endpoint=http://{address}/acct&operation_timeout=5s"
+        );
         let table = table(&url, &cluster("nobody"));
         let error = table.read(&ReadRequest::all()).await.unwrap_err();
         told(answer, &error, read_kind, &[&address.to_string()]);
@@ -164,15 +272,23 @@ fn signature(key: &str, permissions: &str) -> String {
     let (account, version, expiry) = ("devstoreaccount1", "2019-02-02", "2099-01-01T00:00:00Z");
     let text = format!("{account}\n{permissions}\nt\nco\n\n{expiry}\n\nhttps,http\n{version}\n");
     let signed = hmac_sha256(&text, &Secret::new(key.to_owned())).unwrap();
-    let signed = signed.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
-    format!("sv={version}&ss=t&srt=co&sp={permissions}&se={}&spr=https%2Chttp&sig={signed}", expiry.replace(':', "%3A"))
+    let signed = signed
+        .replace('+', "%2B")
+        .replace('/', "%2F")
+        .replace('=', "%3D");
+    format!(
+        "sv={version}&ss=t&srt=co&sp={permissions}&se={}&spr=https%2Chttp&sig={signed}",
+        expiry.replace(':', "%3A")
+    )
 }
 
 #[tokio::test]
 async fn signatures_give_what_they_allow() {
     let store = Store::start().await;
     if store.server.how() == How::Yours {
-        eprintln!("not applicable: the key of somebody else's account is not this test's to sign with");
+        eprintln!(
+            "not applicable: the key of somebody else's account is not this test's to sign with"
+        );
         return;
     }
     let blue = cluster("signed");
@@ -180,23 +296,45 @@ async fn signatures_give_what_they_allow() {
     initialize(&good).await.unwrap();
     let endpoint = format!("http://{}/devstoreaccount1", store.server.address());
     let with = |key: &str, permissions: &str| {
-        let config = AzureTableConfig::new("devstoreaccount1", "membership").endpoint(endpoint.clone());
-        AzureTable::open(config.shared_access_signature(format!("?{}", signature(key, permissions))), blue.clone()).unwrap()
+        let config =
+            AzureTableConfig::new("devstoreaccount1", "membership").endpoint(endpoint.clone());
+        AzureTable::open(
+            config.shared_access_signature(format!("?{}", signature(key, permissions))),
+            blue.clone(),
+        )
+        .unwrap()
     };
     let all = with(SECRET, "raud");
     initialize(&all).await.unwrap();
     let base = read(&all).await;
-    assert!(matches!(all.commit(&joins(&base, 1)).await.unwrap(), CommitOutcome::Committed(_)));
-    let beat = HeartbeatWrite::Silo { silo: entry(1).address, heartbeat: Heartbeat { counter: 1, at: WallTime::from_millis(1) } };
+    assert!(matches!(
+        all.commit(&joins(&base, 1)).await.unwrap(),
+        CommitOutcome::Committed(_)
+    ));
+    let beat = HeartbeatWrite::Silo {
+        silo: entry(1).address,
+        heartbeat: Heartbeat {
+            counter: 1,
+            at: WallTime::from_millis(1),
+        },
+    };
     all.update_i_am_alive(&beat).await.unwrap();
     let reader = with(SECRET, "r");
     let base = read(&reader).await;
     let error = reader.update_i_am_alive(&beat).await.unwrap_err();
-    told("a heartbeat by a reader", &error, TableErrorKind::PermissionDenied, &["127.0.0.1"]);
+    told(
+        "a heartbeat by a reader",
+        &error,
+        TableErrorKind::PermissionDenied,
+        &["127.0.0.1"],
+    );
     // A transaction by a reader is no question for Azurite: it takes one for any permission at all. One that is signed with another key is.
     let forged = with("AAAA", "raud");
     let error = forged.commit(&joins(&base, 2)).await.unwrap_err();
-    assert!(!format!("{forged:?}{error:?}{error}").contains("sig="), "{forged:?} {error:?}");
+    assert!(
+        !format!("{forged:?}{error:?}{error}").contains("sig="),
+        "{forged:?} {error:?}"
+    );
     assert_eq!(error.kind(), TableErrorKind::PermissionDenied, "{error}");
     good.delete().await.unwrap();
 }
@@ -205,9 +343,15 @@ async fn signatures_give_what_they_allow() {
 async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
     let store = Store::start().await;
     let blue = cluster("others");
-    let (table, shell) = (table(store.server.url(), &blue), Shell::of(store.server.url(), &blue));
+    let (table, shell) = (
+        table(store.server.url(), &blue),
+        Shell::of(store.server.url(), &blue),
+    );
     initialize(&table).await.unwrap();
-    let CommitOutcome::Committed(_) = table.commit(&joins(&read(&table).await, 1)).await.unwrap() else { panic!("a conflict") };
+    let CommitOutcome::Committed(_) = table.commit(&joins(&read(&table).await, 1)).await.unwrap()
+    else {
+        panic!("a conflict")
+    };
     let junk = Map::from_iter([("Body".to_owned(), Value::from("junk"))]);
     let keys = ["it's", "a b", "~4", "rowkey:x y", "10.0.0.1-11111-17"];
     // These sort behind the rows: they are no part of the table, and only go with it.
@@ -215,53 +359,116 @@ async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
         shell.put(key, &junk).await.unwrap();
     }
     let rows = read(&table).await.rows;
-    assert_eq!((rows.len(), rows.undecodable().count()), (keys.len() + 1, keys.len()), "{rows:?}");
+    assert_eq!(
+        (rows.len(), rows.undecodable().count()),
+        (keys.len() + 1, keys.len()),
+        "{rows:?}"
+    );
     let mut n = 1_000;
     for row in rows.undecodable() {
         n += 1;
         let base = read(&table).await;
-        let remove = CommitRequest::new(base.token.clone(), CommitId::new(n), None, [], [], [row.key().to_owned()]);
+        let remove = CommitRequest::new(
+            base.token.clone(),
+            CommitId::new(n),
+            None,
+            [],
+            [],
+            [row.key().to_owned()],
+        );
         // What somebody else wrote has no heartbeat: it goes all the same.
-        assert!(matches!(table.commit(&remove).await.unwrap(), CommitOutcome::Committed(_)), "{}", row.key());
+        assert!(
+            matches!(
+                table.commit(&remove).await.unwrap(),
+                CommitOutcome::Committed(_)
+            ),
+            "{}",
+            row.key()
+        );
     }
     assert_eq!(read(&table).await.rows.len(), 1);
     // A heartbeat that somebody removed does not keep its row, and comes again with the next one.
     let beats = |n: u16| format!("~heartbeat:{}", row_key(&entry(n).address.row_key()));
     shell.delete(&beats(1)).await.unwrap();
-    let beat = Heartbeat { counter: 3, at: WallTime::from_millis(3) };
-    table.update_i_am_alive(&HeartbeatWrite::Silo { silo: entry(1).address, heartbeat: beat }).await.unwrap();
-    assert_eq!(table.read_row(&entry(1).address, None).await.unwrap().heartbeat, Some(beat));
+    let beat = Heartbeat {
+        counter: 3,
+        at: WallTime::from_millis(3),
+    };
+    table
+        .update_i_am_alive(&HeartbeatWrite::Silo {
+            silo: entry(1).address,
+            heartbeat: beat,
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        table
+            .read_row(&entry(1).address, None)
+            .await
+            .unwrap()
+            .heartbeat,
+        Some(beat)
+    );
     let base = read(&table).await;
-    let others = CommitRequest::new(base.token.clone(), CommitId::new(2_000), None, (2..30).map(entry), [], []);
-    assert!(matches!(table.commit(&others).await.unwrap(), CommitOutcome::Committed(_)));
+    let others = CommitRequest::new(
+        base.token.clone(),
+        CommitId::new(2_000),
+        None,
+        (2..30).map(entry),
+        [],
+        [],
+    );
+    assert!(matches!(
+        table.commit(&others).await.unwrap(),
+        CommitOutcome::Committed(_)
+    ));
     for n in 1..30 {
         shell.delete(&beats(n)).await.unwrap();
     }
     let base = read(&table).await;
     let all = (1..30).map(|n| entry(n).address.row_key());
     let remove = CommitRequest::new(base.token.clone(), CommitId::new(2_001), None, [], [], all);
-    assert!(matches!(table.commit(&remove).await.unwrap(), CommitOutcome::Committed(_)));
+    assert!(matches!(
+        table.commit(&remove).await.unwrap(),
+        CommitOutcome::Committed(_)
+    ));
     assert!(read(&table).await.rows.is_empty());
     table.delete().await.unwrap();
-    assert!(shell.entities().await.unwrap().is_empty(), "something was left");
+    assert!(
+        shell.entities().await.unwrap().is_empty(),
+        "something was left"
+    );
 }
 
 #[tokio::test]
 async fn a_table_of_orleans_is_left_alone() {
     let store = Store::start().await;
     let blue = cluster("orleans");
-    let (table, shell) = (table(store.server.url(), &blue), Shell::of(store.server.url(), &blue));
+    let (table, shell) = (
+        table(store.server.url(), &blue),
+        Shell::of(store.server.url(), &blue),
+    );
     initialize(&table).await.unwrap();
-    let theirs =
-        |n: u64| Map::from_iter([("DeploymentId".to_owned(), "blue".into()), ("MembershipVersion".to_owned(), n.to_string().into())]);
+    let theirs = |n: u64| {
+        Map::from_iter([
+            ("DeploymentId".to_owned(), "blue".into()),
+            ("MembershipVersion".to_owned(), n.to_string().into()),
+        ])
+    };
     shell.put("!version", &theirs(7)).await.unwrap();
     let before = shell.entities().await.unwrap();
-    for error in
-        [initialize(&table).await.unwrap_err(), table.read(&ReadRequest::all()).await.unwrap_err(), table.delete().await.unwrap_err()]
-    {
+    for error in [
+        initialize(&table).await.unwrap_err(),
+        table.read(&ReadRequest::all()).await.unwrap_err(),
+        table.delete().await.unwrap_err(),
+    ] {
         assert_eq!(error.kind(), TableErrorKind::ForeignTable, "{error}");
     }
-    assert_eq!(shell.entities().await.unwrap(), before, "something was written");
+    assert_eq!(
+        shell.entities().await.unwrap(),
+        before,
+        "something was written"
+    );
     shell.delete("!version").await.unwrap();
     shell.delete("!cell").await.unwrap();
 }
@@ -270,24 +477,47 @@ async fn a_table_of_orleans_is_left_alone() {
 async fn a_commit_to_a_table_that_was_deleted_lands_nowhere() {
     let store = Store::start().await;
     let blue = cluster("gone");
-    let url = store.server.url().replace("/membership?", &format!("/gone{:x}?", std::process::id()));
+    let url = store
+        .server
+        .url()
+        .replace("/membership?", &format!("/gone{:x}?", std::process::id()));
     let (table, shell) = (table(&url, &blue), Shell::of(&url, &blue));
     initialize(&table).await.unwrap();
     let base = read(&table).await;
     let name = format!("Tables('gone{:x}')", std::process::id());
-    let service = Shell::of(&url.replace(&format!("/gone{:x}?", std::process::id()), &format!("/{name}?")), &blue);
-    let (status, _, said) = service.ask(reqwest::Method::DELETE, "", "", None, &[]).await.unwrap();
+    let service = Shell::of(
+        &url.replace(
+            &format!("/gone{:x}?", std::process::id()),
+            &format!("/{name}?"),
+        ),
+        &blue,
+    );
+    let (status, _, said) = service
+        .ask(reqwest::Method::DELETE, "", "", None, &[])
+        .await
+        .unwrap();
     assert_eq!(status, 204, "{said}");
     for request in [joins(&base, 1), joins(&base, 1).again()] {
         let error = table.commit(&request).await.unwrap_err();
         assert_eq!(error.kind(), TableErrorKind::TableReplaced, "{error}");
     }
-    let known = ReadRequest { known: Some(base.token.clone()), heartbeats: true, barrier: false };
-    assert_eq!(table.read(&known).await.unwrap_err().kind(), TableErrorKind::TableReplaced);
+    let known = ReadRequest {
+        known: Some(base.token.clone()),
+        heartbeats: true,
+        barrier: false,
+    };
+    assert_eq!(
+        table.read(&known).await.unwrap_err().kind(),
+        TableErrorKind::TableReplaced
+    );
     table.delete().await.unwrap();
     initialize(&table).await.unwrap();
     assert_eq!(
-        table.commit(&joins(&base, 1)).await.map_err(|e| e.kind()).err(),
+        table
+            .commit(&joins(&base, 1))
+            .await
+            .map_err(|e| e.kind())
+            .err(),
         None,
         "the same id of the table: the version row is the same"
     );

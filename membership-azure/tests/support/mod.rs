@@ -1,5 +1,11 @@
 //! What the tests of this crate share: the server, staging past the contract.
-#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod shell;
 
@@ -10,7 +16,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::launch::{How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child};
+use conformance_tests::{
+    Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child,
+};
 use membership_azure::{AzureTable, AzureTableConfig};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use serde_json::{Map, Value};
@@ -35,7 +43,10 @@ pub fn shorter(effort: &mut Effort) {
 }
 
 pub fn open(url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(AzureTable::open(AzureTableConfig::from_url(url)?, cluster.clone())?))
+    Ok(Arc::new(AzureTable::open(
+        AzureTableConfig::from_url(url)?,
+        cluster.clone(),
+    )?))
 }
 
 /// A table service as the suite wants it: with data that survives a stop, and with a key of its own.
@@ -54,9 +65,18 @@ const OURS: &[(Capability, Reason)] = &[(Capability::Hints, Reason::NoHints)];
 impl Store {
     /// Azurite; one that somebody else runs is taken as it is.
     pub async fn start() -> Self {
-        let yours = Kind::Azurite.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        let server = Server::start(Kind::Azurite, if yours { Options::default() } else { ours }).await.unwrap();
+        let yours = Kind::Azurite
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let ours = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        let server = Server::start(Kind::Azurite, if yours { Options::default() } else { ours })
+            .await
+            .unwrap();
         Self { server }
     }
 
@@ -76,7 +96,11 @@ impl Backend for Store {
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-        if self.server.how() == How::Yours { YOURS } else { OURS }
+        if self.server.how() == How::Yours {
+            YOURS
+        } else {
+            OURS
+        }
     }
 
     async fn put_row(&self, cluster: &ClusterName, row: &str, body: &str) -> Result<(), Stop> {
@@ -85,7 +109,9 @@ impl Backend for Store {
     }
 
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
-        self.shell(cluster).put("!version", &properties(text)?).await
+        self.shell(cluster)
+            .put("!version", &properties(text)?)
+            .await
     }
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
@@ -105,11 +131,15 @@ impl Backend for Store {
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Vec<Map<String, Value>>>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Vec<Map<String, Value>>>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         self.wipe(cluster).await?;
         let shell = self.shell(cluster);
         for entity in saved {
-            shell.put(entity["RowKey"].as_str().unwrap(), entity).await?;
+            shell
+                .put(entity["RowKey"].as_str().unwrap(), entity)
+                .await?;
         }
         Ok(())
     }
@@ -130,24 +160,49 @@ impl Backend for Store {
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.server.how() == How::Yours { Err(Stop::NotStaged(Capability::Secret)) } else { Ok(SECRET.to_owned()) }
+        if self.server.how() == How::Yours {
+            Err(Stop::NotStaged(Capability::Secret))
+        } else {
+            Ok(SECRET.to_owned())
+        }
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        Some(open(&self.server.url().replace(SECRET, &format!("{SECRET}AAAA")), cluster))
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+        Some(open(
+            &self.server.url().replace(SECRET, &format!("{SECRET}AAAA")),
+            cluster,
+        ))
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
         let address = self.server.address();
         let proxy = Proxy::to(address)?;
-        let url = self.server.url().replace(&address.to_string(), &proxy.address().to_string());
-        let config = AzureTableConfig::from_url(&url)?.operation_timeout(IMPATIENT).connect_timeout(IMPATIENT / 2);
-        Ok(Proxied { table: Arc::new(AzureTable::open(config, cluster.clone())?), proxy })
+        let url = self
+            .server
+            .url()
+            .replace(&address.to_string(), &proxy.address().to_string());
+        let config = AzureTableConfig::from_url(&url)?
+            .operation_timeout(IMPATIENT)
+            .connect_timeout(IMPATIENT / 2);
+        Ok(Proxied {
+            table: Arc::new(AzureTable::open(config, cluster.clone())?),
+            proxy,
+        })
     }
 
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).update_i_am_alive(1).initialize(1);
+        let ones = RoundTrips::NONE
+            .read(1)
+            .read_unchanged(1)
+            .read_with_barrier(1)
+            .read_row(1)
+            .commit(1)
+            .update_i_am_alive(1)
+            .initialize(1);
         ones.conflict(2).commit_again(2).delete(5)
     }
 
@@ -167,16 +222,30 @@ impl Backend for Store {
 fn properties(text: &str) -> Result<Map<String, Value>, Stop> {
     let mut out = Map::new();
     let row: Value = serde_json::from_str(text)?;
-    let plain = |value: &Value| Value::from(value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    let plain = |value: &Value| {
+        Value::from(
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned),
+        )
+    };
     for (name, value) in row.as_object().ok_or_else(|| Stop::failed("no object"))? {
         if let ("recent", Some(records)) = (name.as_str(), value.as_array()) {
             for record in records {
-                out.insert(format!("Recent{}", record["version"].as_u64().unwrap_or(0) % 16), record.to_string().into());
+                out.insert(
+                    format!("Recent{}", record["version"].as_u64().unwrap_or(0) % 16),
+                    record.to_string().into(),
+                );
             }
-            let last = records.last().map_or_else(|| Value::from("0".repeat(32)), |record| plain(&record["id"]));
+            let last = records.last().map_or_else(
+                || Value::from("0".repeat(32)),
+                |record| plain(&record["id"]),
+            );
             out.insert("Commit".to_owned(), last);
         } else {
-            let words = name.split('_').map(|word| word.get(..1).unwrap_or_default().to_uppercase() + word.get(1..).unwrap_or_default());
+            let words = name.split('_').map(|word| {
+                word.get(..1).unwrap_or_default().to_uppercase() + word.get(1..).unwrap_or_default()
+            });
             out.insert(words.collect(), plain(value));
         }
     }

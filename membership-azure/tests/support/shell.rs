@@ -20,12 +20,28 @@ pub struct Shell {
 /// The row key of a row, as the README describes it.
 pub fn row_key(key: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@[]".contains(&b);
-    key.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("~{b:02x}") }).collect()
+    key.bytes()
+        .map(|b| {
+            if plain(b) {
+                char::from(b).to_string()
+            } else {
+                format!("~{b:02x}")
+            }
+        })
+        .collect()
 }
 
 fn in_address(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    text.bytes()
+        .map(|b| {
+            if plain(b) {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
+        .collect()
 }
 
 impl Shell {
@@ -33,7 +49,13 @@ impl Shell {
     pub fn of(url: &str, cluster: &ClusterName) -> Self {
         let (place, options) = url.split_once('?').unwrap();
         let (account, table) = place.split_once("://").unwrap().1.split_once('/').unwrap();
-        let option = |name: &str| options.split('&').find_map(|one| one.strip_prefix(name)).unwrap_or_default().to_owned();
+        let option = |name: &str| {
+            options
+                .split('&')
+                .find_map(|one| one.strip_prefix(name))
+                .unwrap_or_default()
+                .to_owned()
+        };
         let _chosen = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Self {
             http: reqwest::Client::builder().no_proxy().build().unwrap(),
@@ -55,36 +77,67 @@ impl Shell {
         headers: &[(&str, &str)],
     ) -> Result<(u16, reqwest::header::HeaderMap, String), Stop> {
         let address = format!("{}/{}{path}", self.endpoint, self.table);
-        let url = reqwest::Url::parse(&format!("{address}{query}")).map_err(|e| Stop::failed(e.to_string()))?;
+        let url = reqwest::Url::parse(&format!("{address}{query}"))
+            .map_err(|e| Stop::failed(e.to_string()))?;
         let date = to_rfc7231(&OffsetDateTime::now_utc());
-        let signature = hmac_sha256(&format!("{date}\n/{}{}", self.account, url.path()), &self.key)?;
+        let signature = hmac_sha256(
+            &format!("{date}\n/{}{}", self.account, url.path()),
+            &self.key,
+        )?;
         let mut request = self.http.request(method, url);
-        let own = [("accept", "application/json;odata=nometadata"), ("x-ms-version", "2019-02-02"), ("x-ms-date", date.as_str())];
+        let own = [
+            ("accept", "application/json;odata=nometadata"),
+            ("x-ms-version", "2019-02-02"),
+            ("x-ms-date", date.as_str()),
+        ];
         for (name, value) in own.iter().chain(headers) {
             request = request.header(*name, *value);
         }
-        request = request.header("authorization", format!("SharedKeyLite {}:{signature}", self.account));
+        request = request.header(
+            "authorization",
+            format!("SharedKeyLite {}:{signature}", self.account),
+        );
         if let Some(body) = body {
-            request = request.header("content-type", "application/json").body(body);
+            request = request
+                .header("content-type", "application/json")
+                .body(body);
         }
         let answer = request.send().await?;
-        Ok((answer.status().as_u16(), answer.headers().clone(), answer.text().await?))
+        Ok((
+            answer.status().as_u16(),
+            answer.headers().clone(),
+            answer.text().await?,
+        ))
     }
 
     fn entity(&self, row_key: &str) -> String {
         let part = |text: &str| in_address(&text.replace('\'', "''"));
-        format!("(PartitionKey='{}',RowKey='{}')", part(&self.partition), part(row_key))
+        format!(
+            "(PartitionKey='{}',RowKey='{}')",
+            part(&self.partition),
+            part(row_key)
+        )
     }
 
-    async fn write(&self, method: reqwest::Method, row_key: &str, properties: &Map<String, Value>) -> Result<(), Stop> {
+    async fn write(
+        &self,
+        method: reqwest::Method,
+        row_key: &str,
+        properties: &Map<String, Value>,
+    ) -> Result<(), Stop> {
         let mut all = properties.clone();
         all.retain(|name, _| name != "Timestamp" && !name.contains("odata."));
         all.insert("PartitionKey".to_owned(), self.partition.clone().into());
         all.insert("RowKey".to_owned(), row_key.into());
         let text = Value::Object(all).to_string();
-        match self.ask(method, &self.entity(row_key), "", Some(text), &[]).await? {
+        match self
+            .ask(method, &self.entity(row_key), "", Some(text), &[])
+            .await?
+        {
             (204, ..) => Ok(()),
-            (status, _, said) => Err(Stop::failed(format!("{row_key} cannot be written: {status} {said}"))),
+            (status, _, said) => Err(Stop::failed(format!(
+                "{row_key} cannot be written: {status} {said}"
+            ))),
         }
     }
 
@@ -95,13 +148,25 @@ impl Shell {
 
     /// Some properties of it.
     pub async fn merge(&self, row_key: &str, properties: &Map<String, Value>) -> Result<(), Stop> {
-        self.write(reqwest::Method::PATCH, row_key, properties).await
+        self.write(reqwest::Method::PATCH, row_key, properties)
+            .await
     }
 
     pub async fn delete(&self, row_key: &str) -> Result<(), Stop> {
-        match self.ask(reqwest::Method::DELETE, &self.entity(row_key), "", None, &[("if-match", "*")]).await? {
+        match self
+            .ask(
+                reqwest::Method::DELETE,
+                &self.entity(row_key),
+                "",
+                None,
+                &[("if-match", "*")],
+            )
+            .await?
+        {
             (204 | 404, ..) => Ok(()),
-            (status, _, said) => Err(Stop::failed(format!("{row_key} cannot be deleted: {status} {said}"))),
+            (status, _, said) => Err(Stop::failed(format!(
+                "{row_key} cannot be deleted: {status} {said}"
+            ))),
         }
     }
 
@@ -110,16 +175,39 @@ impl Shell {
         let filter = in_address(&format!("PartitionKey eq '{}'", self.partition));
         let (mut all, mut next) = (Vec::new(), String::new());
         loop {
-            let (status, headers, text) = self.ask(reqwest::Method::GET, "()", &format!("?$filter={filter}{next}"), None, &[]).await?;
+            let (status, headers, text) = self
+                .ask(
+                    reqwest::Method::GET,
+                    "()",
+                    &format!("?$filter={filter}{next}"),
+                    None,
+                    &[],
+                )
+                .await?;
             if text.contains("TableNotFound") {
                 return Ok(all);
             }
             let answer: Value = serde_json::from_str(&text)?;
-            let Some(page) = answer["value"].as_array() else { return Err(Stop::failed(format!("{status} {text}"))) };
+            let Some(page) = answer["value"].as_array() else {
+                return Err(Stop::failed(format!("{status} {text}")));
+            };
             all.extend(page.iter().filter_map(Value::as_object).cloned());
-            let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(in_address);
-            match (header("x-ms-continuation-NextPartitionKey"), header("x-ms-continuation-NextRowKey")) {
-                (Some(partition), row) => next = format!("&NextPartitionKey={partition}&NextRowKey={}", row.unwrap_or_default()),
+            let header = |name: &str| {
+                headers
+                    .get(name)
+                    .and_then(|value| value.to_str().ok())
+                    .map(in_address)
+            };
+            match (
+                header("x-ms-continuation-NextPartitionKey"),
+                header("x-ms-continuation-NextRowKey"),
+            ) {
+                (Some(partition), row) => {
+                    next = format!(
+                        "&NextPartitionKey={partition}&NextRowKey={}",
+                        row.unwrap_or_default()
+                    )
+                }
                 _ => return Ok(all),
             }
         }

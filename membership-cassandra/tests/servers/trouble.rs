@@ -9,8 +9,8 @@ use conformance_tests::launch::{Kind, Options, Server};
 use conformance_tests::proxy::{Proxy, Way};
 use membership_cassandra::{CassandraConfig, CassandraTable};
 use membership_core::{
-    CommitOutcome, CommitRequest, Durability, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest, RowChange, Snapshot,
-    TableErrorKind, VersionToken,
+    CommitOutcome, CommitRequest, Durability, HeartbeatWrite, MembershipTable, ReadAnswer,
+    ReadRequest, RowChange, Snapshot, TableErrorKind, VersionToken,
 };
 use tokio::time::{Instant, sleep};
 
@@ -19,14 +19,36 @@ use conformance_tests::words::*;
 
 pub async fn connections_that_cannot_work_say_why(server: &Server) {
     let here = server.address().to_string();
-    let with_user = |user: &str, at: &str, options: &str| format!("cassandra://{user}@{at}/membership?connect_timeout=2s&{options}");
+    let with_user = |user: &str, at: &str, options: &str| {
+        format!("cassandra://{user}@{at}/membership?connect_timeout=2s&{options}")
+    };
     let good = format!("cassandra:{SECRET}");
     for (url, kind, words) in [
-        (with_user(&format!("nobody:{SECRET}"), &here, "tls=false"), TableErrorKind::PermissionDenied, "refuse this user or password"),
-        (format!("cassandra://{here}/membership"), TableErrorKind::PermissionDenied, "MEMBERSHIP_CASSANDRA_PASSWORD"),
-        (with_user(&good, "127.0.0.1:1", "tls=false"), TableErrorKind::Unavailable, "127.0.0.1:1"),
-        (with_user(&good, "no-such-host.invalid", "tls=false"), TableErrorKind::Unavailable, "no-such-host.invalid:9042"),
-        (with_user(&good, &here, "tls=true"), TableErrorKind::Configuration, "tls_ca"),
+        (
+            with_user(&format!("nobody:{SECRET}"), &here, "tls=false"),
+            TableErrorKind::PermissionDenied,
+            "refuse this user or password",
+        ),
+        (
+            format!("cassandra://{here}/membership"),
+            TableErrorKind::PermissionDenied,
+            "MEMBERSHIP_CASSANDRA_PASSWORD",
+        ),
+        (
+            with_user(&good, "127.0.0.1:1", "tls=false"),
+            TableErrorKind::Unavailable,
+            "127.0.0.1:1",
+        ),
+        (
+            with_user(&good, "no-such-host.invalid", "tls=false"),
+            TableErrorKind::Unavailable,
+            "no-such-host.invalid:9042",
+        ),
+        (
+            with_user(&good, &here, "tls=true"),
+            TableErrorKind::Configuration,
+            "tls_ca",
+        ),
     ] {
         let error = connect(&url).await.unwrap_err();
         let shown = format!("{error} {error:?}");
@@ -42,30 +64,77 @@ pub async fn tls_is_spoken_to_who_asks(server: &Server) {
     let table = connect(&url).await.unwrap();
     initialize(&table).await.unwrap();
     read(&table).await;
-    let strange = at(server, "by_many", &format!("tls_ca={}", files.key.display()));
-    assert_eq!(connect(&strange).await.unwrap_err().kind(), TableErrorKind::Configuration);
+    let strange = at(
+        server,
+        "by_many",
+        &format!("tls_ca={}", files.key.display()),
+    );
+    assert_eq!(
+        connect(&strange).await.unwrap_err().kind(),
+        TableErrorKind::Configuration
+    );
 }
 
 pub async fn what_is_not_granted_is_refused(server: &Server) {
     let shell = Shell::open(server.url()).await.unwrap();
-    shell.run(&format!("CREATE ROLE silos WITH PASSWORD = '{SECRET}' AND LOGIN = true"), ()).await.unwrap();
+    shell
+        .run(
+            &format!("CREATE ROLE silos WITH PASSWORD = '{SECRET}' AND LOGIN = true"),
+            (),
+        )
+        .await
+        .unwrap();
     let url = at(server, "granted", "").replace("//cassandra:", "//silos:");
-    until("the role may log in", || async { connect(&url).await.is_ok() }).await;
+    until("the role may log in", || async {
+        connect(&url).await.is_ok()
+    })
+    .await;
     let table = connect(&url).await.unwrap();
     // Neither may it make the keyspace, nor use one that is there.
-    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::PermissionDenied);
+    assert_eq!(
+        initialize(&table).await.unwrap_err().kind(),
+        TableErrorKind::PermissionDenied
+    );
     let owner = connect(&at(server, "granted", "")).await.unwrap();
     let token = fill(&owner, 1).await;
-    assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::PermissionDenied));
-    assert_eq!(commit_kind(&table, &insert(&token, [5])).await, TableErrorKind::PermissionDenied);
+    assert_eq!(
+        read_kind(&table, None).await,
+        Err(TableErrorKind::PermissionDenied)
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [5])).await,
+        TableErrorKind::PermissionDenied
+    );
     // What the README lists is enough, and no less is.
-    shell.run("GRANT SELECT ON KEYSPACE granted TO silos", ()).await.unwrap();
-    until("the grant is known", || async { read_kind(&table, None).await.is_ok() }).await;
-    assert_eq!(commit_kind(&table, &insert(&token, [5])).await, TableErrorKind::PermissionDenied);
-    assert_eq!(table.update_i_am_alive(&beat(0, 1)).await.unwrap_err().kind(), TableErrorKind::PermissionDenied);
+    shell
+        .run("GRANT SELECT ON KEYSPACE granted TO silos", ())
+        .await
+        .unwrap();
+    until("the grant is known", || async {
+        read_kind(&table, None).await.is_ok()
+    })
+    .await;
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [5])).await,
+        TableErrorKind::PermissionDenied
+    );
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(0, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::PermissionDenied
+    );
     assert_eq!(read(&owner).await.0.version(), token.version());
-    shell.run("GRANT MODIFY ON KEYSPACE granted TO silos", ()).await.unwrap();
-    until("the grant is known", || async { table.update_i_am_alive(&beat(0, 1)).await.is_ok() }).await;
+    shell
+        .run("GRANT MODIFY ON KEYSPACE granted TO silos", ())
+        .await
+        .unwrap();
+    until("the grant is known", || async {
+        table.update_i_am_alive(&beat(0, 1)).await.is_ok()
+    })
+    .await;
     let token = commit(&table, &insert(&token, [5])).await;
     commit(&table, &remove(&token, 5)).await;
     table.delete().await.unwrap();
@@ -74,14 +143,26 @@ pub async fn what_is_not_granted_is_refused(server: &Server) {
 
 pub async fn what_the_nodes_flush_is_answered_honestly(server: &Server) {
     let of = |url: String| async move { connect(&url).await.unwrap().guarantees().durability };
-    let (ours, theirs) = (at(server, "granted", ""), at(server, "granted", "").replace("//cassandra:", "//silos:"));
+    let (ours, theirs) = (
+        at(server, "granted", ""),
+        at(server, "granted", "").replace("//cassandra:", "//silos:"),
+    );
     assert_eq!(of(ours.clone()).await, Durability::Kept);
     // Whoever may not ask knows nothing, and works all the same.
     assert_eq!(of(theirs.clone()).await, Durability::MayBeLost);
     let shell = Shell::open(server.url()).await.unwrap();
-    shell.run("GRANT SELECT ON system_views.settings TO silos", ()).await.unwrap();
-    until("the grant is known", || async { of(theirs.clone()).await == Durability::Kept }).await;
-    shell.run("ALTER KEYSPACE granted WITH durable_writes = false", ()).await.unwrap();
+    shell
+        .run("GRANT SELECT ON system_views.settings TO silos", ())
+        .await
+        .unwrap();
+    until("the grant is known", || async {
+        of(theirs.clone()).await == Durability::Kept
+    })
+    .await;
+    shell
+        .run("ALTER KEYSPACE granted WITH durable_writes = false", ())
+        .await
+        .unwrap();
     assert_eq!(of(ours).await, Durability::MayBeLost);
 }
 
@@ -108,7 +189,11 @@ async fn decide(table: &CassandraTable, request: CommitRequest) -> bool {
             Err(e) if e.kind() == TableErrorKind::OutcomeUnknown => request = request.again(),
             Err(e) => assert_eq!(e.kind(), TableErrorKind::Busy, "{e}"),
         }
-        assert!(Instant::now() < deadline, "nobody says what became of {}", request.id);
+        assert!(
+            Instant::now() < deadline,
+            "nobody says what became of {}",
+            request.id
+        );
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -121,9 +206,20 @@ pub async fn many_writers_on_one_version_have_one_winner(server: &Server) {
         let (url, request) = (url.clone(), insert(&token, [100 + n]));
         racers.spawn(async move { decide(&connect(&url).await.unwrap(), request).await });
     }
-    let won = racers.join_all().await.into_iter().filter(|made| *made).count();
+    let won = racers
+        .join_all()
+        .await
+        .into_iter()
+        .filter(|made| *made)
+        .count();
     let (now, _) = read(&connect(&url).await.unwrap()).await;
-    assert!(won == 1 && now.version() == token.version() + 1 && now.rows.len() == 2 && now.version_row.row_count == 2, "{won}: {now:?}");
+    assert!(
+        won == 1
+            && now.version() == token.version() + 1
+            && now.rows.len() == 2
+            && now.version_row.row_count == 2,
+        "{won}: {now:?}"
+    );
 }
 
 /// Reads give way to transactions too.
@@ -132,7 +228,9 @@ async fn read_at_last(table: &CassandraTable) -> Snapshot {
     loop {
         match table.read(&ReadRequest::all()).await {
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => return snapshot,
-            Err(e) if e.kind() == TableErrorKind::Unavailable && Instant::now() < deadline => sleep(Duration::from_millis(20)).await,
+            Err(e) if e.kind() == TableErrorKind::Unavailable && Instant::now() < deadline => {
+                sleep(Duration::from_millis(20)).await
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -156,12 +254,17 @@ impl tracing::Subscriber for LookUps {
 
     fn event(&self, event: &tracing::Event<'_>) {
         let mut said = String::new();
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            if field.name() == "message" {
-                said = format!("{value:?}");
-            }
-        });
-        self.0.fetch_add(usize::from(said == "what became of a commit is looked up"), Ordering::Relaxed);
+        event.record(
+            &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                if field.name() == "message" {
+                    said = format!("{value:?}");
+                }
+            },
+        );
+        self.0.fetch_add(
+            usize::from(said == "what became of a commit is looked up"),
+            Ordering::Relaxed,
+        );
     }
 
     fn enter(&self, _: &tracing::span::Id) {}
@@ -175,10 +278,23 @@ pub async fn what_a_server_gave_up_is_found_out() {
     let looked_up = Arc::new(AtomicUsize::new(0));
     tracing::subscriber::set_global_default(LookUps(Arc::clone(&looked_up))).unwrap();
     let args = vec!["cas_contention_timeout: 1ms".to_owned()];
-    let server = Server::start(Kind::Cassandra, Options { durable: true, local: true, args, ..Options::default() }).await.unwrap();
+    let server = Server::start(
+        Kind::Cassandra,
+        Options {
+            durable: true,
+            local: true,
+            args,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap();
     let url = at(&server, "contended", "");
     let table = Arc::new(connect(&url).await.unwrap());
-    until("the table is made", || async { initialize(&*table).await.is_ok() }).await;
+    until("the table is made", || async {
+        initialize(&*table).await.is_ok()
+    })
+    .await;
     let (mut made, mut told) = (BTreeSet::new(), Vec::new());
     let mut now = read_at_last(&table).await;
     for round in 0..60 {
@@ -187,15 +303,21 @@ pub async fn what_a_server_gave_up_is_found_out() {
             let (table, request) = (Arc::clone(&table), insert(&now.token, [round * 10 + n]));
             racers.spawn(async move { (request.id, table.commit(&request).await) });
         }
-        told.extend(racers.join_all().await.into_iter().map(|(id, answer)| match answer {
-            Ok(CommitOutcome::Committed(_)) => (id, Some(true)),
-            Ok(CommitOutcome::Conflict(_)) => (id, Some(false)),
-            Err(e) if e.kind() == TableErrorKind::OutcomeUnknown => (id, None),
-            Err(e) => {
-                assert_eq!(e.kind(), TableErrorKind::Busy, "{e}");
-                (id, Some(false))
-            }
-        }));
+        told.extend(
+            racers
+                .join_all()
+                .await
+                .into_iter()
+                .map(|(id, answer)| match answer {
+                    Ok(CommitOutcome::Committed(_)) => (id, Some(true)),
+                    Ok(CommitOutcome::Conflict(_)) => (id, Some(false)),
+                    Err(e) if e.kind() == TableErrorKind::OutcomeUnknown => (id, None),
+                    Err(e) => {
+                        assert_eq!(e.kind(), TableErrorKind::Busy, "{e}");
+                        (id, Some(false))
+                    }
+                }),
+        );
         now = read_at_last(&table).await;
         made.extend(now.version_row.recent.iter().map(|record| record.id));
         if round >= 10 && looked_up.load(Ordering::Relaxed) >= 10 {
@@ -203,10 +325,18 @@ pub async fn what_a_server_gave_up_is_found_out() {
         }
     }
     for (id, told) in &told {
-        assert!(told.is_none_or(|told| told == made.contains(id)), "{id} was told to be made: {told:?}");
+        assert!(
+            told.is_none_or(|told| told == made.contains(id)),
+            "{id} was told to be made: {told:?}"
+        );
     }
     let looked_up = looked_up.load(Ordering::Relaxed);
-    assert!(looked_up >= 10 && !made.is_empty(), "the server gave up {looked_up} of {} transactions, {} were made", told.len(), made.len());
+    assert!(
+        looked_up >= 10 && !made.is_empty(),
+        "the server gave up {looked_up} of {} transactions, {} were made",
+        told.len(),
+        made.len()
+    );
 }
 
 pub async fn a_late_heartbeat_moves_no_newer_one_back(server: &Server) {
@@ -214,39 +344,75 @@ pub async fn a_late_heartbeat_moves_no_newer_one_back(server: &Server) {
     let table = connect(&url).await.unwrap();
     fill(&table, 1).await;
     let proxy = Proxy::to(server.address()).unwrap();
-    let config = CassandraConfig::from_url(&url.replace(&server.address().to_string(), &proxy.address().to_string())).unwrap();
-    let slow = CassandraTable::connect(config.operation_timeout(IMPATIENT), blue()).await.unwrap();
+    let config = CassandraConfig::from_url(
+        &url.replace(&server.address().to_string(), &proxy.address().to_string()),
+    )
+    .unwrap();
+    let slow = CassandraTable::connect(config.operation_timeout(IMPATIENT), blue())
+        .await
+        .unwrap();
     slow.update_i_am_alive(&beat(0, 1)).await.unwrap();
     proxy.freeze_way(Way::Requests);
-    assert_eq!(slow.update_i_am_alive(&beat(0, 2)).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    assert_eq!(
+        slow.update_i_am_alive(&beat(0, 2))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::OutcomeUnknown
+    );
     // Given up by its silo, which goes on.
     table.update_i_am_alive(&beat(0, 3)).await.unwrap();
     proxy.thaw();
-    assert!(proxy.settled(Duration::from_secs(30)).await, "the late heartbeat does not arrive");
+    assert!(
+        proxy.settled(Duration::from_secs(30)).await,
+        "the late heartbeat does not arrive"
+    );
     let (_, beats) = read(&table).await;
-    assert_eq!(beats.silos.values().map(|beat| beat.counter).collect::<Vec<_>>(), [3], "{beats:?}");
+    assert_eq!(
+        beats
+            .silos
+            .values()
+            .map(|beat| beat.counter)
+            .collect::<Vec<_>>(),
+        [3],
+        "{beats:?}"
+    );
 }
 
 pub async fn a_cluster_whose_version_row_is_damaged_can_be_deleted(server: &Server) {
     let url = at(server, "damaged", "");
     let table = connect(&url).await.unwrap();
     let shell = Shell::open(server.url()).await.unwrap();
-    for damage in
-        ["version = -1", "serial = null", "layout = null", "min_layout = null", "settings = 'no JSON', serial = null", "commit_id = 'x'"]
-    {
+    for damage in [
+        "version = -1",
+        "serial = null",
+        "layout = null",
+        "min_layout = null",
+        "settings = 'no JSON', serial = null",
+        "commit_id = 'x'",
+    ] {
         for begun in [false, true] {
             fill(&table, 3).await;
             table.update_i_am_alive(&beat(0, 1)).await.unwrap();
             let begun = if begun { ", deleting = true" } else { "" };
-            let set = format!("UPDATE damaged.silos SET {damage}{begun} WHERE cluster = ? AND silo = 'version'");
-            shell.run(&set, (table.cluster().to_string(),)).await.unwrap();
+            let set = format!(
+                "UPDATE damaged.silos SET {damage}{begun} WHERE cluster = ? AND silo = 'version'"
+            );
+            shell
+                .run(&set, (table.cluster().to_string(),))
+                .await
+                .unwrap();
             let fresh = connect(&url).await.unwrap();
             let kind = read_kind(&fresh, None).await.unwrap_err();
-            let told = kind == TableErrorKind::Damaged || (kind == TableErrorKind::BeingDeleted && !begun.is_empty());
+            let told = kind == TableErrorKind::Damaged
+                || (kind == TableErrorKind::BeingDeleted && !begun.is_empty());
             assert!(told, "{damage}{begun}: {kind:?}");
             fresh.delete().await.unwrap();
             for left in ["silos", "heartbeats"] {
-                let left = shell.run(&format!("SELECT silo FROM damaged.{left}"), ()).await.unwrap();
+                let left = shell
+                    .run(&format!("SELECT silo FROM damaged.{left}"), ())
+                    .await
+                    .unwrap();
                 assert!(left.is_empty(), "{damage}{begun}: {left:?}");
             }
         }
@@ -254,11 +420,23 @@ pub async fn a_cluster_whose_version_row_is_damaged_can_be_deleted(server: &Serv
     // Who decides about it is respected all the same.
     fill(&table, 1).await;
     shell
-        .run("UPDATE damaged.silos SET version = -1 WHERE cluster = ? AND silo = 'version'", (table.cluster().to_string(),))
+        .run(
+            "UPDATE damaged.silos SET version = -1 WHERE cluster = ? AND silo = 'version'",
+            (table.cluster().to_string(),),
+        )
         .await
         .unwrap();
-    let local = connect(&at(server, "damaged", "serial=LOCAL_SERIAL&datacenter=datacenter1")).await.unwrap();
-    assert_eq!(local.delete().await.unwrap_err().kind(), TableErrorKind::Configuration);
+    let local = connect(&at(
+        server,
+        "damaged",
+        "serial=LOCAL_SERIAL&datacenter=datacenter1",
+    ))
+    .await
+    .unwrap();
+    assert_eq!(
+        local.delete().await.unwrap_err().kind(),
+        TableErrorKind::Configuration
+    );
     table.delete().await.unwrap();
 }
 
@@ -267,7 +445,13 @@ pub async fn rows_that_are_gone_are_missed(server: &Server) {
     fill(&table, 3).await;
     let shell = Shell::open(server.url()).await.unwrap();
     let gone = (table.cluster().to_string(), silo(1).row_key());
-    shell.run("DELETE FROM missing.silos WHERE cluster = ? AND silo = ?", gone).await.unwrap();
+    shell
+        .run(
+            "DELETE FROM missing.silos WHERE cluster = ? AND silo = ?",
+            gone,
+        )
+        .await
+        .unwrap();
     assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::Damaged));
 }
 
@@ -282,7 +466,12 @@ pub async fn orphans_go_with_the_next_cleanup(server: &Server) {
     commit(&table, &remove(&now.token, 1)).await;
     let shell = Shell::open(server.url()).await.unwrap();
     until("the heartbeats of removed rows are gone", || async {
-        shell.run("SELECT silo FROM orphans.heartbeats", ()).await.unwrap().len() == 2
+        shell
+            .run("SELECT silo FROM orphans.heartbeats", ())
+            .await
+            .unwrap()
+            .len()
+            == 2
     })
     .await;
 }
@@ -291,15 +480,33 @@ pub async fn a_row_of_the_cells_name_goes_without_the_cell(server: &Server) {
     let table = connect(&at(server, "stray", "")).await.unwrap();
     fill(&table, 2).await;
     table.update_i_am_alive(&beat(1, 1)).await.unwrap();
-    table.update_i_am_alive(&HeartbeatWrite::Cluster { text: "ours".to_owned() }).await.unwrap();
+    table
+        .update_i_am_alive(&HeartbeatWrite::Cluster {
+            text: "ours".to_owned(),
+        })
+        .await
+        .unwrap();
     let shell = Shell::open(server.url()).await.unwrap();
     let stray = (table.cluster().to_string(), "cluster", "no row");
-    shell.run("INSERT INTO stray.silos (cluster, silo, body) VALUES (?, ?, ?)", stray).await.unwrap();
+    shell
+        .run(
+            "INSERT INTO stray.silos (cluster, silo, body) VALUES (?, ?, ?)",
+            stray,
+        )
+        .await
+        .unwrap();
     let mut request = remove(&read(&table).await.0.token, 1);
-    request.changes.push(RowChange::Remove("cluster".to_owned()));
+    request
+        .changes
+        .push(RowChange::Remove("cluster".to_owned()));
     commit(&table, &request).await;
     until("the heartbeat of the removed row is gone", || async {
-        shell.run("SELECT silo FROM stray.heartbeats", ()).await.unwrap().len() == 1
+        shell
+            .run("SELECT silo FROM stray.heartbeats", ())
+            .await
+            .unwrap()
+            .len()
+            == 1
     })
     .await;
     assert_eq!(read(&table).await.1.cluster.as_deref(), Some("ours"));
@@ -307,7 +514,9 @@ pub async fn a_row_of_the_cells_name_goes_without_the_cell(server: &Server) {
 
 pub async fn the_largest_commit_fits(server: &Server) {
     let url = at(server, "largest", "operation_timeout=30s");
-    let table = CassandraTable::connect(CassandraConfig::from_url(&url).unwrap(), blue()).await.unwrap();
+    let table = CassandraTable::connect(CassandraConfig::from_url(&url).unwrap(), blue())
+        .await
+        .unwrap();
     let token = fill(&table, 0).await;
     let limits = table.limits();
     let entries = (0..limits.rows_per_commit as u64).map(|n| {

@@ -1,5 +1,11 @@
 //! What the tests of this crate share: servers, staging past the contract, entries, commits.
-#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 use std::process::Command;
 use std::sync::Arc;
@@ -8,7 +14,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::launch::{How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child};
+use conformance_tests::{
+    Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child,
+};
 use membership_cassandra::{CassandraConfig, CassandraTable};
 use membership_core::{ClusterName, ConnectionString, MembershipTable, TableError};
 use scylla::client::session::Session;
@@ -34,8 +42,13 @@ pub fn shorter(effort: &mut Effort) {
     }
 }
 
-pub async fn open(url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(CassandraTable::connect(CassandraConfig::from_url(url)?, cluster.clone()).await?))
+pub async fn open(
+    url: &str,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    Ok(Arc::new(
+        CassandraTable::connect(CassandraConfig::from_url(url)?, cluster.clone()).await?,
+    ))
 }
 
 /// What somebody with the store's own tools has.
@@ -47,21 +60,36 @@ pub struct Shell {
 impl Shell {
     pub async fn open(url: &str) -> Result<Self, Stop> {
         let parts = ConnectionString::parse("test", &["cassandra"], url)?;
-        let mut builder = SessionBuilder::new().known_nodes(parts.addresses(9042)).driver_config_reporting(false);
+        let mut builder = SessionBuilder::new()
+            .known_nodes(parts.addresses(9042))
+            .driver_config_reporting(false);
         if let (Some(user), Some(password)) = (&parts.user, &parts.password) {
             builder = builder.user(user, password);
         }
-        Ok(Self { session: builder.build().await?, keyspace: parts.path.unwrap_or_else(|| "membership".to_owned()) })
+        Ok(Self {
+            session: builder.build().await?,
+            keyspace: parts.path.unwrap_or_else(|| "membership".to_owned()),
+        })
     }
 
     /// Runs a statement; `{ks}` stands for the keyspace. The rows of its answer.
-    pub async fn run(&self, text: &str, values: impl SerializeRow) -> Result<Vec<Vec<Option<CqlValue>>>, Stop> {
-        let answer = self.session.query_unpaged(text.replace("{ks}", &self.keyspace), values).await?;
+    pub async fn run(
+        &self,
+        text: &str,
+        values: impl SerializeRow,
+    ) -> Result<Vec<Vec<Option<CqlValue>>>, Stop> {
+        let answer = self
+            .session
+            .query_unpaged(text.replace("{ks}", &self.keyspace), values)
+            .await?;
         if !answer.is_rows() {
             return Ok(Vec::new());
         }
         let rows = answer.into_rows_result()?;
-        Ok(rows.rows::<Row>()?.map(|row| row.map(|row| row.columns)).collect::<Result<_, _>>()?)
+        Ok(rows
+            .rows::<Row>()?
+            .map(|row| row.map(|row| row.columns))
+            .collect::<Result<_, _>>()?)
     }
 }
 
@@ -101,14 +129,30 @@ const YOURS: &[(Capability, Reason)] = &[
     (Capability::Hints, Reason::NoHints),
     (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
 ];
-const OURS: &[(Capability, Reason)] =
-    &[(Capability::Hints, Reason::NoHints), (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip)];
+const OURS: &[(Capability, Reason)] = &[
+    (Capability::Hints, Reason::NoHints),
+    (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
+];
 
 impl Store {
     pub async fn start() -> Self {
-        let yours = Kind::Cassandra.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        Self(Server::start(Kind::Cassandra, if yours { Options::default() } else { ours }).await.unwrap())
+        let yours = Kind::Cassandra
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let ours = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        Self(
+            Server::start(
+                Kind::Cassandra,
+                if yours { Options::default() } else { ours },
+            )
+            .await
+            .unwrap(),
+        )
     }
 
     pub fn url(&self) -> String {
@@ -140,7 +184,14 @@ impl Backend for Store {
 
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
         let values = (cluster.to_string(), key, body);
-        self.shell().await?.run("INSERT INTO {ks}.silos (cluster, silo, body) VALUES (?, ?, ?)", values).await.map(drop)
+        self.shell()
+            .await?
+            .run(
+                "INSERT INTO {ks}.silos (cluster, silo, body) VALUES (?, ?, ?)",
+                values,
+            )
+            .await
+            .map(drop)
     }
 
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
@@ -150,10 +201,18 @@ impl Backend for Store {
         let short = |name: &str| row[name].as_i64().and_then(|n| i32::try_from(n).ok());
         let records = row["recent"].as_array();
         let recent = records.map(|all| {
-            let place = |record: &serde_json::Value| i32::try_from(record["version"].as_u64().unwrap_or(0) % 16).unwrap_or(0);
-            all.iter().map(|record| (place(record), record.to_string())).collect::<std::collections::HashMap<_, _>>()
+            let place = |record: &serde_json::Value| {
+                i32::try_from(record["version"].as_u64().unwrap_or(0) % 16).unwrap_or(0)
+            };
+            all.iter()
+                .map(|record| (place(record), record.to_string()))
+                .collect::<std::collections::HashMap<_, _>>()
         });
-        let last = records.map(|all| all.last().and_then(|record| record["id"].as_str()).map_or_else(|| "0".repeat(32), str::to_owned));
+        let last = records.map(|all| {
+            all.last()
+                .and_then(|record| record["id"].as_str())
+                .map_or_else(|| "0".repeat(32), str::to_owned)
+        });
         let settings = row.get("settings").map(ToString::to_string);
         let set = "UPDATE {ks}.silos SET table_id = ?, version = ?, commit_id = ?, row_count = ?, layout = ?, min_layout = ?, settings = ?, \
                    core = ?, deleting = ?, recent = ? WHERE cluster = ? AND silo = 'version'";
@@ -175,34 +234,71 @@ impl Backend for Store {
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let drop_it = "DELETE FROM {ks}.silos WHERE cluster = ? AND silo = 'version'";
-        self.shell().await?.run(drop_it, (cluster.to_string(),)).await.map(drop)
+        self.shell()
+            .await?
+            .run(drop_it, (cluster.to_string(),))
+            .await
+            .map(drop)
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let shell = self.shell().await?;
         for table in ["silos", "heartbeats"] {
-            shell.run(&format!("DELETE FROM {{ks}}.{table} WHERE cluster = ?"), (cluster.to_string(),)).await?;
+            shell
+                .run(
+                    &format!("DELETE FROM {{ks}}.{table} WHERE cluster = ?"),
+                    (cluster.to_string(),),
+                )
+                .await?;
         }
         Ok(())
     }
 
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
         let shell = self.shell().await?;
-        let rows = shell.run(&format!("SELECT {} FROM {{ks}}.silos WHERE cluster = ?", ALL.join(", ")), (cluster.to_string(),)).await?;
-        let beats = shell.run("SELECT cluster, silo, beat FROM {ks}.heartbeats WHERE cluster = ?", (cluster.to_string(),)).await?;
+        let rows = shell
+            .run(
+                &format!(
+                    "SELECT {} FROM {{ks}}.silos WHERE cluster = ?",
+                    ALL.join(", ")
+                ),
+                (cluster.to_string(),),
+            )
+            .await?;
+        let beats = shell
+            .run(
+                "SELECT cluster, silo, beat FROM {ks}.heartbeats WHERE cluster = ?",
+                (cluster.to_string(),),
+            )
+            .await?;
         Ok(Box::new((rows, beats)))
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let (rows, beats) = saved.downcast_ref::<(Rows, Rows)>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let (rows, beats) = saved
+            .downcast_ref::<(Rows, Rows)>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         self.wipe(cluster).await?;
         let shell = self.shell().await?;
         let places = vec!["?"; ALL.len()].join(", ");
         for row in rows {
-            shell.run(&format!("INSERT INTO {{ks}}.silos ({}) VALUES ({places})", ALL.join(", ")), row.clone()).await?;
+            shell
+                .run(
+                    &format!(
+                        "INSERT INTO {{ks}}.silos ({}) VALUES ({places})",
+                        ALL.join(", ")
+                    ),
+                    row.clone(),
+                )
+                .await?;
         }
         for beat in beats {
-            shell.run("INSERT INTO {ks}.heartbeats (cluster, silo, beat) VALUES (?, ?, ?)", beat.clone()).await?;
+            shell
+                .run(
+                    "INSERT INTO {ks}.heartbeats (cluster, silo, beat) VALUES (?, ?, ?)",
+                    beat.clone(),
+                )
+                .await?;
         }
         Ok(())
     }
@@ -222,10 +318,17 @@ impl Backend for Store {
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.is_yours() { Err(Stop::NotStaged(Capability::Secret)) } else { Ok(SECRET.to_owned()) }
+        if self.is_yours() {
+            Err(Stop::NotStaged(Capability::Secret))
+        } else {
+            Ok(SECRET.to_owned())
+        }
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         Some(open(&self.url().replace("//cassandra:", "//nobody:"), cluster).await)
     }
 
@@ -235,14 +338,26 @@ impl Backend for Store {
             return Err(Stop::NotStaged(Capability::Proxy));
         }
         let proxy = Proxy::to(self.0.address())?;
-        let url = self.url().replace(&self.0.address().to_string(), &proxy.address().to_string());
+        let url = self
+            .url()
+            .replace(&self.0.address().to_string(), &proxy.address().to_string());
         let config = CassandraConfig::from_url(&url)?.operation_timeout(IMPATIENT);
-        Ok(Proxied { table: Arc::new(CassandraTable::connect(config, cluster.clone()).await?), proxy })
+        Ok(Proxied {
+            table: Arc::new(CassandraTable::connect(config, cluster.clone()).await?),
+            proxy,
+        })
     }
 
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).conflict(1).commit_again(1);
+        let ones = RoundTrips::NONE
+            .read(1)
+            .read_unchanged(1)
+            .read_with_barrier(1)
+            .read_row(1)
+            .commit(1)
+            .conflict(1)
+            .commit_again(1);
         ones.update_i_am_alive(1).initialize(1).delete(6)
     }
 
@@ -255,7 +370,13 @@ impl Backend for Store {
 
 /// A server that forgets nothing, with a password, for this test alone, whatever the environment names.
 pub async fn server() -> Server {
-    let options = Options { durable: true, password: Some(SECRET.to_owned()), tls: true, local: true, ..Options::default() };
+    let options = Options {
+        durable: true,
+        password: Some(SECRET.to_owned()),
+        tls: true,
+        local: true,
+        ..Options::default()
+    };
     Server::start(Kind::Cassandra, options).await.unwrap()
 }
 
@@ -269,14 +390,22 @@ pub async fn connect(url: &str) -> Result<CassandraTable, TableError> {
 
 /// A keyspace of its own on a server, with options of the URL.
 pub fn at(server: &Server, keyspace: &str, options: &str) -> String {
-    format!("{}?{options}", server.url().replace("/membership", &format!("/{keyspace}"))).trim_end_matches('?').to_owned()
+    format!(
+        "{}?{options}",
+        server.url().replace("/membership", &format!("/{keyspace}"))
+    )
+    .trim_end_matches('?')
+    .to_owned()
 }
 
 /// Waits until something holds, for as long as a busy machine may need.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within a minute");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{what}: not within a minute"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use membership::Connectors;
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry,
-    MembershipTable, NextStep, Preset, SiloAddress, SiloStatus, Snapshot, TableExt, TableId, Yardstick,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite,
+    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, NextStep, Preset, SiloAddress,
+    SiloStatus, Snapshot, TableExt, TableId, Yardstick,
 };
 
 use crate::clock;
@@ -28,20 +29,39 @@ pub(crate) struct Grounds {
 impl Grounds {
     pub fn new(connectors: Connectors, url: &str) -> Self {
         let service = format!("bench-{:012x}", clock::random() & 0xffff_ffff_ffff);
-        Self { connectors, url: url.to_owned(), service, made: Vec::new(), yardsticks: Vec::new() }
+        Self {
+            connectors,
+            url: url.to_owned(),
+            service,
+            made: Vec::new(),
+            yardsticks: Vec::new(),
+        }
     }
 
     /// A cluster with so many silos in it, each with a heartbeat.
-    pub async fn cluster(&mut self, name: &str, rows: usize) -> Result<Arc<dyn MembershipTable>, Failure> {
+    pub async fn cluster(
+        &mut self,
+        name: &str,
+        rows: usize,
+    ) -> Result<Arc<dyn MembershipTable>, Failure> {
         let cluster = ClusterName::new(self.service.clone(), name)?;
         let table = self.connectors.connect(&self.url, cluster.clone()).await?;
         if rows > table.limits().rows {
-            return Err(Failure::usage(format!("--rows {rows}: this store takes {} rows", table.limits().rows)));
+            return Err(Failure::usage(format!(
+                "--rows {rows}: this store takes {} rows",
+                table.limits().rows
+            )));
         }
         // Whatever happens from here on, it is removed.
         self.made.push(cluster);
         let settings = Config::preset(Preset::Lan).shared();
-        if let Err(error) = table.initialize(&InitializeRequest { table_id: TableId::new(clock::random()), settings }).await {
+        if let Err(error) = table
+            .initialize(&InitializeRequest {
+                table_id: TableId::new(clock::random()),
+                settings,
+            })
+            .await
+        {
             // What was certainly not made needs no removing, which would fail for the same reason.
             if error.next_step() != NextStep::FindOut {
                 self.made.pop();
@@ -53,8 +73,14 @@ impl Grounds {
     }
 
     /// Another client of a cluster.
-    pub async fn client(&self, table: &dyn MembershipTable) -> Result<Arc<dyn MembershipTable>, Failure> {
-        Ok(self.connectors.connect(&self.url, table.cluster().clone()).await?)
+    pub async fn client(
+        &self,
+        table: &dyn MembershipTable,
+    ) -> Result<Arc<dyn MembershipTable>, Failure> {
+        Ok(self
+            .connectors
+            .connect(&self.url, table.cluster().clone())
+            .await?)
     }
 
     /// The store's own cheapest write and read for a client, where its provider names them; removed in the end.
@@ -69,12 +95,19 @@ impl Grounds {
         let mut left = Vec::new();
         for yardstick in &self.yardsticks {
             if let Err(why) = yardstick.remove().await {
-                left.push((format!("what was written for \"{}\"", yardstick.write_is()), why.to_string()));
+                left.push((
+                    format!("what was written for \"{}\"", yardstick.write_is()),
+                    why.to_string(),
+                ));
             }
         }
         for cluster in &self.made {
             let removed = async {
-                let table = self.connectors.connect(&self.url, cluster.clone()).await.map_err(|e| e.to_string())?;
+                let table = self
+                    .connectors
+                    .connect(&self.url, cluster.clone())
+                    .await
+                    .map_err(|e| e.to_string())?;
                 table.delete().await.map_err(|e| e.to_string())
             };
             if let Err(why) = removed.await {
@@ -91,7 +124,14 @@ async fn fill(table: &dyn MembershipTable, rows: usize) -> Result<(), Failure> {
     let mut token = now.token;
     let at_once = AT_ONCE.min(table.limits().rows_per_commit).max(1);
     for some in entries.chunks(at_once) {
-        let request = CommitRequest::new(token.clone(), CommitId::new(clock::random()), None, some.iter().cloned(), [], []);
+        let request = CommitRequest::new(
+            token.clone(),
+            CommitId::new(clock::random()),
+            None,
+            some.iter().cloned(),
+            [],
+            [],
+        );
         token = match table.commit(&request).await? {
             CommitOutcome::Committed(token) => token,
             CommitOutcome::Conflict(_) => return Err(disturbed()),
@@ -104,7 +144,10 @@ async fn fill(table: &dyn MembershipTable, rows: usize) -> Result<(), Failure> {
 }
 
 pub(crate) fn disturbed() -> Failure {
-    Failure::new(Exit::Failed, "somebody else wrote into a cluster of this run: nothing that was measured is worth anything")
+    Failure::new(
+        Exit::Failed,
+        "somebody else wrote into a cluster of this run: nothing that was measured is worth anything",
+    )
 }
 
 /// An Active silo with names of a usual length.
@@ -126,12 +169,27 @@ fn entry(number: usize) -> MembershipEntry {
 }
 
 pub(crate) fn beat(silo: SiloAddress, counter: u64) -> HeartbeatWrite {
-    HeartbeatWrite::Silo { silo, heartbeat: Heartbeat { counter, at: clock::wall() } }
+    HeartbeatWrite::Silo {
+        silo,
+        heartbeat: Heartbeat {
+            counter,
+            at: clock::wall(),
+        },
+    }
 }
 
 /// A commit that changes a single row: what most commits of a running cluster do.
 pub(crate) fn change(now: &Snapshot, silo: &SiloAddress) -> Result<CommitRequest, Failure> {
-    let Some(mut entry) = now.rows.get(silo).cloned() else { return Err(disturbed()) };
+    let Some(mut entry) = now.rows.get(silo).cloned() else {
+        return Err(disturbed());
+    };
     entry.role = format!("worker {}", now.version() % 10);
-    Ok(CommitRequest::new(now.token.clone(), CommitId::new(clock::random()), None, [], [entry], []))
+    Ok(CommitRequest::new(
+        now.token.clone(),
+        CommitId::new(clock::random()),
+        None,
+        [],
+        [entry],
+        [],
+    ))
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitOutcome, HeartbeatWrite, MembershipTable, NextStep, ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableError, TableExt,
-    Yardstick,
+    CommitOutcome, HeartbeatWrite, MembershipTable, NextStep, ReadAnswer, ReadRequest, SiloAddress,
+    Snapshot, TableError, TableExt, Yardstick,
 };
 
 use super::grounds::{beat, change, disturbed};
@@ -36,7 +36,13 @@ pub(crate) enum Timed {
 
 impl Timed {
     /// The operations of a table, in the order they are shown.
-    pub const OPERATIONS: [Self; 5] = [Self::Read, Self::ReadUnchanged, Self::ReadRow, Self::Commit, Self::Heartbeat];
+    pub const OPERATIONS: [Self; 5] = [
+        Self::Read,
+        Self::ReadUnchanged,
+        Self::ReadRow,
+        Self::Commit,
+        Self::Heartbeat,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -95,7 +101,10 @@ impl Operations {
 
     /// How many times the store's own cheapest one takes, at the median; none without a yardstick.
     pub fn ratio(&self, what: Timed) -> Option<f64> {
-        let (table, own) = (self.of(what).percentile(50)?, self.of(what.own()).percentile(50)?);
+        let (table, own) = (
+            self.of(what).percentile(50)?,
+            self.of(what.own()).percentile(50)?,
+        );
         (!own.is_zero()).then(|| table.as_secs_f64() / own.as_secs_f64())
     }
 }
@@ -143,9 +152,19 @@ pub(crate) async fn measure(
         }
     }
     if counted == 0 {
-        return Err(Failure::new(Exit::Unreachable, format!("not one round of operations ended within {} s", (time * PATIENCE).as_secs())));
+        return Err(Failure::new(
+            Exit::Unreachable,
+            format!(
+                "not one round of operations ended within {} s",
+                (time * PATIENCE).as_secs()
+            ),
+        ));
     }
-    Ok(Operations { rows, times: times.map(Times::from), troubled })
+    Ok(Operations {
+        rows,
+        times: times.map(Times::from),
+        troubled,
+    })
 }
 
 /// Every order is as likely as any other, so that no operation always follows the same one.
@@ -168,10 +187,19 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    async fn find(table: &'a dyn MembershipTable, yardstick: Option<Arc<dyn Yardstick>>) -> Result<Self, Failure> {
+    async fn find(
+        table: &'a dyn MembershipTable,
+        yardstick: Option<Arc<dyn Yardstick>>,
+    ) -> Result<Self, Failure> {
         let now = table.read_all().await?.0;
         let silos = now.rows.entries().map(|e| e.address).collect();
-        Ok(Self { table, yardstick, now, silos, counter: 1 })
+        Ok(Self {
+            table,
+            yardstick,
+            now,
+            silos,
+            counter: 1,
+        })
     }
 
     async fn refresh(&mut self) -> Result<(), Failure> {
@@ -192,12 +220,20 @@ impl<'a> Place<'a> {
             Timed::Read => self.read(ReadRequest::all()).await,
             Timed::ReadUnchanged => {
                 let known = Some(self.now.token.clone());
-                self.read(ReadRequest { known, heartbeats: true, barrier: false }).await
+                self.read(ReadRequest {
+                    known,
+                    heartbeats: true,
+                    barrier: false,
+                })
+                .await
             }
             Timed::ReadRow => {
                 let silo = self.next()?;
                 let began = Instant::now();
-                self.table.read_row(&silo, Some(&self.now.token)).await.map(|_| began.elapsed())
+                self.table
+                    .read_row(&silo, Some(&self.now.token))
+                    .await
+                    .map(|_| began.elapsed())
             }
             Timed::Commit => return self.commit().await,
             Timed::Heartbeat => {
@@ -205,12 +241,22 @@ impl<'a> Place<'a> {
                 // Never lower than one that is there: the table would be right not to write it.
                 let write: HeartbeatWrite = beat(silo, self.counter);
                 let began = Instant::now();
-                self.table.update_i_am_alive(&write).await.map(|()| began.elapsed())
+                self.table
+                    .update_i_am_alive(&write)
+                    .await
+                    .map(|()| began.elapsed())
             }
             Timed::OwnWrite | Timed::OwnRead => {
-                let Some(yardstick) = &self.yardstick else { return Err(disturbed()) };
+                let Some(yardstick) = &self.yardstick else {
+                    return Err(disturbed());
+                };
                 let began = Instant::now();
-                if what == Timed::OwnWrite { yardstick.write().await } else { yardstick.read().await }.map(|()| began.elapsed())
+                if what == Timed::OwnWrite {
+                    yardstick.write().await
+                } else {
+                    yardstick.read().await
+                }
+                .map(|()| began.elapsed())
             }
         };
         passing(done)
@@ -256,7 +302,14 @@ mod tests {
     fn percentiles() {
         let ms = |n| Duration::from_millis(n);
         let times = Times::from((1..=100).rev().map(ms).collect());
-        assert_eq!((times.percentile(50), times.percentile(99), times.percentile(100)), (Some(ms(50)), Some(ms(99)), Some(ms(100))));
+        assert_eq!(
+            (
+                times.percentile(50),
+                times.percentile(99),
+                times.percentile(100)
+            ),
+            (Some(ms(50)), Some(ms(99)), Some(ms(100)))
+        );
         assert_eq!(Times::from(vec![ms(7)]).percentile(50), Some(ms(7)));
         assert_eq!(Times::default().percentile(50), None);
     }

@@ -13,12 +13,19 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub fn new(whole: Duration, terminal: bool) -> Self {
-        let target = if terminal { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let target = if terminal {
+            ProgressDrawTarget::stderr_with_hz(10)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bar = ProgressBar::with_draw_target(Some(millis(whole)), target);
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
             bar.set_style(style);
         }
-        Self { bar, before: Duration::ZERO }
+        Self {
+            bar,
+            before: Duration::ZERO,
+        }
     }
 
     pub fn says(&self, what: String) {
@@ -27,7 +34,8 @@ impl Progress {
 
     /// A part that takes so long and began then is under way.
     pub fn within(&self, began: Instant, takes: Duration) {
-        self.bar.set_position(millis(self.before + began.elapsed().min(takes)));
+        self.bar
+            .set_position(millis(self.before + began.elapsed().min(takes)));
     }
 
     pub fn done(&mut self, takes: Duration) {

@@ -28,7 +28,12 @@ struct Store {
 
 impl Report {
     pub const fn new(time: Duration) -> Self {
-        Self { time, store: None, operations: Vec::new(), writers: Vec::new() }
+        Self {
+            time,
+            store: None,
+            operations: Vec::new(),
+            writers: Vec::new(),
+        }
     }
 
     pub fn about(&mut self, table: &dyn MembershipTable) {
@@ -59,7 +64,15 @@ impl Report {
     }
 
     fn show_operations(&self, out: &mut Out) {
-        let mut grid = Grid::new(["ROWS", "OPERATION", "P50", "P99", "OWN P50", "OWN P99", "RATIO"]);
+        let mut grid = Grid::new([
+            "ROWS",
+            "OPERATION",
+            "P50",
+            "P99",
+            "OWN P50",
+            "OWN P99",
+            "RATIO",
+        ]);
         let plain = |text: String| (text, Paint::Plain);
         for of in &self.operations {
             for what in Timed::OPERATIONS {
@@ -76,15 +89,37 @@ impl Report {
             }
         }
         grid.show(out);
-        let rounds: usize = self.operations.iter().map(|o| o.of(Timed::Commit).count()).sum();
+        let rounds: usize = self
+            .operations
+            .iter()
+            .map(|o| o.of(Timed::Commit).count())
+            .sum();
         let troubled: usize = self.operations.iter().map(|o| o.troubled).sum();
-        let troubled =
-            if troubled == 0 { String::new() } else { format!(", {} more not counted: the store was busy", count(troubled, "round")) };
-        out.line(format_args!("{}{troubled}; RATIO is P50 by OWN P50", count(rounds, "round")));
+        let troubled = if troubled == 0 {
+            String::new()
+        } else {
+            format!(
+                ", {} more not counted: the store was busy",
+                count(troubled, "round")
+            )
+        };
+        out.line(format_args!(
+            "{}{troubled}; RATIO is P50 by OWN P50",
+            count(rounds, "round")
+        ));
     }
 
     fn show_writers(&self, out: &mut Out) {
-        let mut grid = Grid::new(["WRITERS", "COMMITS/S", "CONFLICTS", "BUSY", "UNKNOWN", "LONGEST WAIT", "OWN WRITES/S", "RATIO"]);
+        let mut grid = Grid::new([
+            "WRITERS",
+            "COMMITS/S",
+            "CONFLICTS",
+            "BUSY",
+            "UNKNOWN",
+            "LONGEST WAIT",
+            "OWN WRITES/S",
+            "RATIO",
+        ]);
         let plain = |text: String| (text, Paint::Plain);
         for of in &self.writers {
             let unless_zero = |n: u64| plain(if n == 0 { String::new() } else { n.to_string() });
@@ -95,12 +130,18 @@ impl Report {
                 unless_zero(of.tally.busy),
                 unless_zero(of.tally.unknown),
                 plain(time(Some(of.tally.longest_wait))),
-                plain(of.own_per_second.map_or_else(String::new, |n| format!("{n:.0}"))),
+                plain(
+                    of.own_per_second
+                        .map_or_else(String::new, |n| format!("{n:.0}")),
+                ),
                 plain(ratio(of.ratio())),
             ]);
         }
         grid.show(out);
-        out.line(format_args!("{} s each; RATIO is OWN WRITES/S by COMMITS/S", self.time.as_secs()));
+        out.line(format_args!(
+            "{} s each; RATIO is OWN WRITES/S by COMMITS/S",
+            self.time.as_secs()
+        ));
     }
 
     pub fn as_json(&self) -> Value {
@@ -152,7 +193,9 @@ fn micros(time: Option<Duration>) -> Option<f64> {
 
 /// `23 µs`, `1.42 ms`, `2.3 s`: three digits tell enough.
 fn time(time: Option<Duration>) -> String {
-    let Some(time) = time else { return String::new() };
+    let Some(time) = time else {
+        return String::new();
+    };
     match time.as_micros() {
         us @ 0..1_000 => format!("{us} µs"),
         us @ 1_000..10_000 => format!("{:.2} ms", us as f64 / 1e3),

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use membership_core::protocol::conflict_backoff;
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, MembershipTable, NextStep, ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableExt, Yardstick,
+    Attempt, CommitOutcome, CommitRequest, MembershipTable, NextStep, ReadAnswer, ReadRequest,
+    SiloAddress, Snapshot, TableExt, Yardstick,
 };
 use tokio::task::JoinSet;
 
@@ -59,29 +60,60 @@ impl Writers {
 
     /// How many of the store's own writes there are for one commit.
     pub fn ratio(&self) -> Option<f64> {
-        self.own_per_second.filter(|_| self.tally.commits > 0).map(|own| own / self.commits_per_second())
+        self.own_per_second
+            .filter(|_| self.tally.commits > 0)
+            .map(|own| own / self.commits_per_second())
     }
 }
 
 /// For `time` commits, and for half of it before and half of it after the store's own writes.
-pub(crate) async fn measure(grounds: &mut Grounds, writers: usize, time: Duration, progress: &mut Progress) -> Result<Writers, Failure> {
+pub(crate) async fn measure(
+    grounds: &mut Grounds,
+    writers: usize,
+    time: Duration,
+    progress: &mut Progress,
+) -> Result<Writers, Failure> {
     progress.says(format!("{writers} writers: connecting"));
-    let first = grounds.cluster(&format!("writers-{writers}"), writers).await?;
-    let silos: Vec<SiloAddress> = first.read_all().await?.0.rows.entries().map(|e| e.address).collect();
+    let first = grounds
+        .cluster(&format!("writers-{writers}"), writers)
+        .await?;
+    let silos: Vec<SiloAddress> = first
+        .read_all()
+        .await?
+        .0
+        .rows
+        .entries()
+        .map(|e| e.address)
+        .collect();
     let mut clients = vec![first];
     while clients.len() < writers {
         clients.push(grounds.client(clients[0].as_ref()).await?);
     }
     progress.says(format!("{writers} writers"));
-    let yardsticks: Option<Vec<_>> = clients.iter().map(|client| grounds.yardstick(client.as_ref())).collect();
+    let yardsticks: Option<Vec<_>> = clients
+        .iter()
+        .map(|client| grounds.yardstick(client.as_ref()))
+        .collect();
     let before = own_writes(yardsticks.as_deref(), time / 2, progress).await?;
     let (tally, took) = commits(&clients, &silos, time, progress).await?;
     let after = own_writes(yardsticks.as_deref(), time / 2, progress).await?;
-    let own_per_second = before.zip(after).map(|(before, after)| before.midpoint(after));
-    Ok(Writers { table: clients.swap_remove(0), writers, tally, time: took, own_per_second })
+    let own_per_second = before
+        .zip(after)
+        .map(|(before, after)| before.midpoint(after));
+    Ok(Writers {
+        table: clients.swap_remove(0),
+        writers,
+        tally,
+        time: took,
+        own_per_second,
+    })
 }
 
-async fn own_writes(yardsticks: Option<&[Arc<dyn Yardstick>]>, time: Duration, progress: &mut Progress) -> Result<Option<f64>, Failure> {
+async fn own_writes(
+    yardsticks: Option<&[Arc<dyn Yardstick>]>,
+    time: Duration,
+    progress: &mut Progress,
+) -> Result<Option<f64>, Failure> {
     let Some(yardsticks) = yardsticks else {
         progress.done(time);
         return Ok(None);
@@ -95,7 +127,9 @@ async fn own_writes(yardsticks: Option<&[Arc<dyn Yardstick>]>, time: Duration, p
             while began.elapsed() < time {
                 match yardstick.write().await {
                     Ok(()) => written += 1,
-                    Err(error) if error.next_step() == NextStep::GiveUp => return Err(Failure::from(error)),
+                    Err(error) if error.next_step() == NextStep::GiveUp => {
+                        return Err(Failure::from(error));
+                    }
                     Err(_) => tokio::time::sleep(clock::jitter(BUSY)).await,
                 }
             }
@@ -103,7 +137,9 @@ async fn own_writes(yardsticks: Option<&[Arc<dyn Yardstick>]>, time: Duration, p
         });
     }
     let all = ended(tasks, began, time, progress).await?;
-    Ok(Some(all.iter().sum::<u64>() as f64 / began.elapsed().as_secs_f64()))
+    Ok(Some(
+        all.iter().sum::<u64>() as f64 / began.elapsed().as_secs_f64(),
+    ))
 }
 
 async fn commits(
@@ -115,7 +151,12 @@ async fn commits(
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for (client, silo) in clients.iter().zip(silos) {
-        tasks.spawn(writer(client.clone(), *silo, silos.len() == 1, began + time));
+        tasks.spawn(writer(
+            client.clone(),
+            *silo,
+            silos.len() == 1,
+            began + time,
+        ));
     }
     let mut tally = Tally::default();
     for one in ended(tasks, began, time, progress).await? {
@@ -147,7 +188,12 @@ async fn ended<T: 'static>(
     Ok(all)
 }
 
-async fn writer(table: Arc<dyn MembershipTable>, silo: SiloAddress, alone: bool, until: Instant) -> Result<Tally, Failure> {
+async fn writer(
+    table: Arc<dyn MembershipTable>,
+    silo: SiloAddress,
+    alone: bool,
+    until: Instant,
+) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     let mut now = table.read_all().await?.0;
     let (mut last, mut since, mut conflicts) = (Instant::now(), Instant::now(), 0);
@@ -159,7 +205,11 @@ async fn writer(table: Arc<dyn MembershipTable>, silo: SiloAddress, alone: bool,
                 tally.longest_wait = tally.longest_wait.max(last.elapsed());
                 (last, conflicts) = (Instant::now(), 0);
                 // Where others write too, what it holds is out of date by the time it is answered.
-                now = if alone { *snapshot } else { read(table.as_ref(), *snapshot).await? };
+                now = if alone {
+                    *snapshot
+                } else {
+                    read(table.as_ref(), *snapshot).await?
+                };
             }
             Sent::Conflict => {
                 tally.conflicts += 1;
@@ -167,7 +217,12 @@ async fn writer(table: Arc<dyn MembershipTable>, silo: SiloAddress, alone: bool,
                     since = Instant::now();
                 }
                 conflicts += 1;
-                let wait = clock::jitter(conflict_backoff(conflicts, since.elapsed(), now.rows.len(), false));
+                let wait = clock::jitter(conflict_backoff(
+                    conflicts,
+                    since.elapsed(),
+                    now.rows.len(),
+                    false,
+                ));
                 tokio::time::sleep(wait.min(until.saturating_duration_since(Instant::now()))).await;
                 now = read(table.as_ref(), now).await?;
             }
@@ -198,7 +253,9 @@ async fn send(
 ) -> Result<Sent, Failure> {
     loop {
         match table.commit(&request).await {
-            Ok(CommitOutcome::Committed(token)) => return Ok(Sent::Committed(Box::new(request.apply_to(base, token)))),
+            Ok(CommitOutcome::Committed(token)) => {
+                return Ok(Sent::Committed(Box::new(request.apply_to(base, token))));
+            }
             Ok(CommitOutcome::Conflict(_)) => return Ok(Sent::Conflict),
             Err(error) => match error.next_step() {
                 NextStep::GiveUp => return Err(error.into()),
@@ -221,7 +278,11 @@ async fn send(
 
 /// The table as it is now, for somebody who knows an older version.
 async fn read(table: &dyn MembershipTable, known: Snapshot) -> Result<Snapshot, Failure> {
-    let request = ReadRequest { known: Some(known.token.clone()), heartbeats: false, barrier: false };
+    let request = ReadRequest {
+        known: Some(known.token.clone()),
+        heartbeats: false,
+        barrier: false,
+    };
     loop {
         match table.read(&request).await {
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => return Ok(snapshot),

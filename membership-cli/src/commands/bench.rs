@@ -14,7 +14,12 @@ use crate::stop::Stops;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where to make the tables that are measured, for example sqlite:membership.db
-    #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "MEMBERSHIP_TABLE",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
     table: String,
     /// Sizes of table to time operations at, up to 10000; 0 = none
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [10, 100, 1000], value_parser = clap::value_parser!(u16).range(0..=10_000))]
@@ -42,10 +47,17 @@ fn each_once(asked: &[u16]) -> Vec<usize> {
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
-    let mut stops = Stops::listen(false).map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
-    let plan = Plan { rows: each_once(&args.rows), writers: each_once(&args.writers), time: Duration::from_secs(args.seconds.into()) };
+    let mut stops = Stops::listen(false)
+        .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
+    let plan = Plan {
+        rows: each_once(&args.rows),
+        writers: each_once(&args.writers),
+        time: Duration::from_secs(args.seconds.into()),
+    };
     if plan.rows.is_empty() && plan.writers.is_empty() {
-        return Err(Failure::usage("--rows 0 and --writers 0 leave nothing to measure"));
+        return Err(Failure::usage(
+            "--rows 0 and --writers 0 leave nothing to measure",
+        ));
     }
     let mut grounds = Grounds::new(session.connectors(), &args.table);
     let mut progress = Progress::new(plan.whole(), session.err.is_terminal());
@@ -61,7 +73,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         _ = stops.next() => return Err(Failure::new(Exit::Failed, "stopped while removing what was measured; clusters bench-…/… may be left")),
     };
     for (what, why) in &left {
-        session.err.line(format_args!("warning: {what} is left behind: {why}; `membership delete` removes a cluster"));
+        session.err.line(format_args!(
+            "warning: {what} is left behind: {why}; `membership delete` removes a cluster"
+        ));
     }
     let report = done?;
     if args.json {
@@ -69,7 +83,14 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     } else {
         report.show(&mut session.out);
     }
-    if left.is_empty() { Ok(Exit::Ok) } else { Err(Failure::new(Exit::Failed, "not everything could be removed")) }
+    if left.is_empty() {
+        Ok(Exit::Ok)
+    } else {
+        Err(Failure::new(
+            Exit::Failed,
+            "not everything could be removed",
+        ))
+    }
 }
 
 /// What is measured, for how long each.
@@ -85,7 +106,11 @@ impl Plan {
         self.time * u32::try_from(parts).unwrap_or(u32::MAX)
     }
 
-    async fn carry_out(&self, grounds: &mut Grounds, progress: &mut Progress) -> Result<Report, Failure> {
+    async fn carry_out(
+        &self,
+        grounds: &mut Grounds,
+        progress: &mut Progress,
+    ) -> Result<Report, Failure> {
         let mut report = Report::new(self.time);
         for rows in &self.rows {
             progress.says(format!("{rows} rows: filling"));
@@ -94,7 +119,9 @@ impl Plan {
             report.about(table.as_ref());
             let yardstick = grounds.yardstick(table.as_ref());
             progress.says(format!("{rows} rows"));
-            report.operations.push(operations::measure(table.as_ref(), yardstick, *rows, self.time, progress).await?);
+            report.operations.push(
+                operations::measure(table.as_ref(), yardstick, *rows, self.time, progress).await?,
+            );
             progress.done(self.time);
         }
         for writers in &self.writers {

@@ -29,10 +29,16 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     // The silos themselves never remove a row within two minutes of its death; neither does a person.
     if args.older_than < Duration::from_secs(120) && !args.dry_run {
-        return Err(Failure::usage("--older-than is at least 2min: silos may not all have seen a younger death"));
+        return Err(Failure::usage(
+            "--older-than is at least 2min: silos may not all have seen a younger death",
+        ));
     }
     let table = session.open(&args.table).await?;
-    let policy = CleanupPolicy { now: clock::wall(), older_than: args.older_than, keep: args.keep };
+    let policy = CleanupPolicy {
+        now: clock::wall(),
+        older_than: args.older_than,
+        keep: args.keep,
+    };
     let out = &mut session.out;
     if args.dry_run {
         let look = Look::at(table.as_ref()).await?;
@@ -43,7 +49,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         out.line(format_args!("{} would go", count(keys.len(), "row")));
         return Ok(Exit::Ok);
     }
-    let removed = table.cleanup_defunct_silo_entries(&policy, &mut || CommitId::new(clock::random())).await?;
+    let removed = table
+        .cleanup_defunct_silo_entries(&policy, &mut || CommitId::new(clock::random()))
+        .await?;
     for key in &removed {
         out.line(key);
     }

@@ -19,7 +19,13 @@ use crate::text::count;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The store, for example redis://127.0.0.1:6379
-    #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true, value_name = "URL", required_unless_present = "list")]
+    #[arg(
+        long,
+        env = "MEMBERSHIP_TABLE",
+        hide_env_values = true,
+        value_name = "URL",
+        required_unless_present = "list"
+    )]
     table: Option<String>,
     /// What its clusters are called: ID/case-1 and so on. One that exists is refused; any free one if not given
     #[arg(long, value_name = "ID")]
@@ -75,34 +81,59 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         (args.clause.is_empty() || clauses.iter().any(|c| args.clause.contains(c)))
             && (args.case.is_empty() || args.case.iter().any(|part| name.contains(part.as_str())))
     };
-    let cases: Vec<_> = Suite::cases().filter(|(name, clauses)| wanted(name, clauses)).collect();
+    let cases: Vec<_> = Suite::cases()
+        .filter(|(name, clauses)| wanted(name, clauses))
+        .collect();
     if cases.is_empty() {
-        return Err(Failure::usage("no case is called so or proves that; `membership conformance --list` shows them all"));
+        return Err(Failure::usage(
+            "no case is called so or proves that; `membership conformance --list` shows them all",
+        ));
     }
     if args.list {
         for (name, clauses) in cases {
             let clauses: Vec<String> = clauses.iter().map(ToString::to_string).collect();
-            session.out.line(format_args!("{:<12} {name}", clauses.join(" ")));
+            session
+                .out
+                .line(format_args!("{:<12} {name}", clauses.join(" ")));
         }
         return Ok(Exit::Ok);
     }
-    let Some(url) = &args.table else { return Err(Failure::usage("--table is missing")) };
-    let mut stops = Stops::listen(false).map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
+    let Some(url) = &args.table else {
+        return Err(Failure::usage("--table is missing"));
+    };
+    let mut stops = Stops::listen(false)
+        .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
     let cluster = match args.cluster {
         Some(cluster) => cluster,
-        None => ClusterName::new(membership_core::DEFAULT_SERVICE, format!("conformance-{:012x}", clock::random() & 0xffff_ffff_ffff))?,
+        None => ClusterName::new(
+            membership_core::DEFAULT_SERVICE,
+            format!("conformance-{:012x}", clock::random() & 0xffff_ffff_ffff),
+        )?,
     };
-    let seed = args.seed.unwrap_or_else(|| u64::try_from(clock::random() & 0xffff_ffff).unwrap_or(1));
+    let seed = args
+        .seed
+        .unwrap_or_else(|| u64::try_from(clock::random() & 0xffff_ffff).unwrap_or(1));
     let store = Arc::new(Store::find(session.connectors(), url, &cluster, seed).await?);
     // Results come from within the suite, one at a time.
-    let out = Arc::new(Mutex::new(std::mem::replace(&mut session.out, Out::plain(Box::new(std::io::sink())))));
-    let mut suite = Suite::shared(store.clone()).seed(seed).clauses(args.clause).effort(|effort| args.effort.set(effort));
+    let out = Arc::new(Mutex::new(std::mem::replace(
+        &mut session.out,
+        Out::plain(Box::new(std::io::sink())),
+    )));
+    let mut suite = Suite::shared(store.clone())
+        .seed(seed)
+        .clauses(args.clause)
+        .effort(|effort| args.effort.set(effort));
     for part in args.case {
         suite = suite.named(part);
     }
     let shown = out.clone();
     let suite = suite.on_result(move |result| {
-        report::case(result, seed, args.json, &mut shown.lock().unwrap_or_else(PoisonError::into_inner));
+        report::case(
+            result,
+            seed,
+            args.json,
+            &mut shown.lock().unwrap_or_else(PoisonError::into_inner),
+        );
     });
     let ended = tokio::select! {
         biased;
@@ -114,18 +145,34 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         _ = stops.next() => return Err(Failure::new(Exit::Failed, format!("stopped while cleaning up; clusters of {cluster} may be left"))),
     };
     for (cluster, why) in &left {
-        session.err.line(format_args!("cluster {cluster} was left behind: {why}"));
+        session
+            .err
+            .line(format_args!("cluster {cluster} was left behind: {why}"));
     }
-    let Some(report) = ended else { return Err(Failure::new(Exit::Failed, "stopped before the end")) };
-    std::mem::swap(&mut session.out, &mut out.lock().unwrap_or_else(PoisonError::into_inner));
+    let Some(report) = ended else {
+        return Err(Failure::new(Exit::Failed, "stopped before the end"));
+    };
+    std::mem::swap(
+        &mut session.out,
+        &mut out.lock().unwrap_or_else(PoisonError::into_inner),
+    );
     report::summary(&report, &left, args.json, &mut session.out);
     if !left.is_empty() {
-        return Err(Failure::new(Exit::Failed, format!("{} left behind", count(left.len(), "cluster"))));
+        return Err(Failure::new(
+            Exit::Failed,
+            format!("{} left behind", count(left.len(), "cluster")),
+        ));
     }
     match report.failures().count() {
         0 if report.passed() => Ok(Exit::Ok),
         0 => Err(Failure::new(Exit::Failed, "not one case ran")),
-        failed => Err(Failure::new(Exit::Failed, format!("{} failed: the store does not keep the contract", count(failed, "case")))),
+        failed => Err(Failure::new(
+            Exit::Failed,
+            format!(
+                "{} failed: the store does not keep the contract",
+                count(failed, "case")
+            ),
+        )),
     }
 }
 
@@ -137,7 +184,9 @@ pub(crate) struct ChildArgs {
 }
 
 pub(crate) async fn run_child(args: ChildArgs, session: &mut Session) -> Result<Exit, Failure> {
-    let Some(cluster) = child::cluster() else { return Err(Failure::usage("only the suite runs this")) };
+    let Some(cluster) = child::cluster() else {
+        return Err(Failure::usage("only the suite runs this"));
+    };
     let table = session.connect(&args.table, &cluster).await?;
     child::run(table.as_ref()).await;
     Ok(Exit::Ok)

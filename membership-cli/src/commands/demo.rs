@@ -37,11 +37,17 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         )));
     }
     if !session.has("sqlite") {
-        return Err(Failure::usage(format!("the demo needs the feature sqlite; install it with: {}", install("sqlite"))));
+        return Err(Failure::usage(format!(
+            "the demo needs the feature sqlite; install it with: {}",
+            install("sqlite")
+        )));
     }
     let cannot = |e: std::io::Error| Failure::new(Exit::Failed, format!("cannot start: {e}"));
     let mut stops = Stops::listen(false).map_err(cannot)?;
-    let folder = tempfile::Builder::new().prefix("membership-demo-").tempdir().map_err(cannot)?;
+    let folder = tempfile::Builder::new()
+        .prefix("membership-demo-")
+        .tempdir()
+        .map_err(cannot)?;
     let mut demo = Demo {
         fleet: Fleet::new(),
         out: &mut session.out,
@@ -59,7 +65,12 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     };
     // Whatever happened: first the processes go, then their files.
     demo.fleet.kill_all().await;
-    folder.close().map_err(|e| Failure::new(Exit::Failed, format!("cannot remove the temporary folder: {e}")))?;
+    folder.close().map_err(|e| {
+        Failure::new(
+            Exit::Failed,
+            format!("cannot remove the temporary folder: {e}"),
+        )
+    })?;
     done
 }
 
@@ -88,23 +99,38 @@ impl Demo<'_> {
         let table = "sqlite:membership.db";
         self.say(
             Paint::Bold,
-            &format!("starting {} (preset {}) over {}/membership.db", count(silos, "silo"), args.preset.word(), folder.display()),
+            &format!(
+                "starting {} (preset {}) over {}/membership.db",
+                count(silos, "silo"),
+                args.preset.word(),
+                folder.display()
+            ),
         );
         for index in 0..silos {
             self.silos.insert(index, Known::default());
             self.fleet.start(index, table, folder, args.preset)?;
         }
-        self.until(|demo| demo.silos.values().all(|known| known.active() == silos)).await?;
-        self.say(Paint::Green, &format!("all {silos} are Active, and each of them knows it"));
+        self.until(|demo| demo.silos.values().all(|known| known.active() == silos))
+            .await?;
+        self.say(
+            Paint::Green,
+            &format!("all {silos} are Active, and each of them knows it"),
+        );
 
         // The last ones: they are as good as any, and the leader goes only when there is no other.
         let victims: Vec<usize> = (silos - kill..silos).collect();
         self.killed.extend(&victims);
-        let names: Vec<String> = victims.iter().filter_map(|i| self.silos.get(i)?.address.clone()).collect();
+        let names: Vec<String> = victims
+            .iter()
+            .filter_map(|i| self.silos.get(i)?.address.clone())
+            .collect();
         let dead: BTreeSet<String> = names.iter().cloned().collect();
         self.fleet.kill_many(&victims).await;
         let killed = Instant::now();
-        self.say(Paint::Red, &format!("killed {} (SIGKILL)", names.join(", ")));
+        self.say(
+            Paint::Red,
+            &format!("killed {} (SIGKILL)", names.join(", ")),
+        );
         for index in &victims {
             self.silos.remove(index);
         }
@@ -117,7 +143,12 @@ impl Demo<'_> {
             demo.silos.values().all(|known| known.told.is_some())
         })
         .await?;
-        let last = self.silos.values().filter_map(|known| known.told).max().unwrap_or(killed);
+        let last = self
+            .silos
+            .values()
+            .filter_map(|known| known.told)
+            .max()
+            .unwrap_or(killed);
         // Views differ in version for as long as a message takes; the same version must be the same view at once.
         self.until(|demo| demo.same_version()).await?;
         self.verdict(last.duration_since(killed))
@@ -126,13 +157,18 @@ impl Demo<'_> {
     /// Takes what the silos say until `done`.
     async fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Failure> {
         while !done(self) {
-            let Some(heard) = self.fleet.heard.recv().await else { return Err(Failure::new(Exit::Failed, "no silo is left")) };
+            let Some(heard) = self.fleet.heard.recv().await else {
+                return Err(Failure::new(Exit::Failed, "no silo is left"));
+            };
             match heard {
                 Heard::Said(index, event) => self.said(index, event)?,
                 Heard::Ended(index, _) if self.killed.contains(&index) => {}
                 Heard::Ended(index, words) => {
                     let words = words.strip_prefix("error: ").unwrap_or(&words);
-                    return Err(Failure::new(Exit::Failed, format!("silo-{} ended by itself: {words}", index + 1)));
+                    return Err(Failure::new(
+                        Exit::Failed,
+                        format!("silo-{} ended by itself: {words}", index + 1),
+                    ));
                 }
             }
         }
@@ -146,7 +182,11 @@ impl Demo<'_> {
                     known.address = Some(silo);
                 }
             }
-            Event::View { version, digest, members } => {
+            Event::View {
+                version,
+                digest,
+                members,
+            } => {
                 self.compare(version, &digest)?;
                 self.show(version, &members);
                 if let Some(known) = self.silos.get_mut(&index) {
@@ -154,7 +194,10 @@ impl Demo<'_> {
                 }
             }
             Event::Terminated { cause } if !self.killed.contains(&index) => {
-                return Err(Failure::new(Exit::Failed, format!("silo-{} stopped: {cause}", index + 1)));
+                return Err(Failure::new(
+                    Exit::Failed,
+                    format!("silo-{} stopped: {cause}", index + 1),
+                ));
             }
             _ => {}
         }
@@ -163,26 +206,44 @@ impl Demo<'_> {
 
     /// Equal versions must be equal views, whoever publishes them.
     fn compare(&self, version: u64, digest: &str) -> Result<(), Failure> {
-        let same = |known: &Known| known.view.as_ref().is_none_or(|(v, d, _)| *v != version || d == digest);
+        let same = |known: &Known| {
+            known
+                .view
+                .as_ref()
+                .is_none_or(|(v, d, _)| *v != version || d == digest)
+        };
         if self.silos.values().all(same) {
             return Ok(());
         }
-        Err(Failure::new(Exit::Failed, format!("two silos have different views of version {version}")))
+        Err(Failure::new(
+            Exit::Failed,
+            format!("two silos have different views of version {version}"),
+        ))
     }
 
     /// What the newest version changed.
     fn show(&mut self, version: u64, members: &[Member]) {
-        if self.shown.as_ref().is_some_and(|(shown, _)| *shown >= version) {
+        if self
+            .shown
+            .as_ref()
+            .is_some_and(|(shown, _)| *shown >= version)
+        {
             return;
         }
-        let before = self.shown.take().map_or_else(Vec::new, |(_, members)| members);
+        let before = self
+            .shown
+            .take()
+            .map_or_else(Vec::new, |(_, members)| members);
         for member in members.iter().filter(|m| !before.contains(m)) {
             let paint = match member.status.as_str() {
                 "Active" => Paint::Green,
                 "Dead" => Paint::Red,
                 _ => Paint::Yellow,
             };
-            let cause = member.cause.as_ref().map_or_else(String::new, |cause| format!(", {cause}"));
+            let cause = member
+                .cause
+                .as_ref()
+                .map_or_else(String::new, |cause| format!(", {cause}"));
             let status = self.out.paint(paint, format!("{}{cause}", member.status));
             self.line(&format!("version {version:>3}  {}  {status}", member.silo));
         }
@@ -190,23 +251,39 @@ impl Demo<'_> {
     }
 
     fn same_version(&self) -> bool {
-        let versions: BTreeSet<Option<u64>> = self.silos.values().map(|known| known.view.as_ref().map(|(v, ..)| *v)).collect();
+        let versions: BTreeSet<Option<u64>> = self
+            .silos
+            .values()
+            .map(|known| known.view.as_ref().map(|(v, ..)| *v))
+            .collect();
         versions.len() == 1
     }
 
     fn verdict(&mut self, took: Duration) -> Result<Exit, Failure> {
-        let views: BTreeSet<(u64, String)> =
-            self.silos.values().filter_map(|known| known.view.as_ref().map(|(v, d, _)| (*v, d.clone()))).collect();
+        let views: BTreeSet<(u64, String)> = self
+            .silos
+            .values()
+            .filter_map(|known| known.view.as_ref().map(|(v, d, _)| (*v, d.clone())))
+            .collect();
         let survivors = count(self.silos.len(), "survivor");
         self.line("");
-        self.line(&format!("time until every survivor published the death: {:.1} s", took.as_secs_f64()));
+        self.line(&format!(
+            "time until every survivor published the death: {:.1} s",
+            took.as_secs_f64()
+        ));
         match views.first() {
             Some((version, digest)) if views.len() == 1 => {
                 self.line(&format!("final version: {version}"));
-                self.say(Paint::Green, &format!("{survivors}, one view: digest {digest}"));
+                self.say(
+                    Paint::Green,
+                    &format!("{survivors}, one view: digest {digest}"),
+                );
                 Ok(Exit::Ok)
             }
-            _ => Err(Failure::new(Exit::Failed, format!("{survivors}, but {} different views", views.len()))),
+            _ => Err(Failure::new(
+                Exit::Failed,
+                format!("{survivors}, but {} different views", views.len()),
+            )),
         }
     }
 
@@ -219,18 +296,34 @@ impl Demo<'_> {
         if text.is_empty() {
             return self.out.line("");
         }
-        self.out.line(format_args!("{:>5.1} s  {text}", self.began.elapsed().as_secs_f64()));
+        self.out.line(format_args!(
+            "{:>5.1} s  {text}",
+            self.began.elapsed().as_secs_f64()
+        ));
     }
 }
 
 impl Known {
     fn active(&self) -> usize {
-        let members = self.view.as_ref().map_or(&[][..], |(_, _, members)| members);
-        if self.address.is_none() { 0 } else { members.iter().filter(|m| m.status == "Active").count() }
+        let members = self
+            .view
+            .as_ref()
+            .map_or(&[][..], |(_, _, members)| members);
+        if self.address.is_none() {
+            0
+        } else {
+            members.iter().filter(|m| m.status == "Active").count()
+        }
     }
 
     fn has_dead(&self, dead: &BTreeSet<String>) -> bool {
-        let Some((_, _, members)) = &self.view else { return false };
-        dead.iter().all(|silo| members.iter().any(|m| m.silo == *silo && m.status == "Dead" && m.cause.as_deref() == Some("voted")))
+        let Some((_, _, members)) = &self.view else {
+            return false;
+        };
+        dead.iter().all(|silo| {
+            members.iter().any(|m| {
+                m.silo == *silo && m.status == "Dead" && m.cause.as_deref() == Some("voted")
+            })
+        })
     }
 }

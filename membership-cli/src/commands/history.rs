@@ -44,12 +44,20 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     let mut grid = Grid::new(["TIME", "VERSION", "SILO", "NAME", "WHAT"]);
     for e in &events {
-        let time = if e.exact { e.at.to_string() } else { format!("after {}", e.at) };
+        let time = if e.exact {
+            e.at.to_string()
+        } else {
+            format!("after {}", e.at)
+        };
         let what = match &e.entry.death {
             Some(death) if e.what == "dead" => clean(&format!("Dead: {}", death.cause)),
             _ => e.what.to_owned(),
         };
-        let paint = if e.what == "dead" { Paint::Red } else { Paint::Plain };
+        let paint = if e.what == "dead" {
+            Paint::Red
+        } else {
+            Paint::Plain
+        };
         let version = e.version.map_or_else(String::new, |v| v.to_string());
         grid.row([
             (time, Paint::Plain),
@@ -72,20 +80,30 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
 }
 
 fn cause<'a>(e: &Event<'a>) -> Option<&'a str> {
-    e.entry.death.as_ref().filter(|_| e.what == "dead").map(|d| d.cause.as_str())
+    e.entry
+        .death
+        .as_ref()
+        .filter(|_| e.what == "dead")
+        .map(|d| d.cause.as_str())
 }
 
 fn commits(recent: &[CommitRecord]) -> Grid {
     let mut grid = Grid::new(["COMMIT", "BY", "CHANGED"]);
     for commit in recent {
-        let by = commit.committer.map_or_else(|| "a person or program".to_owned(), |silo| silo.to_string());
+        let by = commit
+            .committer
+            .map_or_else(|| "a person or program".to_owned(), |silo| silo.to_string());
         let changed = match &commit.changed {
             ChangedKeys::Keys(keys) if keys.is_empty() => "settings".to_owned(),
             ChangedKeys::Keys(keys) if keys.len() <= 4 => clean(&keys.join(", ")),
             ChangedKeys::Keys(keys) => count(keys.len(), "row"),
             ChangedKeys::Count(n) => count(usize::try_from(*n).unwrap_or(usize::MAX), "row"),
         };
-        grid.row([(commit.version.to_string(), Paint::Plain), (by, Paint::Plain), (changed, Paint::Plain)]);
+        grid.row([
+            (commit.version.to_string(), Paint::Plain),
+            (by, Paint::Plain),
+            (changed, Paint::Plain),
+        ]);
     }
     grid
 }
@@ -107,12 +125,30 @@ fn events(snapshot: &Snapshot) -> Vec<Event<'_>> {
     let mut versioned = Vec::new();
     let mut all = Vec::new();
     for entry in snapshot.rows.entries() {
-        all.push(Event { at: entry.start_time, exact: true, version: None, what: "started", entry });
+        all.push(Event {
+            at: entry.start_time,
+            exact: true,
+            version: None,
+            what: "started",
+            entry,
+        });
         if let Some(version) = entry.active_since {
-            versioned.push(Event { at: entry.start_time, exact: false, version: Some(version), what: "active", entry });
+            versioned.push(Event {
+                at: entry.start_time,
+                exact: false,
+                version: Some(version),
+                what: "active",
+                entry,
+            });
         }
         if let Some(death) = &entry.death {
-            versioned.push(Event { at: death.at, exact: true, version: Some(death.version), what: "dead", entry });
+            versioned.push(Event {
+                at: death.at,
+                exact: true,
+                version: Some(death.version),
+                what: "dead",
+                entry,
+            });
         }
     }
     versioned.sort_by_key(|e| (e.version, e.what, e.entry.address));
@@ -135,9 +171,16 @@ fn parse_since(text: &str) -> Result<WallTime, Failure> {
     if let Ok(at) = text.parse::<WallTime>() {
         return Ok(at);
     }
-    match humantime::parse_rfc3339_weak(text).ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()) {
-        Some(since) => Ok(WallTime::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))),
-        None => Err(Failure::usage("--since is a duration such as 2h, or a UTC time such as 2026-11-21T01:02:03Z")),
+    match humantime::parse_rfc3339_weak(text)
+        .ok()
+        .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok())
+    {
+        Some(since) => Ok(WallTime::from_millis(
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+        )),
+        None => Err(Failure::usage(
+            "--since is a duration such as 2h, or a UTC time such as 2026-11-21T01:02:03Z",
+        )),
     }
 }
 
@@ -147,8 +190,14 @@ mod tests {
 
     #[test]
     fn since_is_a_duration_or_a_time() {
-        assert_eq!(parse_since("2026-11-21T01:02:03Z").unwrap().to_string(), "2026-11-21T01:02:03.000Z");
-        assert_eq!(parse_since("2026-11-21 01:02:03").unwrap().to_string(), "2026-11-21T01:02:03.000Z");
+        assert_eq!(
+            parse_since("2026-11-21T01:02:03Z").unwrap().to_string(),
+            "2026-11-21T01:02:03.000Z"
+        );
+        assert_eq!(
+            parse_since("2026-11-21 01:02:03").unwrap().to_string(),
+            "2026-11-21T01:02:03.000Z"
+        );
         assert!(parse_since("1h").unwrap() < clock::wall());
         assert_eq!(parse_since("yesterday").unwrap_err().exit, Exit::Usage);
     }

@@ -7,13 +7,20 @@ use crate::program::Session;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the membership table will be, as the silos will be told
-    #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "MEMBERSHIP_TABLE",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
     table: String,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let Some(text) = session.connectors().schema(&args.table)? else {
-        return Err(Failure::usage("this store has no tables to make beforehand: the first silo makes what it needs"));
+        return Err(Failure::usage(
+            "this store has no tables to make beforehand: the first silo makes what it needs",
+        ));
     };
     session.out.line(text.trim_end());
     Ok(Exit::Ok)

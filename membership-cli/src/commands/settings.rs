@@ -40,18 +40,37 @@ enum Action {
 #[derive(Debug, clap::Args)]
 struct Shared {
     /// Where the membership table is, for example sqlite:membership.db
-    #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true, value_name = "URL", global = true)]
+    #[arg(
+        long,
+        env = "MEMBERSHIP_TABLE",
+        hide_env_values = true,
+        value_name = "URL",
+        global = true
+    )]
     table: Option<String>,
     /// Which cluster in it: [service/]cluster
-    #[arg(long, env = "MEMBERSHIP_CLUSTER", value_name = "ID", default_value = "default", global = true)]
+    #[arg(
+        long,
+        env = "MEMBERSHIP_CLUSTER",
+        value_name = "ID",
+        default_value = "default",
+        global = true
+    )]
     cluster: membership_core::ClusterName,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let Some(url) = args.table.table else {
-        return Err(Failure::usage("which table? Say --table URL, or set MEMBERSHIP_TABLE"));
+        return Err(Failure::usage(
+            "which table? Say --table URL, or set MEMBERSHIP_TABLE",
+        ));
     };
-    let table = session.open(&TableArgs { table: url, cluster: args.table.cluster }).await?;
+    let table = session
+        .open(&TableArgs {
+            table: url,
+            cluster: args.table.cluster,
+        })
+        .await?;
     if let Some(Action::Set { changes }) = &args.action {
         let done = write::change(table.as_ref(), |now| {
             let old = &now.version_row.settings;
@@ -62,12 +81,22 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             let id = CommitId::new(clock::random());
             let expected = now.token.clone();
             let (changes, attempt) = (Vec::new(), Attempt::First);
-            Ok(Some(CommitRequest { expected, id, attempt, committer: None, changes, settings: Some(new), core: None }))
+            Ok(Some(CommitRequest {
+                expected,
+                id,
+                attempt,
+                committer: None,
+                changes,
+                settings: Some(new),
+                core: None,
+            }))
         })
         .await?;
         match done {
             _ if args.json => {}
-            Some(version) => session.out.line(format_args!("changed as of version {version}")),
+            Some(version) => session
+                .out
+                .line(format_args!("changed as of version {version}")),
             None => session.out.line("nothing to change"),
         }
     }
@@ -79,14 +108,19 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     let mut grid = Grid::new(["SETTING", "VALUE"]);
     for (name, value) in settings.as_object().into_iter().flatten() {
-        grid.row([(clean(name), Paint::Plain), (clean(&plain(value)), Paint::Plain)]);
+        grid.row([
+            (clean(name), Paint::Plain),
+            (clean(&plain(value)), Paint::Plain),
+        ]);
     }
     grid.show(&mut session.out);
     Ok(Exit::Ok)
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The settings with the changes made, if they can work.
@@ -95,27 +129,46 @@ fn changed(old: &SharedSettings, changes: &[String]) -> Result<SharedSettings, F
     let names: Vec<String> = known().collect();
     for change in changes {
         let Some((name, text)) = change.split_once('=') else {
-            return Err(Failure::usage(format!("`{}` is no change: write name=value", clean(change))));
+            return Err(Failure::usage(format!(
+                "`{}` is no change: write name=value",
+                clean(change)
+            )));
         };
         if !names.iter().any(|n| n == name) {
-            return Err(Failure::usage(format!("`{}` is no shared setting: there are {}", clean(name), names.join(", "))));
+            return Err(Failure::usage(format!(
+                "`{}` is no shared setting: there are {}",
+                clean(name),
+                names.join(", ")
+            )));
         }
-        let Some(field) = value.get_mut(name) else { continue };
+        let Some(field) = value.get_mut(name) else {
+            continue;
+        };
         *field = match (&*field, text.parse::<u32>()) {
             (Value::Number(_), Ok(number)) => number.into(),
-            (Value::Number(_), Err(_)) => return Err(Failure::usage(format!("`{name}` is a whole number"))),
+            (Value::Number(_), Err(_)) => {
+                return Err(Failure::usage(format!("`{name}` is a whole number")));
+            }
             _ => text.into(),
         };
     }
-    let new: SharedSettings = serde_json::from_value(value)
-        .map_err(|e| Failure::usage(format!("that cannot be read: {e}; durations are written like 10s, 2min or 500ms")))?;
+    let new: SharedSettings = serde_json::from_value(value).map_err(|e| {
+        Failure::usage(format!(
+            "that cannot be read: {e}; durations are written like 10s, 2min or 500ms"
+        ))
+    })?;
     validate(&new)?;
     Ok(new)
 }
 
 fn known() -> impl Iterator<Item = String> {
     let value = serde_json::to_value(SharedSettings::default()).unwrap_or_default();
-    value.as_object().cloned().unwrap_or_default().into_iter().map(|(name, _)| name)
+    value
+        .as_object()
+        .cloned()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(name, _)| name)
 }
 
 /// The ranges are those of [`Config`]: a silo with such a configuration must be possible.
@@ -123,11 +176,19 @@ fn validate(new: &SharedSettings) -> Result<(), Failure> {
     let window = new.failure_window;
     let (least, most) = (Duration::from_millis(200), Duration::from_secs(20 * 60));
     if !(least..=most).contains(&window) {
-        return Err(Failure::usage(format!("`failure_window` is {window:?}, but must be {least:?} to {most:?}")));
+        return Err(Failure::usage(format!(
+            "`failure_window` is {window:?}, but must be {least:?} to {most:?}"
+        )));
     }
     let minute = Duration::from_secs(60);
-    let misses = u32::try_from(window.as_nanos().div_ceil(minute.as_nanos())).unwrap_or(20).clamp(2, 20);
-    let misses = if window >= Duration::from_millis(300) { misses.max(3) } else { misses };
+    let misses = u32::try_from(window.as_nanos().div_ceil(minute.as_nanos()))
+        .unwrap_or(20)
+        .clamp(2, 20);
+    let misses = if window >= Duration::from_millis(300) {
+        misses.max(3)
+    } else {
+        misses
+    };
     let probe = window / misses;
     let config = Config {
         probe_timeout: probe,
@@ -156,7 +217,10 @@ mod tests {
     #[test]
     fn changes_are_read_and_checked() {
         let new = set(&["i_am_alive_period=30s", "num_votes_for_death_declaration=3"]).unwrap();
-        assert_eq!((new.i_am_alive_period, new.num_votes_for_death_declaration), (Duration::from_secs(30), 3));
+        assert_eq!(
+            (new.i_am_alive_period, new.num_votes_for_death_declaration),
+            (Duration::from_secs(30), 3)
+        );
         for (bad, why) in [
             ("i_am_alive_period", "name=value"),
             ("colour=red", "no shared setting"),

@@ -74,21 +74,32 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     log();
     raise_open_files();
     let table = session.open(&args.table).await?;
-    let stops = Stops::listen(args.exit_with_stdin).map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
-    let mut builder = Silo::builder(table).listen(args.listen).gateway_port(args.gateway_port).config(config);
+    let stops = Stops::listen(args.exit_with_stdin)
+        .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
+    let mut builder = Silo::builder(table)
+        .listen(args.listen)
+        .gateway_port(args.gateway_port)
+        .config(config);
     if let Some(advertise) = args.advertise {
         builder = builder.advertise(advertise);
     }
     if let Some(name) = args.name {
         builder = builder.name(name);
     }
-    builder = builder.role(args.role.unwrap_or_default()).zone(args.zone.unwrap_or_default());
+    builder = builder
+        .role(args.role.unwrap_or_default())
+        .zone(args.zone.unwrap_or_default());
     for (key, value) in args.metadata {
         builder = builder.metadata(key, value);
     }
     let out = std::mem::replace(&mut session.out, Out::plain(Box::new(std::io::sink())));
     let report = Report::new(Printer::new(out), args.json);
-    let mut life = Life { report, stops, leave_timeout, tasks: tasks() };
+    let mut life = Life {
+        report,
+        stops,
+        leave_timeout,
+        tasks: tasks(),
+    };
     let end = life.live(builder).await;
     life.report.finish();
     end
@@ -99,12 +110,19 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    );
 }
 
 /// Logs go to standard error; what is worth a line there is warnings, unless `RUST_LOG` says otherwise.
 fn log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -115,7 +133,9 @@ fn log() {
 
 /// How many tasks live in this runtime: a silo that was dropped has ended when its tasks have.
 fn tasks() -> usize {
-    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+    tokio::runtime::Handle::current()
+        .metrics()
+        .num_alive_tasks()
 }
 
 struct Life {
@@ -128,7 +148,9 @@ struct Life {
 
 impl Life {
     async fn live(&mut self, builder: SiloBuilder) -> Result<Exit, Failure> {
-        let Some(silo) = self.join(builder).await? else { return Ok(Exit::Ok) };
+        let Some(silo) = self.join(builder).await? else {
+            return Ok(Exit::Ok);
+        };
         self.report.active(&silo);
         let mut views = silo.views();
         let mut glance = tokio::time::interval(GLANCE);
@@ -208,7 +230,10 @@ impl Life {
         match end {
             Termination::Left { .. } => {
                 self.report.refused_to_go_on();
-                Err(Failure::new(Exit::Failed, "the silo's task ended unexpectedly; the others will declare it dead"))
+                Err(Failure::new(
+                    Exit::Failed,
+                    "the silo's task ended unexpectedly; the others will declare it dead",
+                ))
             }
             _ => self.ended(end),
         }
@@ -228,7 +253,9 @@ impl Life {
                     dead.silo
                 ),
             )),
-            Termination::JoinFailed(error) => Err(Failure::new(join_exit(error), error.to_string())),
+            Termination::JoinFailed(error) => {
+                Err(Failure::new(join_exit(error), error.to_string()))
+            }
             _ => Err(Failure::new(Exit::Failed, "the silo stopped")),
         }
     }
@@ -245,7 +272,9 @@ impl Life {
             _ => Exit::Failed,
         };
         match &error {
-            StartError::DeclaredDead(dead) => self.report.terminated(&Termination::DeclaredDead((**dead).clone())),
+            StartError::DeclaredDead(dead) => self
+                .report
+                .terminated(&Termination::DeclaredDead((**dead).clone())),
             other => self.report.refused(&in_flags(other)),
         }
         Failure::new(exit, in_flags(&error))
@@ -256,10 +285,14 @@ impl Life {
 fn in_flags(error: &StartError) -> String {
     match error {
         StartError::AdvertiseMissing { listen } => {
-            format!("listening on {listen} tells nobody where to dial: give --advertise, the address that other silos reach this one at")
+            format!(
+                "listening on {listen} tells nobody where to dial: give --advertise, the address that other silos reach this one at"
+            )
         }
         StartError::AdvertiseUnspecified { advertise } => {
-            format!("--advertise {advertise} cannot be dialled: give an address that other silos reach this one at")
+            format!(
+                "--advertise {advertise} cannot be dialled: give an address that other silos reach this one at"
+            )
         }
         other => other.to_string(),
     }

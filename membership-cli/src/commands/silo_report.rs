@@ -22,7 +22,13 @@ pub(crate) struct Report {
 
 impl Report {
     pub fn new(printer: Printer, json: bool) -> Self {
-        Self { printer, json, me: None, last: None, table: "available" }
+        Self {
+            printer,
+            json,
+            me: None,
+            last: None,
+            table: "available",
+        }
     }
 
     pub fn finish(self) {
@@ -33,7 +39,8 @@ impl Report {
         if self.json {
             self.printer.line(event());
         } else {
-            self.printer.line(format_args!("{}  {}", clock::wall(), words()));
+            self.printer
+                .line(format_args!("{}  {}", clock::wall(), words()));
         }
     }
 
@@ -57,8 +64,14 @@ impl Report {
         let me = silo.me();
         self.me = Some(me);
         let view = silo.view();
-        let version = view.get(&me).and_then(|e| e.active_since).unwrap_or(view.version());
-        self.say(|| json!({"event": "active", "version": version, "silo": me}), || format!("{me} is Active as of version {version}"));
+        let version = view
+            .get(&me)
+            .and_then(|e| e.active_since)
+            .unwrap_or(view.version());
+        self.say(
+            || json!({"event": "active", "version": version, "silo": me}),
+            || format!("{me} is Active as of version {version}"),
+        );
     }
 
     pub fn view(&mut self, view: &ClusterView) {
@@ -66,15 +79,31 @@ impl Report {
             || events::view(view),
             || match &self.last {
                 Some(last) => {
-                    let look = Look { snapshot: view.snapshot().clone(), heartbeats: Default::default(), now: clock::wall() };
-                    let changes: Vec<String> = view.changes_since(last).iter().map(|c| describe(c, &look)).collect();
+                    let look = Look {
+                        snapshot: view.snapshot().clone(),
+                        heartbeats: Default::default(),
+                        now: clock::wall(),
+                    };
+                    let changes: Vec<String> = view
+                        .changes_since(last)
+                        .iter()
+                        .map(|c| describe(c, &look))
+                        .collect();
                     format!(
                         "version {}: {}",
                         view.version(),
-                        if changes.is_empty() { "no change of a silo".to_owned() } else { changes.join("; ") }
+                        if changes.is_empty() {
+                            "no change of a silo".to_owned()
+                        } else {
+                            changes.join("; ")
+                        }
                     )
                 }
-                None => format!("version {}: {} active", view.version(), count(view.active().count(), "silo")),
+                None => format!(
+                    "version {}: {} active",
+                    view.version(),
+                    count(view.active().count(), "silo")
+                ),
             },
         );
         self.last = Some(view.clone());
@@ -86,7 +115,9 @@ impl Report {
             TableState::Available => "available",
             TableState::Unavailable => "unavailable",
             TableState::Changed(Discontinuity::Replaced) => TableErrorKind::TableReplaced.as_str(),
-            TableState::Changed(Discontinuity::RolledBack) => TableErrorKind::TableRolledBack.as_str(),
+            TableState::Changed(Discontinuity::RolledBack) => {
+                TableErrorKind::TableRolledBack.as_str()
+            }
             TableState::Unusable(kind) => kind.as_str(),
             _ => "unknown",
         };
@@ -111,15 +142,24 @@ impl Report {
     }
 
     pub fn stopped(&self) {
-        self.say(|| json!({"event": "terminated", "cause": "stopped", "votes": []}), || "stopped".to_owned());
+        self.say(
+            || json!({"event": "terminated", "cause": "stopped", "votes": []}),
+            || "stopped".to_owned(),
+        );
     }
 
     pub fn refused_to_go_on(&self) {
-        self.say(|| json!({"event": "terminated", "cause": "unknown", "votes": []}), || "the silo's task has ended".to_owned());
+        self.say(
+            || json!({"event": "terminated", "cause": "unknown", "votes": []}),
+            || "the silo's task has ended".to_owned(),
+        );
     }
 
     pub fn refused(&self, why: &str) {
-        self.say(|| json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why}), || "could not join".to_owned());
+        self.say(
+            || json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why}),
+            || "could not join".to_owned(),
+        );
     }
 
     pub fn terminated(&self, end: &Termination) {

@@ -26,9 +26,17 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let table = session.open(&args.table).await?;
     let look = Look::at(table.as_ref()).await?;
     if args.json {
-        session.out.line(as_json(&look, &args.table.cluster.to_string(), table.store()));
+        session.out.line(as_json(
+            &look,
+            &args.table.cluster.to_string(),
+            table.store(),
+        ));
     } else {
-        session.out.line(format_args!("cluster {} on {}", clean(&args.table.cluster.to_string()), table.store()));
+        session.out.line(format_args!(
+            "cluster {} on {}",
+            clean(&args.table.cluster.to_string()),
+            table.store()
+        ));
         show(&look, &mut session.out);
     }
     Ok(Exit::Ok)
@@ -36,7 +44,18 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
 
 /// The silos under each other, what is damaged, and a summary.
 pub(crate) fn show(look: &Look, out: &mut Out) {
-    let mut grid = Grid::new(["SILO", "NAME", "ROLE", "ZONE", "GATEWAY", "STATUS", "STARTED", "HEARTBEAT", "SUSPECTED BY", "END"]);
+    let mut grid = Grid::new([
+        "SILO",
+        "NAME",
+        "ROLE",
+        "ZONE",
+        "GATEWAY",
+        "STATUS",
+        "STARTED",
+        "HEARTBEAT",
+        "SUSPECTED BY",
+        "END",
+    ]);
     for entry in look.snapshot.rows.entries() {
         let stale = look.seems_stale(entry);
         let dead = entry.status == SiloStatus::Dead;
@@ -46,16 +65,34 @@ pub(crate) fn show(look: &Look, out: &mut Out) {
             None if dead => String::new(),
             None => "none yet".to_owned(),
         };
-        let suspected = if dead || entry.suspicions.is_empty() { String::new() } else { suspected(entry) };
+        let suspected = if dead || entry.suspicions.is_empty() {
+            String::new()
+        } else {
+            suspected(entry)
+        };
         grid.row([
             (entry.address.to_string(), quiet),
             (clean(&entry.silo_name), quiet),
             (clean(&entry.role), quiet),
             (clean(&entry.zone), quiet),
-            (if entry.gateway_port == 0 { String::new() } else { entry.gateway_port.to_string() }, quiet),
+            (
+                if entry.gateway_port == 0 {
+                    String::new()
+                } else {
+                    entry.gateway_port.to_string()
+                },
+                quiet,
+            ),
             (entry.status.to_string(), colour(entry.status)),
             (ago(entry.start_time, look.now), quiet),
-            (if stale { format!("{heartbeat} (stale)") } else { heartbeat }, if stale { Paint::Red } else { quiet }),
+            (
+                if stale {
+                    format!("{heartbeat} (stale)")
+                } else {
+                    heartbeat
+                },
+                if stale { Paint::Red } else { quiet },
+            ),
             (suspected, Paint::Yellow),
             (ending(entry, look), quiet),
         ]);
@@ -76,17 +113,30 @@ pub(crate) fn show(look: &Look, out: &mut Out) {
 }
 
 fn suspected(entry: &MembershipEntry) -> String {
-    let names: Vec<String> = entry.suspicions.iter().take(3).map(|s| s.accuser.endpoint().to_string()).collect();
+    let names: Vec<String> = entry
+        .suspicions
+        .iter()
+        .take(3)
+        .map(|s| s.accuser.endpoint().to_string())
+        .collect();
     let more = entry.suspicions.len().saturating_sub(3);
-    if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
+    if more == 0 {
+        names.join(", ")
+    } else {
+        format!("{} and {more} more", names.join(", "))
+    }
 }
 
 /// `voted 12 s ago`, `evicted 3 min ago: disk full`.
 pub(crate) fn ending(entry: &MembershipEntry, look: &Look) -> String {
-    let Some(death) = &entry.death else { return String::new() };
+    let Some(death) = &entry.death else {
+        return String::new();
+    };
     let when = ago(death.at, look.now);
     match &death.cause {
-        CauseOfDeath::Evicted { by, reason } => format!("evicted {when} by {}: {}", clean(by), clean(reason)),
+        CauseOfDeath::Evicted { by, reason } => {
+            format!("evicted {when} by {}: {}", clean(by), clean(reason))
+        }
         cause => format!("{} {when}", cause.as_str()),
     }
 }
@@ -109,15 +159,29 @@ pub(crate) fn summary(look: &Look) -> String {
             *causes.entry(death.cause.as_str()).or_default() += 1;
         }
     }
-    let causes: Vec<String> = causes.iter().map(|(cause, n)| format!("{n} {cause}")).collect();
+    let causes: Vec<String> = causes
+        .iter()
+        .map(|(cause, n)| format!("{n} {cause}"))
+        .collect();
     let mut parts: Vec<String> = by_status
         .iter()
-        .map(|(status, n)| if *status == SiloStatus::Dead { format!("{n} Dead ({})", causes.join(", ")) } else { format!("{n} {status}") })
+        .map(|(status, n)| {
+            if *status == SiloStatus::Dead {
+                format!("{n} Dead ({})", causes.join(", "))
+            } else {
+                format!("{n} {status}")
+            }
+        })
         .collect();
     if parts.is_empty() {
         parts.push("no silo yet".to_owned());
     }
-    let stale = look.snapshot.rows.entries().filter(|e| look.seems_stale(e)).count();
+    let stale = look
+        .snapshot
+        .rows
+        .entries()
+        .filter(|e| look.seems_stale(e))
+        .count();
     if stale > 0 {
         parts.push(format!("{stale} stale"));
     }
@@ -135,8 +199,18 @@ pub(crate) fn summary(look: &Look) -> String {
 fn as_json(look: &Look, cluster: &str, store: &str) -> Value {
     let view = ClusterView::new(look.snapshot.clone());
     let row = &look.snapshot.version_row;
-    let members: Vec<Value> = look.snapshot.rows.entries().map(|entry| member(entry, look)).collect();
-    let undecodable: Vec<Value> = look.snapshot.rows.undecodable().map(|r| json!({"key": r.key(), "why": r.undecodable()})).collect();
+    let members: Vec<Value> = look
+        .snapshot
+        .rows
+        .entries()
+        .map(|entry| member(entry, look))
+        .collect();
+    let undecodable: Vec<Value> = look
+        .snapshot
+        .rows
+        .undecodable()
+        .map(|r| json!({"key": r.key(), "why": r.undecodable()}))
+        .collect();
     json!({
         "cluster": cluster,
         "store": store,
@@ -157,8 +231,14 @@ fn member(entry: &MembershipEntry, look: &Look) -> Value {
     let mut value = serde_json::to_value(entry).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("silo".to_owned(), json!(entry.address));
-        fields.insert("cause".to_owned(), json!(entry.death.as_ref().map(|d| d.cause.as_str())));
-        fields.insert("heartbeat".to_owned(), json!(look.heartbeats.silos.get(&entry.address)));
+        fields.insert(
+            "cause".to_owned(),
+            json!(entry.death.as_ref().map(|d| d.cause.as_str())),
+        );
+        fields.insert(
+            "heartbeat".to_owned(),
+            json!(look.heartbeats.silos.get(&entry.address)),
+        );
         fields.insert("seems_stale".to_owned(), json!(look.seems_stale(entry)));
     }
     value

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use membership_core::{
-    ChangeKind, ClusterView, Heartbeats, MembershipTable, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind,
-    check_snapshot,
+    ChangeKind, ClusterView, Heartbeats, MembershipTable, NextStep, ReadAnswer, ReadRequest,
+    Snapshot, TableError, TableErrorKind, check_snapshot,
 };
 
 use super::status;
@@ -35,7 +35,11 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     let table = session.open(&args.table).await?;
     let look = Look::at(table.as_ref()).await?;
-    let mut watch = Watch { json: args.json, available: true, session };
+    let mut watch = Watch {
+        json: args.json,
+        available: true,
+        session,
+    };
     watch.first(&look);
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     let mut known = look.snapshot;
@@ -50,11 +54,17 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         };
         match read {
             Ok((snapshot, heartbeats)) => {
-                let look = Look { snapshot, heartbeats, now: clock::wall() };
+                let look = Look {
+                    snapshot,
+                    heartbeats,
+                    now: clock::wall(),
+                };
                 watch.again(&known, &look);
                 known = look.snapshot;
             }
-            Err(error) if matches!(error.next_step(), NextStep::Retry | NextStep::FindOut) => watch.down(&error),
+            Err(error) if matches!(error.next_step(), NextStep::Retry | NextStep::FindOut) => {
+                watch.down(&error)
+            }
             Err(error) => {
                 if args.json {
                     watch.session.out.line(events::table(error.kind().as_str()));
@@ -66,15 +76,34 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     Ok(Exit::Ok)
 }
 
-async fn look_again(table: &dyn MembershipTable, known: &Snapshot) -> Result<(Snapshot, Heartbeats), TableError> {
-    let request = ReadRequest { known: Some(known.token.clone()), heartbeats: true, barrier: false };
+async fn look_again(
+    table: &dyn MembershipTable,
+    known: &Snapshot,
+) -> Result<(Snapshot, Heartbeats), TableError> {
+    let request = ReadRequest {
+        known: Some(known.token.clone()),
+        heartbeats: true,
+        barrier: false,
+    };
     match table.read(&request).await? {
         ReadAnswer::Unchanged { heartbeats } => Ok((known.clone(), heartbeats.unwrap_or_default())),
-        ReadAnswer::Snapshot { snapshot, heartbeats } => match check_snapshot(known, &snapshot) {
+        ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        } => match check_snapshot(known, &snapshot) {
             Ok(()) => Ok((snapshot, heartbeats.unwrap_or_default())),
             Err(what) => {
-                let message = format!("version {} is not what version {} became", snapshot.version(), known.version());
-                Err(TableError::new(TableErrorKind::from(what), membership_core::Operation::Read, table.store(), message))
+                let message = format!(
+                    "version {} is not what version {} became",
+                    snapshot.version(),
+                    known.version()
+                );
+                Err(TableError::new(
+                    TableErrorKind::from(what),
+                    membership_core::Operation::Read,
+                    table.store(),
+                    message,
+                ))
             }
         },
     }
@@ -114,9 +143,17 @@ impl Watch<'_> {
             if was_away {
                 out.line("the table is back");
             }
-            let (new, old) = (ClusterView::new(look.snapshot.clone()), ClusterView::new(known.clone()));
+            let (new, old) = (
+                ClusterView::new(look.snapshot.clone()),
+                ClusterView::new(known.clone()),
+            );
             for change in new.changes_since(&old) {
-                out.line(format_args!("{}  version {}  {}", look.now, new.version(), describe(&change, look)));
+                out.line(format_args!(
+                    "{}  version {}  {}",
+                    look.now,
+                    new.version(),
+                    describe(&change, look)
+                ));
             }
         }
     }
@@ -134,8 +171,13 @@ impl Watch<'_> {
             if self.json {
                 self.session.out.line(events::table("unavailable"));
             } else {
-                let text =
-                    self.session.out.paint(Paint::Yellow, format!("the table cannot be read, still trying: {}", clean(&error.to_string())));
+                let text = self.session.out.paint(
+                    Paint::Yellow,
+                    format!(
+                        "the table cannot be read, still trying: {}",
+                        clean(&error.to_string())
+                    ),
+                );
                 self.session.out.line(text);
             }
         }
@@ -145,12 +187,22 @@ impl Watch<'_> {
 /// One change in words.
 pub(crate) fn describe(change: &membership_core::Change, look: &Look) -> String {
     let entry = &change.entry;
-    let name = if entry.silo_name.is_empty() { String::new() } else { format!(" ({})", clean(&entry.silo_name)) };
+    let name = if entry.silo_name.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", clean(&entry.silo_name))
+    };
     let what = match change.kind {
-        ChangeKind::Died if entry.death.is_some() => format!("Dead, {}", status::ending(entry, look)),
+        ChangeKind::Died if entry.death.is_some() => {
+            format!("Dead, {}", status::ending(entry, look))
+        }
         ChangeKind::Died => "its row is gone".to_owned(),
         ChangeKind::Updated if !entry.suspicions.is_empty() => {
-            let by: Vec<String> = entry.suspicions.iter().map(|s| s.accuser.endpoint().to_string()).collect();
+            let by: Vec<String> = entry
+                .suspicions
+                .iter()
+                .map(|s| s.accuser.endpoint().to_string())
+                .collect();
             format!("{}, suspected by {}", entry.status, by.join(", "))
         }
         _ => entry.status.to_string(),

@@ -4,7 +4,13 @@
 use std::net::SocketAddr;
 
 /// Schemes whose one server is where the address says, with its port if none is named.
-const PLAIN: [(&str, u16); 5] = [("redis", 6379), ("postgres", 5432), ("postgresql", 5432), ("mysql", 3306), ("mariadb", 3306)];
+const PLAIN: [(&str, u16); 5] = [
+    ("redis", 6379),
+    ("postgres", 5432),
+    ("postgresql", 5432),
+    ("mysql", 3306),
+    ("mariadb", 3306),
+];
 
 /// `scheme://user:password@host:port/rest`
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +32,14 @@ impl Address {
         let end = after.find(['/', '?', '#']).unwrap_or(after.len());
         let (authority, rest) = after.split_at(end);
         // A password may hold an @, a host cannot.
-        let (login, place) = authority.rsplit_once('@').map_or((None, authority), |(login, place)| (Some(login), place));
-        let (user, password) = match login.map(|login| login.split_once(':').map_or((login, None), |(u, p)| (u, Some(p)))) {
+        let (login, place) = authority
+            .rsplit_once('@')
+            .map_or((None, authority), |(login, place)| (Some(login), place));
+        let (user, password) = match login.map(|login| {
+            login
+                .split_once(':')
+                .map_or((login, None), |(u, p)| (u, Some(p)))
+        }) {
             None => (None, None),
             Some((user, password)) => (Some(user.to_owned()), password.map(str::to_owned)),
         };
@@ -36,14 +48,27 @@ impl Address {
             Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
             _ => (place, *usual),
         };
-        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let host = host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(host);
         let one = !host.is_empty() && !host.contains([',', '%', '/']);
-        one.then(|| Self { scheme, user, password, host: host.to_owned(), port, rest: rest.to_owned() })
+        one.then(|| Self {
+            scheme,
+            user,
+            password,
+            host: host.to_owned(),
+            port,
+            rest: rest.to_owned(),
+        })
     }
 
     /// The password as a person wrote it, if there is one.
     pub fn password(&self) -> Option<String> {
-        self.password.as_deref().filter(|p| !p.is_empty()).map(decode)
+        self.password
+            .as_deref()
+            .filter(|p| !p.is_empty())
+            .map(decode)
     }
 
     /// Whether a certificate might be asked for the host's name, which a proxy does not have.
@@ -60,7 +85,9 @@ impl Address {
     /// Where its server is now.
     pub async fn server(&self) -> std::io::Result<SocketAddr> {
         let mut found = tokio::net::lookup_host((self.host.as_str(), self.port)).await?;
-        found.next().ok_or_else(|| std::io::Error::other("the host has no address"))
+        found
+            .next()
+            .ok_or_else(|| std::io::Error::other("the host has no address"))
     }
 
     /// The same server under another address.
@@ -71,8 +98,14 @@ impl Address {
     /// The same with an operation's time of a few seconds, where the address names none: for who waits until it is over, again and again.
     pub fn impatient(mut self) -> Self {
         const OPTION: &str = "operation_timeout";
-        let (before, query) = self.rest.split_once('?').unwrap_or((self.rest.as_str(), ""));
-        if !query.split('&').any(|option| option.split('=').next() == Some(OPTION)) {
+        let (before, query) = self
+            .rest
+            .split_once('?')
+            .unwrap_or((self.rest.as_str(), ""));
+        if !query
+            .split('&')
+            .any(|option| option.split('=').next() == Some(OPTION))
+        {
             let joint = if query.is_empty() { "" } else { "&" };
             // A slash ends the host where nothing else does.
             let before = if before.is_empty() { "/" } else { before };
@@ -83,7 +116,11 @@ impl Address {
 
     /// The same server for another user, with the same password.
     pub fn as_user(&self, user: &str) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
         self.with(Some(user), &format!("{host}:{}", self.port))
     }
 
@@ -102,7 +139,10 @@ fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|h| std::str::from_utf8(h).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
+        let hex = after
+            .get(..2)
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
         match hex {
             Some(byte) if *first == b'%' => {
                 out.push(byte);
@@ -126,23 +166,43 @@ mod tests {
         let place = SocketAddr::from(([127, 0, 0, 1], 9));
         for (url, there) in [
             ("redis://h", "redis://127.0.0.1:9"),
-            ("redis://:se%40cret@h:1/2?x=y", "redis://:se%40cret@127.0.0.1:9/2?x=y"),
-            ("postgres://u:p@ss@db.example/app?sslmode=disable", "postgres://u:p@ss@127.0.0.1:9/app?sslmode=disable"),
+            (
+                "redis://:se%40cret@h:1/2?x=y",
+                "redis://:se%40cret@127.0.0.1:9/2?x=y",
+            ),
+            (
+                "postgres://u:p@ss@db.example/app?sslmode=disable",
+                "postgres://u:p@ss@127.0.0.1:9/app?sslmode=disable",
+            ),
             ("MySQL://root@[::1]:3307/m", "mysql://root@127.0.0.1:9/m"),
             ("postgresql://[::1]", "postgresql://127.0.0.1:9"),
         ] {
             assert_eq!(Address::parse(url).unwrap().at(place), there, "{url}");
         }
-        assert_eq!(Address::parse("mysql://root:p@[::1]:3307/m").unwrap().as_user("x"), "mysql://x:p@[::1]:3307/m");
+        assert_eq!(
+            Address::parse("mysql://root:p@[::1]:3307/m")
+                .unwrap()
+                .as_user("x"),
+            "mysql://x:p@[::1]:3307/m"
+        );
     }
 
     #[test]
     fn impatience_is_no_reason_to_forget_what_was_asked_for() {
         for (url, same) in [
             ("redis://h", "redis://h:6379/?operation_timeout=2s"),
-            ("redis://h/2?durability=kept", "redis://h:6379/2?durability=kept&operation_timeout=2s"),
-            ("postgres://u:p@h/d", "postgres://u:p@h:5432/d?operation_timeout=2s"),
-            ("mysql://u@h/d?operation_timeout=1s&create=false", "mysql://u@h:3306/d?operation_timeout=1s&create=false"),
+            (
+                "redis://h/2?durability=kept",
+                "redis://h:6379/2?durability=kept&operation_timeout=2s",
+            ),
+            (
+                "postgres://u:p@h/d",
+                "postgres://u:p@h:5432/d?operation_timeout=2s",
+            ),
+            (
+                "mysql://u@h/d?operation_timeout=1s&create=false",
+                "mysql://u@h:3306/d?operation_timeout=1s&create=false",
+            ),
         ] {
             let address = Address::parse(url).unwrap().impatient();
             let place = format!("{}:{}", address.host, address.port);
@@ -169,7 +229,10 @@ mod tests {
     #[test]
     fn passwords_and_certificates() {
         let address = |url| Address::parse(url).unwrap();
-        assert_eq!(address("redis://:se%40cret%@h").password().as_deref(), Some("se@cret%"));
+        assert_eq!(
+            address("redis://:se%40cret%@h").password().as_deref(),
+            Some("se@cret%")
+        );
         assert_eq!(address("redis://u:@h").password(), None);
         for (url, proves) in [
             ("postgres://h/d?sslmode=verify-full", true),

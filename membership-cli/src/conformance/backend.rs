@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use conformance_tests::proxy::Proxy;
 use conformance_tests::{Backend, Capability, Proxied, Reason, Stop, child};
 use membership::{ConnectError, Connectors};
-use membership_core::{ClusterName, MembershipTable, Operation, ReadRequest, TableError, TableErrorKind};
+use membership_core::{
+    ClusterName, MembershipTable, Operation, ReadRequest, TableError, TableErrorKind,
+};
 use tokio::sync::Mutex;
 
 use super::address::Address;
@@ -37,26 +39,55 @@ const NOBODY: &str = "membership-conformance-nobody";
 
 impl Store {
     /// Looks whether the store answers, and whether the cluster is free.
-    pub async fn find(connectors: Connectors, url: &str, cluster: &ClusterName, seed: u64) -> Result<Self, Failure> {
+    pub async fn find(
+        connectors: Connectors,
+        url: &str,
+        cluster: &ClusterName,
+        seed: u64,
+    ) -> Result<Self, Failure> {
         let table = connectors.connect(url, cluster.clone()).await?;
         match table.read(&ReadRequest::all()).await {
             Err(error) if error.kind() == TableErrorKind::NotInitialized => {}
-            Err(error) if matches!(error.kind(), TableErrorKind::Damaged | TableErrorKind::BeingDeleted) => return Err(taken(cluster)),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    TableErrorKind::Damaged | TableErrorKind::BeingDeleted
+                ) =>
+            {
+                return Err(taken(cluster));
+            }
             Ok(_) => return Err(taken(cluster)),
             Err(error) => return Err(error.into()),
         }
         let address = Address::parse(url);
         let not_applicable = not_applicable(table.as_ref(), address.as_ref());
         let default = cluster.service() == membership_core::DEFAULT_SERVICE;
-        let service = if default { cluster.cluster().to_owned() } else { format!("{}-{}", cluster.service(), cluster.cluster()) };
+        let service = if default {
+            cluster.cluster().to_owned()
+        } else {
+            format!("{}-{}", cluster.service(), cluster.cluster())
+        };
         ClusterName::new(service.clone(), "x")?;
         let (seen, given) = (Mutex::default(), std::sync::Mutex::default());
         let suites = format!("conformance-{seed:x}");
-        Ok(Self { connectors, url: url.to_owned(), service, suites, given, name: table.store(), address, not_applicable, seen })
+        Ok(Self {
+            connectors,
+            url: url.to_owned(),
+            service,
+            suites,
+            given,
+            name: table.store(),
+            address,
+            not_applicable,
+            seen,
+        })
     }
 
     /// The cluster that the suite means, under this run's name. Different ones stay different, and what has it already keeps it.
-    fn renamed(&self, cluster: &ClusterName) -> Result<ClusterName, membership_core::ParseClusterError> {
+    fn renamed(
+        &self,
+        cluster: &ClusterName,
+    ) -> Result<ClusterName, membership_core::ParseClusterError> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         if given.contains(cluster) {
             return Ok(cluster.clone());
@@ -70,29 +101,52 @@ impl Store {
         Ok(own)
     }
 
-    async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-        self.connectors.connect(url, cluster.clone()).await.map_err(|error| match error {
-            ConnectError::Table(error) => error,
-            other => TableError::new(TableErrorKind::Configuration, Operation::Connect, self.name, other.to_string()),
-        })
+    async fn connect(
+        &self,
+        url: &str,
+        cluster: &ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, TableError> {
+        self.connectors
+            .connect(url, cluster.clone())
+            .await
+            .map_err(|error| match error {
+                ConnectError::Table(error) => error,
+                other => TableError::new(
+                    TableErrorKind::Configuration,
+                    Operation::Connect,
+                    self.name,
+                    other.to_string(),
+                ),
+            })
     }
 
     /// The cluster that the suite means, where this run keeps it; at the first time only if it does not exist.
     async fn own(&self, cluster: &ClusterName) -> Result<ClusterName, TableError> {
-        let fail = |message: String| TableError::new(TableErrorKind::Configuration, Operation::Connect, self.name, message);
+        let fail = |message: String| {
+            TableError::new(
+                TableErrorKind::Configuration,
+                Operation::Connect,
+                self.name,
+                message,
+            )
+        };
         let own = self.renamed(cluster).map_err(|e| fail(e.to_string()))?;
         let mut seen = self.seen.lock().await;
         if !seen.contains_key(&own) {
             let table = self.connect(&self.url, &own).await?;
             match table.read(&ReadRequest::all()).await {
-                Err(error) if error.kind() == TableErrorKind::NotInitialized => seen.insert(own.clone(), true),
+                Err(error) if error.kind() == TableErrorKind::NotInitialized => {
+                    seen.insert(own.clone(), true)
+                }
                 Ok(_) => seen.insert(own.clone(), false),
                 Err(error) => return Err(error),
             };
         }
         match seen.get(&own) {
             Some(true) => Ok(own),
-            _ => Err(fail(format!("cluster {own} exists, and this run has not made it: it is left alone"))),
+            _ => Err(fail(format!(
+                "cluster {own} exists, and this run has not made it: it is left alone"
+            ))),
         }
     }
 
@@ -101,7 +155,10 @@ impl Store {
     pub async fn clear(&self, after_all: bool) -> Vec<(String, String)> {
         let seen = std::mem::take(&mut *self.seen.lock().await);
         let mut left = Vec::new();
-        for cluster in seen.into_iter().filter_map(|(cluster, ours)| ours.then_some(cluster)) {
+        for cluster in seen
+            .into_iter()
+            .filter_map(|(cluster, ours)| ours.then_some(cluster))
+        {
             if let Err(why) = self.remove(&cluster, after_all).await {
                 left.push((cluster.to_string(), why));
             }
@@ -110,27 +167,41 @@ impl Store {
     }
 
     async fn remove(&self, cluster: &ClusterName, after_all: bool) -> Result<(), String> {
-        let table = self.connect(&self.url, cluster).await.map_err(|e| e.to_string())?;
+        let table = self
+            .connect(&self.url, cluster)
+            .await
+            .map_err(|e| e.to_string())?;
         let found = match table.read(&ReadRequest::all()).await {
             Err(error) if error.kind() == TableErrorKind::NotInitialized => return Ok(()),
-            Err(error) if error.kind() == TableErrorKind::Unavailable => return Err(error.to_string()),
+            Err(error) if error.kind() == TableErrorKind::Unavailable => {
+                return Err(error.to_string());
+            }
             Ok(_) => "was still there".to_owned(),
             Err(error) => error.to_string(),
         };
         table.delete().await.map_err(|e| e.to_string())?;
-        if after_all { Err(format!("{found}, and is removed now")) } else { Ok(()) }
+        if after_all {
+            Err(format!("{found}, and is removed now"))
+        } else {
+            Ok(())
+        }
     }
 }
 
 fn taken(cluster: &ClusterName) -> Failure {
     Failure::new(
         Exit::Usage,
-        format!("cluster {cluster} exists: the suite works only in clusters that it makes, so give another --cluster, or none"),
+        format!(
+            "cluster {cluster} exists: the suite works only in clusters that it makes, so give another --cluster, or none"
+        ),
     )
 }
 
 /// What cannot be had from an address alone. The list lives as long as the program.
-fn not_applicable(table: &dyn MembershipTable, address: Option<&Address>) -> &'static [(Capability, Reason)] {
+fn not_applicable(
+    table: &dyn MembershipTable,
+    address: Option<&Address>,
+) -> &'static [(Capability, Reason)] {
     let own = match table.store() {
         "memory" => Reason::InMemory,
         "sqlite" => Reason::NoServer,
@@ -156,14 +227,28 @@ fn not_applicable(table: &dyn MembershipTable, address: Option<&Address>) -> &'s
         list.push((Capability::Hints, Reason::NoHints));
     }
     // Of the stores of this project it is known; what others can do with one round trip, only their authors know.
-    if !["azure-table", "consul", "etcd", "memory", "sqlite", "redis", "postgres", "mysql", "zookeeper"].contains(&table.store()) {
+    if ![
+        "azure-table",
+        "consul",
+        "etcd",
+        "memory",
+        "sqlite",
+        "redis",
+        "postgres",
+        "mysql",
+        "zookeeper",
+    ]
+    .contains(&table.store())
+    {
         list.push((Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip));
     }
     Box::leak(list.into_boxed_slice())
 }
 
 fn secret(address: Option<&Address>) -> Option<String> {
-    address.and_then(Address::password).filter(|password| password.len() >= SECRET)
+    address
+        .and_then(Address::password)
+        .filter(|password| password.len() >= SECRET)
 }
 
 #[async_trait]
@@ -185,7 +270,10 @@ impl Backend for Store {
         secret(self.address.as_ref()).ok_or(Stop::NotStaged(Capability::Secret))
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         let url = self.address.as_ref()?.as_user(NOBODY);
         Some(match self.own(cluster).await {
             Ok(own) => self.connect(&url, &own).await,
@@ -202,10 +290,15 @@ impl Backend for Store {
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
-        let address = self.address.as_ref().ok_or(Stop::NotStaged(Capability::Proxy))?;
+        let address = self
+            .address
+            .as_ref()
+            .ok_or(Stop::NotStaged(Capability::Proxy))?;
         let proxy = Proxy::to(address.server().await?)?;
         let own = self.own(cluster).await?;
-        let table = self.connect(&address.clone().impatient().at(proxy.address()), &own).await?;
+        let table = self
+            .connect(&address.clone().impatient().at(proxy.address()), &own)
+            .await?;
         Ok(Proxied { table, proxy })
     }
 }

@@ -21,7 +21,10 @@ pub(crate) fn case(result: &CaseResult, seed: u64, as_json: bool, out: &mut Out)
     let word = out.paint(paint, word);
     out.line(format_args!("{word}{rest}"));
     if matches!(result.outcome, Outcome::Failed(_)) {
-        out.line(format_args!("        again: membership conformance --seed {seed} --case {}", result.name));
+        out.line(format_args!(
+            "        again: membership conformance --seed {seed} --case {}",
+            result.name
+        ));
     }
 }
 

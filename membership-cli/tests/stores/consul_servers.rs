@@ -17,7 +17,10 @@ const AWAY: [u64; 4] = [0, 2, 6, 15];
 
 /// The leader of this moment is killed, so often in a row; each time the silos beat on while it is still gone, and after it is back.
 fn the_leader_is_killed(times: usize) -> Result<(), Uncontrolled> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let servers = runtime.block_on(ConsulServers::start(SERVERS, None))?;
     let mut cluster = join(Place::at(servers.url(), "stores/leader-killed".to_owned()));
     for kill in 1..=times {

@@ -2,7 +2,13 @@
 //!
 //! A store's tests are compiled with the program's feature for it, and start the servers that they need by themselves:
 //! `cargo test -p membership-cli --features redis --test stores redis::`
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 #[cfg(feature = "consul")]
 mod consul_servers;
@@ -12,12 +18,18 @@ mod ensemble;
 mod etcd_members;
 #[allow(dead_code, reason = "only stores that announce changes are asked")]
 mod hints;
-#[allow(dead_code, reason = "a build without a store in a network uses nothing of it")]
+#[allow(
+    dead_code,
+    reason = "a build without a store in a network uses nothing of it"
+)]
 mod outages;
 #[cfg(feature = "mongodb")]
 mod replica_set;
 mod scenarios;
-#[allow(dead_code, reason = "a build without a store in a network uses nothing of it")]
+#[allow(
+    dead_code,
+    reason = "a build without a store in a network uses nothing of it"
+)]
 mod store;
 #[path = "../support/mod.rs"]
 mod support;

@@ -66,8 +66,15 @@ pub fn the_server_is_killed_twenty_times_in_a_row(store: &Store) -> Result<(), U
             silo.has_table(SOON);
         }
         cluster.is_whole();
-        let (kind, gone, back) = (store.kind(), gone.as_secs_f64(), back.elapsed().as_secs_f64());
-        eprintln!("{kind}: kill {kill} of {KILLS} under {} silos: away for {gone:.1} s, whole {back:.1} s later", cluster.silos.len());
+        let (kind, gone, back) = (
+            store.kind(),
+            gone.as_secs_f64(),
+            back.elapsed().as_secs_f64(),
+        );
+        eprintln!(
+            "{kind}: kill {kill} of {KILLS} under {} silos: away for {gone:.1} s, whole {back:.1} s later",
+            cluster.silos.len()
+        );
     }
     works_afterwards(&mut cluster);
     Ok(())
@@ -100,7 +107,11 @@ pub fn the_server_comes_back_empty(store: &Store) -> Result<(), Uncontrolled> {
     for silo in &cluster.silos {
         silo.sees_table("table_replaced", secs(1));
     }
-    assert_eq!(store.contents().unwrap_or_default(), "", "something was written into the empty store");
+    assert_eq!(
+        store.contents().unwrap_or_default(),
+        "",
+        "something was written into the empty store"
+    );
     // Rows without a version row would be damage, and a version row a cluster.
     let status = cluster.place.run(&["status"]).expect(5);
     assert!(status.err.contains("not_initialized"), "{}", status.err);

@@ -17,7 +17,10 @@ const AWAY: [u64; 4] = [0, 2, 6, 15];
 
 /// The primary of this moment is killed, so often in a row; each time the silos beat on while it is still gone, and after it is back.
 fn the_primary_is_killed(times: usize) -> Result<(), Uncontrolled> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let set = runtime.block_on(ReplicaSet::start(MEMBERS, None, |_, address| address))?;
     let mut cluster = join(Place::at(set.url(), "stores/primary-killed".to_owned()));
     for kill in 1..=times {

@@ -48,7 +48,10 @@ fn leave(cluster: &mut Cluster) {
 fn restart(cluster: &mut Cluster) {
     let before = status(cluster);
     let ports = cluster.kill_all();
-    cluster.silos = ports.into_iter().map(|port| Process::start(&cluster.place, port, cluster.preset, &[])).collect();
+    cluster.silos = ports
+        .into_iter()
+        .map(|port| Process::start(&cluster.place, port, cluster.preset, &[]))
+        .collect();
     cluster.all_active(SOON);
     cluster.agree(SOON);
     let after = status(cluster);
@@ -70,6 +73,9 @@ pub fn silos_come_and_go(place: Place) {
     restart(&mut cluster);
     cluster.kill_all();
     let name = cluster.place.cluster();
-    cluster.place.run(&["delete", "--cluster", name, "--yes"]).expect(0);
+    cluster
+        .place
+        .run(&["delete", "--cluster", name, "--yes"])
+        .expect(0);
     cluster.place.run(&["status"]).expect(5);
 }

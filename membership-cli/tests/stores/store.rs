@@ -38,12 +38,24 @@ pub fn unless_yours(outcome: Result<(), Uncontrolled>) {
 impl Store {
     #[track_caller]
     pub fn start(kind: Kind) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         // A server that is named by the environment is taken as it is.
-        let durable = Options { durable: true, ..Options::default() };
-        let server = runtime.block_on(Server::start(kind, durable)).unwrap_or_else(|error| panic!("{error}"));
+        let durable = Options {
+            durable: true,
+            ..Options::default()
+        };
+        let server = runtime
+            .block_on(Server::start(kind, durable))
+            .unwrap_or_else(|error| panic!("{error}"));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        Self { runtime, server, run: format!("stores-{:x}-{:x}", std::process::id(), now.as_nanos()) }
+        Self {
+            runtime,
+            server,
+            run: format!("stores-{:x}-{:x}", std::process::id(), now.as_nanos()),
+        }
     }
 
     pub fn kind(&self) -> Kind {
@@ -63,7 +75,13 @@ impl Store {
     pub fn kill(&self) -> Result<(), Uncontrolled> {
         // Azurite writes its data every few seconds: a kill would lose what it has acknowledged, which no table is asked to survive.
         let gentle = self.server.kind() == Kind::Azurite;
-        Ok(self.runtime.block_on(async { if gentle { self.server.stop().await } else { self.server.kill().await } })?)
+        Ok(self.runtime.block_on(async {
+            if gentle {
+                self.server.stop().await
+            } else {
+                self.server.kill().await
+            }
+        })?)
     }
 
     pub fn start_again(&self) -> Result<(), Uncontrolled> {
@@ -89,13 +107,21 @@ impl Store {
         let (host, port) = ("127.0.0.1", self.server.address().port().to_string());
         let (program, args) = match self.server.kind() {
             // Its command-line program is not installed everywhere; its protocol can be typed.
-            Kind::Redis | Kind::Valkey => return Some(self.says("KEYS *\r\nQUIT\r\n").replace("*0\r\n", "").replace("+OK\r\n", "")),
+            Kind::Redis | Kind::Valkey => {
+                return Some(
+                    self.says("KEYS *\r\nQUIT\r\n")
+                        .replace("*0\r\n", "")
+                        .replace("+OK\r\n", ""),
+                );
+            }
             // Its answer is the body's last line; without tables it is an empty list.
             Kind::DynamoDb => {
                 let who = "AWS4-HMAC-SHA256 Credential=local/20200101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
                 let head = "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.0";
                 let what = "X-Amz-Target: DynamoDB_20120810.ListTables\r\nContent-Length: 2";
-                let answer = self.says(&format!("{head}\r\n{what}\r\nAuthorization: {who}\r\n\r\n{{}}"));
+                let answer = self.says(&format!(
+                    "{head}\r\n{what}\r\nAuthorization: {who}\r\n\r\n{{}}"
+                ));
                 let (_, tables) = answer.split_once("\r\n\r\n").unwrap_or_default();
                 return Some(tables.replace("{\"TableNames\":[]}", ""));
             }
@@ -110,29 +136,67 @@ impl Store {
             // A new server has five znodes of its own.
             Kind::ZooKeeper => {
                 let said = self.says("srvr");
-                let nodes = said.lines().find_map(|line| line.strip_prefix("Node count: ")).unwrap_or_default();
-                return Some(if nodes == "5" { String::new() } else { nodes.to_owned() });
+                let nodes = said
+                    .lines()
+                    .find_map(|line| line.strip_prefix("Node count: "))
+                    .unwrap_or_default();
+                return Some(if nodes == "5" {
+                    String::new()
+                } else {
+                    nodes.to_owned()
+                });
             }
             _ if self.server.how() != How::Local => return None,
-            Kind::Etcd => {
-                ("etcdctl", vec!["--endpoints", self.server.url().trim_start_matches("etcd://"), "get", "--prefix", "--keys-only", ""])
-            }
+            Kind::Etcd => (
+                "etcdctl",
+                vec![
+                    "--endpoints",
+                    self.server.url().trim_start_matches("etcd://"),
+                    "get",
+                    "--prefix",
+                    "--keys-only",
+                    "",
+                ],
+            ),
             Kind::Postgres => {
                 let tables = "SELECT schemaname || '.' || relname FROM pg_stat_user_tables";
-                ("psql", vec!["-d", self.server.url(), "-X", "-A", "-t", "-c", tables])
+                (
+                    "psql",
+                    vec!["-d", self.server.url(), "-X", "-A", "-t", "-c", tables],
+                )
             }
             Kind::MariaDb => {
                 let tables = "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables \
                               WHERE table_schema NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')";
-                ("mariadb", vec!["-h", host, "-P", &port, "-u", "root", "--skip-column-names", "-e", tables])
+                (
+                    "mariadb",
+                    vec![
+                        "-h",
+                        host,
+                        "-P",
+                        &port,
+                        "-u",
+                        "root",
+                        "--skip-column-names",
+                        "-e",
+                        tables,
+                    ],
+                )
             }
             // It asks for a signature; what it keeps its tables in is a file that names them.
             Kind::Azurite => return Some(self.azurite_tables()),
             other => panic!("nobody has said how to look into {other}"),
         };
-        let mut command = self.server.command(program).unwrap_or_else(|error| panic!("{error}"));
+        let mut command = self
+            .server
+            .command(program)
+            .unwrap_or_else(|error| panic!("{error}"));
         let output = command.args(args).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
@@ -142,55 +206,105 @@ impl Store {
             self.server.stop().await.unwrap();
             self.server.start_again().await.unwrap();
         });
-        let data = self.server.folder().unwrap().join("data").join("__azurite_db_table__.json");
-        let Ok(text) = std::fs::read_to_string(&data) else { return String::new() };
+        let data = self
+            .server
+            .folder()
+            .unwrap()
+            .join("data")
+            .join("__azurite_db_table__.json");
+        let Ok(text) = std::fs::read_to_string(&data) else {
+            return String::new();
+        };
         let file: serde_json::Value = serde_json::from_str(&text).unwrap();
         let collections = file["collections"].as_array().cloned().unwrap_or_default();
-        let names = collections.iter().filter_map(|collection| collection["name"].as_str());
+        let names = collections
+            .iter()
+            .filter_map(|collection| collection["name"].as_str());
         // Entities are in collections that are called `account$table`; the others are its own.
-        names.filter(|name| name.contains('$') && !name.starts_with('$')).collect::<Vec<_>>().join("\n")
+        names
+            .filter(|name| name.contains('$') && !name.starts_with('$'))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// What MongoDB keeps in the database of its address. It brings no program to ask; one question and one answer are typed.
     fn collections(&self) -> String {
-        let mut question = b"\x10listCollections\0\x01\0\0\0\x08nameOnly\0\x01\x02$db\0\x0b\0\0\0membership\0\0".to_vec();
+        let mut question =
+            b"\x10listCollections\0\x01\0\0\0\x08nameOnly\0\x01\x02$db\0\x0b\0\0\0membership\0\0"
+                .to_vec();
         let length = |bytes: usize| u32::try_from(bytes).unwrap().to_le_bytes();
         question.splice(0..0, length(question.len() + 4));
         // A message (2013) without flags, of one document.
-        let head = [u32::from_le_bytes(length(question.len() + 21)), 1, 0, 2013, 0].map(u32::to_le_bytes).concat();
+        let head = [
+            u32::from_le_bytes(length(question.len() + 21)),
+            1,
+            0,
+            2013,
+            0,
+        ]
+        .map(u32::to_le_bytes)
+        .concat();
         let mut connection = TcpStream::connect(self.server.address()).unwrap();
-        connection.write_all(&[&head[..], &[0], &question].concat()).unwrap();
+        connection
+            .write_all(&[&head[..], &[0], &question].concat())
+            .unwrap();
         let mut size = [0; 4];
         connection.read_exact(&mut size).unwrap();
         let mut answer = vec![0; usize::try_from(u32::from_le_bytes(size)).unwrap() - 4];
         connection.read_exact(&mut answer).unwrap();
         let mark = b"firstBatch\0";
-        let at = answer.windows(mark.len()).position(|part| part == mark).expect("a list of collections") + mark.len();
+        let at = answer
+            .windows(mark.len())
+            .position(|part| part == mark)
+            .expect("a list of collections")
+            + mark.len();
         let batch = u32::from_le_bytes(answer[at..at + 4].try_into().unwrap());
         // An empty list is its length and a zero.
-        if batch == 5 { String::new() } else { String::from_utf8_lossy(&answer[at..at + usize::try_from(batch).unwrap()]).into_owned() }
+        if batch == 5 {
+            String::new()
+        } else {
+            String::from_utf8_lossy(&answer[at..at + usize::try_from(batch).unwrap()]).into_owned()
+        }
     }
 
     /// The tables of Cassandra in the keyspace of its address. It brings no program to ask; two requests of its protocol are typed.
     fn keyspaces(&self) -> String {
         let mut connection = TcpStream::connect(self.server.address()).unwrap();
         let mut ask = |code: u8, body: &[u8]| {
-            let head = [&[4, 0, 0, 0, code][..], &u32::try_from(body.len()).unwrap().to_be_bytes()].concat();
+            let head = [
+                &[4, 0, 0, 0, code][..],
+                &u32::try_from(body.len()).unwrap().to_be_bytes(),
+            ]
+            .concat();
             connection.write_all(&[&head[..], body].concat()).unwrap();
             let mut head = [0; 9];
             connection.read_exact(&mut head).unwrap();
-            let mut answer = vec![0; usize::try_from(u32::from_be_bytes([head[5], head[6], head[7], head[8]])).unwrap()];
+            let mut answer =
+                vec![
+                    0;
+                    usize::try_from(u32::from_be_bytes([head[5], head[6], head[7], head[8]]))
+                        .unwrap()
+                ];
             connection.read_exact(&mut answer).unwrap();
             (head[4], answer)
         };
         ask(1, b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0");
-        let question = b"SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'membership'";
+        let question =
+            b"SELECT table_name FROM system_schema.tables WHERE keyspace_name = 'membership'";
         let length = u32::try_from(question.len()).unwrap().to_be_bytes();
         // At consistency ONE, without values; a result (8) of rows.
         let (code, answer) = ask(7, &[&length[..], question, &[0, 1, 0]].concat());
         assert_eq!(code, 8, "{}", String::from_utf8_lossy(&answer));
         let names = ["silos", "heartbeats"];
-        names.into_iter().filter(|name| answer.windows(name.len()).any(|part| part == name.as_bytes())).collect::<Vec<_>>().join("\n")
+        names
+            .into_iter()
+            .filter(|name| {
+                answer
+                    .windows(name.len())
+                    .any(|part| part == name.as_bytes())
+            })
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// Everything that it answers until it hangs up.

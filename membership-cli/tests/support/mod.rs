@@ -1,6 +1,12 @@
 //! What the tests share: a folder with a table in it, and the program run on it.
 #![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "helpers of tests"
+)]
 
 pub mod silos;
 
@@ -9,9 +15,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use membership_core::{
-    CauseOfDeath, CommitId, CommitOutcome, CommitRequest, Config, Death, Evidence, Extra, Grounds, Heartbeat, HeartbeatWrite,
-    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, Preset, SiloAddress, SiloStatus, Suspicion, TableExt, TableId,
-    WallTime,
+    CauseOfDeath, CommitId, CommitOutcome, CommitRequest, Config, Death, Evidence, Extra, Grounds,
+    Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry, MembershipTable,
+    Preset, SiloAddress, SiloStatus, Suspicion, TableExt, TableId, WallTime,
 };
 use membership_sql::{SqliteConfig, SqliteTable};
 
@@ -19,7 +25,9 @@ use membership_sql::{SqliteConfig, SqliteTable};
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_membership");
 
 pub fn now() -> WallTime {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
     WallTime::from_millis(u64::try_from(since.as_millis()).unwrap())
 }
 
@@ -54,7 +62,13 @@ impl Ran {
         assert_eq!(self.code, Some(code), "{self:#?}");
         assert!(!self.err.contains("panicked"), "{self:#?}");
         // A failure is one line; only a mistyped command line is answered with usage.
-        assert!(code == 0 || self.err.lines().count() == 1 || self.err.contains("Usage:") || self.err.contains("--help"), "{self:#?}");
+        assert!(
+            code == 0
+                || self.err.lines().count() == 1
+                || self.err.contains("Usage:")
+                || self.err.contains("--help"),
+            "{self:#?}"
+        );
         self
     }
 }
@@ -62,7 +76,11 @@ impl Ran {
 impl From<Output> for Ran {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        Self {
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 }
 
@@ -71,17 +89,31 @@ impl Place {
     pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("membership.db").display());
-        Self { url, ..Self::within(folder, "default") }
+        Self {
+            url,
+            ..Self::within(folder, "default")
+        }
     }
 
     /// A cluster in a store.
     pub fn at(url: impl Into<String>, cluster: impl Into<String>) -> Self {
-        Self { url: url.into(), ..Self::within(tempfile::tempdir().unwrap(), cluster) }
+        Self {
+            url: url.into(),
+            ..Self::within(tempfile::tempdir().unwrap(), cluster)
+        }
     }
 
     fn within(folder: tempfile::TempDir, cluster: impl Into<String>) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { folder, runtime, url: String::new(), cluster: cluster.into() }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        Self {
+            folder,
+            runtime,
+            url: String::new(),
+            cluster: cluster.into(),
+        }
     }
 
     pub fn file(&self) -> PathBuf {
@@ -99,8 +131,15 @@ impl Place {
     /// The program, with nothing of the caller's environment that it would read.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(args).env("MEMBERSHIP_CLUSTER", &self.cluster).env_remove("NO_COLOR").env("MEMBERSHIP_TABLE", &self.url);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(args)
+            .env("MEMBERSHIP_CLUSTER", &self.cluster)
+            .env_remove("NO_COLOR")
+            .env("MEMBERSHIP_TABLE", &self.url);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
@@ -111,12 +150,17 @@ impl Place {
 
     pub fn table(&self) -> SqliteTable {
         let config = SqliteConfig::new(self.file());
-        self.runtime.block_on(SqliteTable::open(config, self.cluster.parse().unwrap())).unwrap()
+        self.runtime
+            .block_on(SqliteTable::open(config, self.cluster.parse().unwrap()))
+            .unwrap()
     }
 
     pub fn initialize(&self) -> SqliteTable {
         let table = self.table();
-        let request = InitializeRequest { table_id: TableId::new(7), settings: Config::preset(Preset::Local).shared() };
+        let request = InitializeRequest {
+            table_id: TableId::new(7),
+            settings: Config::preset(Preset::Local).shared(),
+        };
         self.runtime.block_on(table.initialize(&request)).unwrap();
         table
     }
@@ -125,28 +169,57 @@ impl Place {
     pub fn insert(&self, table: &SqliteTable, entries: Vec<MembershipEntry>) {
         self.runtime.block_on(async {
             let (now, _) = table.read_all().await.unwrap();
-            let request = CommitRequest::new(now.token, CommitId::new(u128::from(now.version_row.version) + 1), None, entries, [], []);
-            assert!(matches!(table.commit(&request).await.unwrap(), CommitOutcome::Committed(_)));
+            let request = CommitRequest::new(
+                now.token,
+                CommitId::new(u128::from(now.version_row.version) + 1),
+                None,
+                entries,
+                [],
+                [],
+            );
+            assert!(matches!(
+                table.commit(&request).await.unwrap(),
+                CommitOutcome::Committed(_)
+            ));
         });
     }
 
     pub fn beat(&self, table: &SqliteTable, silo: SiloAddress, counter: u64, at: WallTime) {
-        let write = HeartbeatWrite::Silo { silo, heartbeat: Heartbeat { counter, at } };
-        self.runtime.block_on(table.update_i_am_alive(&write)).unwrap();
+        let write = HeartbeatWrite::Silo {
+            silo,
+            heartbeat: Heartbeat { counter, at },
+        };
+        self.runtime
+            .block_on(table.update_i_am_alive(&write))
+            .unwrap();
     }
 
     pub fn entry(&self, table: &SqliteTable, silo: SiloAddress) -> Option<MembershipEntry> {
-        self.runtime.block_on(table.read_all()).unwrap().0.rows.get(&silo).cloned()
+        self.runtime
+            .block_on(table.read_all())
+            .unwrap()
+            .0
+            .rows
+            .get(&silo)
+            .cloned()
     }
 }
 
 pub fn silo(port: u16) -> SiloAddress {
-    SiloAddress::new([127, 0, 0, 1].into(), port, 1_763_000_000_000 + u64::from(port))
+    SiloAddress::new(
+        [127, 0, 0, 1].into(),
+        port,
+        1_763_000_000_000 + u64::from(port),
+    )
 }
 
 /// An Active silo that started ten minutes ago.
 pub fn active(port: u16) -> MembershipEntry {
-    let mut entry = MembershipEntry::new(silo(port), InstanceId::new(u128::from(port)), now().minus(secs(600)));
+    let mut entry = MembershipEntry::new(
+        silo(port),
+        InstanceId::new(u128::from(port)),
+        now().minus(secs(600)),
+    );
     entry.status = SiloStatus::Active;
     entry.active_since = Some(1);
     entry.silo_name = format!("silo-{port}");
@@ -174,7 +247,13 @@ pub fn voted_out(port: u16, accusers: [u16; 2]) -> MembershipEntry {
             extra: Extra::default(),
         })
         .into();
-    entry.death = Some(Death { cause: CauseOfDeath::Voted, at, by: Some(silo(accusers[0])), version: 1, extra: Extra::default() });
+    entry.death = Some(Death {
+        cause: CauseOfDeath::Voted,
+        at,
+        by: Some(silo(accusers[0])),
+        version: 1,
+        extra: Extra::default(),
+    });
     entry
 }
 

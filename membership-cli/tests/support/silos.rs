@@ -54,7 +54,15 @@ impl Process {
     /// `membership silo --json` on the place's table, listening on a port of 127.0.0.1.
     pub fn start(place: &Place, port: u16, preset: &str, more: &[&str]) -> Self {
         let listen = format!("127.0.0.1:{port}");
-        let mut args = vec!["silo", "--json", "--exit-with-stdin", "--listen", &listen, "--preset", preset];
+        let mut args = vec![
+            "silo",
+            "--json",
+            "--exit-with-stdin",
+            "--listen",
+            &listen,
+            "--preset",
+            preset,
+        ];
         args.extend(more);
         Self::spawn(place.command(&args), port)
     }
@@ -67,7 +75,10 @@ impl Process {
         std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 let event = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                told.0.lock().unwrap().lines.push(Line { at: Instant::now(), event });
+                told.0.lock().unwrap().lines.push(Line {
+                    at: Instant::now(),
+                    event,
+                });
                 told.1.notify_all();
             }
             told.0.lock().unwrap().ended = true;
@@ -80,7 +91,13 @@ impl Process {
             text
         });
         let stdin = child.stdin.take();
-        Self { port, child, _stdin: stdin, heard, err: Some(err) }
+        Self {
+            port,
+            child,
+            _stdin: stdin,
+            heard,
+            err: Some(err),
+        }
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -93,7 +110,12 @@ impl Process {
 
     /// Waits until what was said satisfies `done`.
     #[track_caller]
-    pub fn wait<T>(&self, what: &str, most: Duration, mut done: impl FnMut(&[Line]) -> Option<T>) -> T {
+    pub fn wait<T>(
+        &self,
+        what: &str,
+        most: Duration,
+        mut done: impl FnMut(&[Line]) -> Option<T>,
+    ) -> T {
         let until = Instant::now() + most;
         let mut heard = self.heard.0.lock().unwrap();
         loop {
@@ -104,7 +126,10 @@ impl Process {
             if left.is_zero() || heard.ended {
                 let last: Vec<&Line> = heard.lines.iter().rev().take(3).collect();
                 let end = if heard.ended { " before it ended" } else { "" };
-                panic!("127.0.0.1:{} did not show `{what}` within {most:?}{end}; last: {last:#?}", self.port);
+                panic!(
+                    "127.0.0.1:{} did not show `{what}` within {most:?}{end}; last: {last:#?}",
+                    self.port
+                );
             }
             heard = self.heard.1.wait_timeout(heard, left).unwrap().0;
         }
@@ -133,7 +158,8 @@ impl Process {
     pub fn has_table(&self, most: Duration) {
         self.wait("the table available", most, |lines| {
             let last = lines.iter().rfind(|l| l.event["event"] == "table");
-            last.is_none_or(|l| l.event["state"] == "available").then_some(())
+            last.is_none_or(|l| l.event["state"] == "available")
+                .then_some(())
         });
     }
 
@@ -150,7 +176,9 @@ impl Process {
     #[track_caller]
     pub fn sees_dead(&self, silo: &str, cause: &str, most: Duration) -> Instant {
         self.wait(&format!("{silo} dead, {cause}"), most, |lines| {
-            let line = lines.iter().find(|l| members(&l.event).any(|m| m["silo"] == silo && m["status"] == "Dead"))?;
+            let line = lines
+                .iter()
+                .find(|l| members(&l.event).any(|m| m["silo"] == silo && m["status"] == "Dead"))?;
             let member = members(&line.event).find(|m| m["silo"] == silo).unwrap();
             assert_eq!(member["cause"], cause, "{}", line.event);
             Some(line.at)
@@ -175,11 +203,20 @@ impl Process {
         let until = Instant::now() + most;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                let err = self.err.take().map(|t| t.join().unwrap()).unwrap_or_default();
+                let err = self
+                    .err
+                    .take()
+                    .map(|t| t.join().unwrap())
+                    .unwrap_or_default();
                 assert!(!err.contains("panicked"), "{err}");
                 return (status.code(), err);
             }
-            assert!(Instant::now() < until, "127.0.0.1:{} still runs after {most:?}: {:#?}", self.port, self.lines().last());
+            assert!(
+                Instant::now() < until,
+                "127.0.0.1:{} still runs after {most:?}: {:#?}",
+                self.port,
+                self.lines().last()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -221,8 +258,14 @@ impl Cluster {
 
     /// The same over a table that is somewhere already, or will be.
     pub fn start_at(place: Place, silos: usize, preset: &'static str) -> Self {
-        let silos = (0..silos).map(|_| Process::start(&place, port(), preset, &[])).collect();
-        Self { place, preset, silos }
+        let silos = (0..silos)
+            .map(|_| Process::start(&place, port(), preset, &[]))
+            .collect();
+        Self {
+            place,
+            preset,
+            silos,
+        }
     }
 
     /// The same, and every one sees all others Active.
@@ -237,7 +280,10 @@ impl Cluster {
     pub fn all_active(&self, most: Duration) {
         let until = Instant::now() + most;
         for silo in &self.silos {
-            silo.sees_active(self.silos.len(), until.saturating_duration_since(Instant::now()));
+            silo.sees_active(
+                self.silos.len(),
+                until.saturating_duration_since(Instant::now()),
+            );
         }
     }
 
@@ -251,7 +297,12 @@ impl Cluster {
     pub fn is_whole(&mut self) {
         let silos = self.silos.len();
         for silo in &mut self.silos {
-            assert!(silo.is_running(), "127.0.0.1:{}: {:#?}", silo.port, silo.lines().last());
+            assert!(
+                silo.is_running(),
+                "127.0.0.1:{}: {:#?}",
+                silo.port,
+                silo.lines().last()
+            );
             silo.sees_active(silos, Duration::from_secs(30));
             silo.sees_nobody_dead();
         }
@@ -263,7 +314,14 @@ impl Cluster {
         let beats = || -> BTreeMap<String, u64> {
             let status = self.place.run(&["status", "--json"]).expect(0).json();
             let silos = status["members"].as_array().unwrap().iter();
-            silos.map(|silo| (silo["silo"].as_str().unwrap().to_owned(), silo["heartbeat"]["counter"].as_u64().unwrap_or(0))).collect()
+            silos
+                .map(|silo| {
+                    (
+                        silo["silo"].as_str().unwrap().to_owned(),
+                        silo["heartbeat"]["counter"].as_u64().unwrap_or(0),
+                    )
+                })
+                .collect()
         };
         let (until, before) = (Instant::now() + most, beats());
         assert_eq!(before.len(), self.silos.len(), "{before:?}");
@@ -272,7 +330,10 @@ impl Cluster {
             if before.iter().all(|(silo, counter)| now[silo] > *counter) {
                 return;
             }
-            assert!(Instant::now() < until, "heartbeats stand still: {before:?}, and then {now:?}");
+            assert!(
+                Instant::now() < until,
+                "heartbeats stand still: {before:?}, and then {now:?}"
+            );
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -280,7 +341,8 @@ impl Cluster {
     /// One more silo of this cluster; all see each other Active.
     #[track_caller]
     pub fn join(&mut self, most: Duration) {
-        self.silos.push(Process::start(&self.place, port(), self.preset, &[]));
+        self.silos
+            .push(Process::start(&self.place, port(), self.preset, &[]));
         self.all_active(most);
     }
 
@@ -299,8 +361,17 @@ impl Cluster {
             let newest: BTreeSet<(u64, String)> = self
                 .silos
                 .iter()
-                .filter_map(|silo| silo.lines().into_iter().rfind(|l| l.event["event"] == "view"))
-                .map(|l| (l.event["version"].as_u64().unwrap(), l.event["digest"].as_str().unwrap().to_owned()))
+                .filter_map(|silo| {
+                    silo.lines()
+                        .into_iter()
+                        .rfind(|l| l.event["event"] == "view")
+                })
+                .map(|l| {
+                    (
+                        l.event["version"].as_u64().unwrap(),
+                        l.event["digest"].as_str().unwrap().to_owned(),
+                    )
+                })
                 .collect();
             if newest.len() == 1 {
                 return;

@@ -12,23 +12,52 @@ use crate::support::*;
 use conformance_tests::words::*;
 
 async fn refused(url: &str, kind: TableErrorKind, words: &[&str]) {
-    let error = connect(url).await.map(|table| panic!("{url}: {table:?}")).unwrap_err();
+    let error = connect(url)
+        .await
+        .map(|table| panic!("{url}: {table:?}"))
+        .unwrap_err();
     let text = error.to_string();
-    assert!(error.kind() == kind && words.iter().all(|word| text.contains(word)), "{url}: {error}");
-    assert!(!text.contains('\n') && !format!("{error:?}").contains(SECRET), "{error}");
+    assert!(
+        error.kind() == kind && words.iter().all(|word| text.contains(word)),
+        "{url}: {error}"
+    );
+    assert!(
+        !text.contains('\n') && !format!("{error:?}").contains(SECRET),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn who_does_not_answer_is_named() {
     let nobody = format!("127.0.0.1:{}", free_port().unwrap());
-    refused(&format!("consul://:{SECRET}@{nobody}"), TableErrorKind::Unavailable, &[&nobody, "refused"]).await;
-    refused(&format!("consul+https://:{SECRET}@{nobody}"), TableErrorKind::Unavailable, &[&nobody, "refused"]).await;
-    refused(&format!("consul://:{SECRET}@no-such-host.invalid"), TableErrorKind::Unavailable, &["no-such-host.invalid:8500"]).await;
+    refused(
+        &format!("consul://:{SECRET}@{nobody}"),
+        TableErrorKind::Unavailable,
+        &[&nobody, "refused"],
+    )
+    .await;
+    refused(
+        &format!("consul+https://:{SECRET}@{nobody}"),
+        TableErrorKind::Unavailable,
+        &[&nobody, "refused"],
+    )
+    .await;
+    refused(
+        &format!("consul://:{SECRET}@no-such-host.invalid"),
+        TableErrorKind::Unavailable,
+        &["no-such-host.invalid:8500"],
+    )
+    .await;
     // Listens and never says anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let began = Instant::now();
-    refused(&format!("consul://:{SECRET}@{address}?operation_timeout=500ms"), TableErrorKind::Unavailable, &[&address, "500ms"]).await;
+    refused(
+        &format!("consul://:{SECRET}@{address}?operation_timeout=500ms"),
+        TableErrorKind::Unavailable,
+        &[&address, "500ms"],
+    )
+    .await;
     assert!(began.elapsed() < Duration::from_secs(20));
 }
 
@@ -36,9 +65,18 @@ async fn who_does_not_answer_is_named() {
 #[tokio::test]
 async fn another_server_is_not_taken_for_consul() {
     for (answer, kind) in [
-        ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", TableErrorKind::Configuration),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", TableErrorKind::Configuration),
-        ("HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", TableErrorKind::Configuration),
+        (
+            "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            TableErrorKind::Configuration,
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi",
+            TableErrorKind::Configuration,
+        ),
+        (
+            "HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            TableErrorKind::Configuration,
+        ),
         ("-ERR unknown command\r\n", TableErrorKind::Unavailable),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -57,7 +95,14 @@ async fn another_server_is_not_taken_for_consul() {
 /// Something between that was taken away or put in while the table was in use: what it says of a write says nothing, and is no success.
 #[tokio::test]
 async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
-    for said in ["{}", "{\"Results\":null,\"Errors\":null}", "{\"Results\":[]}", "{\"status\":\"ok\"}", "[]", "<html>"] {
+    for said in [
+        "{}",
+        "{\"Results\":null,\"Errors\":null}",
+        "{\"Results\":[]}",
+        "{\"status\":\"ok\"}",
+        "[]",
+        "<html>",
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
@@ -74,7 +119,11 @@ async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
         });
         let table = connect(&format!("consul://{address}")).await.unwrap();
         let unknown = TableErrorKind::OutcomeUnknown;
-        assert_eq!(initialize(&table).await.unwrap_err().kind(), unknown, "{said}");
+        assert_eq!(
+            initialize(&table).await.unwrap_err().kind(),
+            unknown,
+            "{said}"
+        );
         // With the number of rows, so that nothing needs to be read first.
         let token = VersionToken::new(TableId::new(7), 3, CommitId::new(3), &2_u64.to_be_bytes());
         for request in [insert(&token, [7]), insert(&token, [7]).again()] {
@@ -82,9 +131,29 @@ async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
         }
         let asked = table.read_row(&silo(1), None).await.unwrap_err().kind();
         let nothing = said.starts_with("{\"Results\"");
-        assert_eq!(asked, if nothing { TableErrorKind::NotInitialized } else { TableErrorKind::Configuration }, "{said}");
-        let beat = table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind();
-        assert_eq!(beat, if nothing { TableErrorKind::NoSuchRow } else { TableErrorKind::Configuration }, "{said}");
+        assert_eq!(
+            asked,
+            if nothing {
+                TableErrorKind::NotInitialized
+            } else {
+                TableErrorKind::Configuration
+            },
+            "{said}"
+        );
+        let beat = table
+            .update_i_am_alive(&beat(1, 1))
+            .await
+            .unwrap_err()
+            .kind();
+        assert_eq!(
+            beat,
+            if nothing {
+                TableErrorKind::NoSuchRow
+            } else {
+                TableErrorKind::Configuration
+            },
+            "{said}"
+        );
     }
 }
 
@@ -93,15 +162,44 @@ async fn what_the_server_cannot_give_is_said() {
     let server = server().await;
     let at = server.address().to_string();
     let wrong = TableErrorKind::Configuration;
-    refused(&format!("{}?datacenter=mars", server.url()), wrong, &[&at, "datacenter"]).await;
-    refused(&format!("{}?namespace=moon", server.url()), wrong, &[&at, "ns"]).await;
+    refused(
+        &format!("{}?datacenter=mars", server.url()),
+        wrong,
+        &[&at, "datacenter"],
+    )
+    .await;
+    refused(
+        &format!("{}?namespace=moon", server.url()),
+        wrong,
+        &[&at, "ns"],
+    )
+    .await;
     // A partition it does not know of at all: whoever names one here has the table that everybody has.
-    let (apart, all) = (connect(&format!("{}?partition=mars", server.url())).await.unwrap(), connect(server.url()).await.unwrap());
+    let (apart, all) = (
+        connect(&format!("{}?partition=mars", server.url()))
+            .await
+            .unwrap(),
+        connect(server.url()).await.unwrap(),
+    );
     let token = fill(&apart, 2).await;
-    assert_eq!(read(&all).await.0.token, token, "the README says that partitions are ignored");
+    assert_eq!(
+        read(&all).await.0.token,
+        token,
+        "the README says that partitions are ignored"
+    );
     all.delete().await.unwrap();
-    refused(&format!("consul+https://:{SECRET}@{at}"), wrong, &[&at, "consul://"]).await;
-    refused(&format!("consul://:{SECRET}x@{at}"), TableErrorKind::PermissionDenied, &[&at, "token"]).await;
+    refused(
+        &format!("consul+https://:{SECRET}@{at}"),
+        wrong,
+        &[&at, "consul://"],
+    )
+    .await;
+    refused(
+        &format!("consul://:{SECRET}x@{at}"),
+        TableErrorKind::PermissionDenied,
+        &[&at, "token"],
+    )
+    .await;
     // A dead one beside it does no harm.
     let nobody = free_port().unwrap();
     let two = format!("consul://:{SECRET}@127.0.0.1:{nobody},{at}");
@@ -109,7 +207,10 @@ async fn what_the_server_cannot_give_is_said() {
     let token = fill(&table, 2).await;
     server.kill().await.unwrap();
     let error = table.commit(&insert(&token, [7])).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::Unavailable && error.to_string().contains("127.0.0.1:"), "{error}");
+    assert!(
+        error.kind() == TableErrorKind::Unavailable && error.to_string().contains("127.0.0.1:"),
+        "{error}"
+    );
     server.start_again().await.unwrap();
     commit(&table, &insert(&token, [7])).await;
 }
@@ -117,16 +218,47 @@ async fn what_the_server_cannot_give_is_said() {
 #[tokio::test]
 async fn certificates_are_looked_at_both_ways() {
     let args = vec!["-hcl=verify_incoming = true".to_owned()];
-    let options = Options { tls: true, local: true, password: Some(SECRET.to_owned()), args, ..Options::default() };
+    let options = Options {
+        tls: true,
+        local: true,
+        password: Some(SECRET.to_owned()),
+        args,
+        ..Options::default()
+    };
     let server = Server::start(Kind::Consul, options).await.unwrap();
     let tls = server.tls().unwrap();
-    let (ca, certificate, key) = (tls.ca.display(), tls.client_certificate.display(), tls.client_key.display());
-    let (url, at, wrong) = (server.url(), server.address().to_string(), TableErrorKind::Configuration);
+    let (ca, certificate, key) = (
+        tls.ca.display(),
+        tls.client_certificate.display(),
+        tls.client_key.display(),
+    );
+    let (url, at, wrong) = (
+        server.url(),
+        server.address().to_string(),
+        TableErrorKind::Configuration,
+    );
     refused(url, wrong, &[&at, "not trusted", "tls_ca"]).await;
     refused(&format!("{url}?tls_ca={key}"), wrong, &["no certificate"]).await;
-    refused(&format!("{url}?tls_ca={ca}"), wrong, &[&at, "client's certificate", "tls_cert"]).await;
-    refused(&format!("{}?operation_timeout=3s", url.replace("consul+https", "consul")), wrong, &[&at, "consul+https://"]).await;
-    let table: ConsulTable = connect(&format!("{url}?tls_ca={ca}&tls_cert={certificate}&tls_key={key}")).await.unwrap();
+    refused(
+        &format!("{url}?tls_ca={ca}"),
+        wrong,
+        &[&at, "client's certificate", "tls_cert"],
+    )
+    .await;
+    refused(
+        &format!(
+            "{}?operation_timeout=3s",
+            url.replace("consul+https", "consul")
+        ),
+        wrong,
+        &[&at, "consul+https://"],
+    )
+    .await;
+    let table: ConsulTable = connect(&format!(
+        "{url}?tls_ca={ca}&tls_cert={certificate}&tls_key={key}"
+    ))
+    .await
+    .unwrap();
     let token = fill(&table, 2).await;
     assert_eq!(read(&table).await.0.token, token);
 }
@@ -134,13 +266,24 @@ async fn certificates_are_looked_at_both_ways() {
 #[tokio::test]
 async fn what_is_too_large_for_the_servers_is_said() {
     let args = vec!["-hcl=limits { kv_max_value_size = 20000 txn_max_req_len = 20000 }".to_owned()];
-    let options = Options { local: true, password: Some(SECRET.to_owned()), args, ..Options::default() };
+    let options = Options {
+        local: true,
+        password: Some(SECRET.to_owned()),
+        args,
+        ..Options::default()
+    };
     let server = Server::start(Kind::Consul, options).await.unwrap();
     let table = connect(server.url()).await.unwrap();
     let token = fill(&table, 1).await;
     let mut large = entry(7);
     large.silo_name = "x".repeat(30_000);
-    let error = table.commit(&insert_entry(&token, large)).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::LimitExceeded && error.to_string().contains("too large"), "{error}");
+    let error = table
+        .commit(&insert_entry(&token, large))
+        .await
+        .unwrap_err();
+    assert!(
+        error.kind() == TableErrorKind::LimitExceeded && error.to_string().contains("too large"),
+        "{error}"
+    );
     assert_eq!(read(&table).await.0.token, token);
 }

@@ -10,7 +10,9 @@ use conformance_tests::words::*;
 async fn keys_are_as_the_readme_says_and_gone_after_delete() {
     let server = server().await;
     let shell = Shell::of(server.url());
-    let table = connect(&format!("{}/apps/silos", server.url())).await.unwrap();
+    let table = connect(&format!("{}/apps/silos", server.url()))
+        .await
+        .unwrap();
     let token = fill(&table, 2).await;
     table.update_i_am_alive(&beat(1, 9)).await.unwrap();
     let token = commit(&table, &remove(&token, 0)).await;
@@ -20,7 +22,11 @@ async fn keys_are_as_the_readme_says_and_gone_after_delete() {
     };
     let folder = "apps/silos/default~-blue/";
     let one = silo(1);
-    let mark = format!("{folder}version/at/2.{}.{}", token.table_id(), token.commit());
+    let mark = format!(
+        "{folder}version/at/2.{}.{}",
+        token.table_id(),
+        token.commit()
+    );
     let expected = [
         format!("{folder}silo/{one}/alive"),
         format!("{folder}silo/{one}/row"),
@@ -43,11 +49,23 @@ async fn a_table_of_orleans_and_other_keys_are_refused_and_left_alone() {
     let folder = shell.folder(&blue());
     for foreign in ["10.0.0.1:7100@17", "10.0.0.1:7100@17/iamalive", "version"] {
         let key = format!("{folder}{foreign}");
-        shell.put(&key, "{\"Hostname\":\"h\",\"Status\":3}").await.unwrap();
-        for error in [initialize(&table).await.unwrap_err(), table.delete().await.unwrap_err()] {
-            assert!(error.kind() == TableErrorKind::ForeignTable && error.to_string().contains(&key), "{error}");
+        shell
+            .put(&key, "{\"Hostname\":\"h\",\"Status\":3}")
+            .await
+            .unwrap();
+        for error in [
+            initialize(&table).await.unwrap_err(),
+            table.delete().await.unwrap_err(),
+        ] {
+            assert!(
+                error.kind() == TableErrorKind::ForeignTable && error.to_string().contains(&key),
+                "{error}"
+            );
         }
-        assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::ForeignTable));
+        assert_eq!(
+            read_kind(&table, None).await,
+            Err(TableErrorKind::ForeignTable)
+        );
         assert_eq!(shell.all(&folder).await.unwrap().len(), 1);
         shell.remove(&folder).await.unwrap();
     }
@@ -61,11 +79,23 @@ async fn an_emptied_server_takes_no_commit_of_before() {
     let table = connect(server.url()).await.unwrap();
     let token = fill(&table, 3).await;
     server.wipe().await.unwrap();
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::TableReplaced));
-    assert_eq!(commit_kind(&table, &insert(&token, [7])).await, TableErrorKind::TableReplaced);
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::TableReplaced)
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [7])).await,
+        TableErrorKind::TableReplaced
+    );
     fill(&table, 3).await;
-    assert_eq!(commit_kind(&table, &insert(&token, [7])).await, TableErrorKind::TableReplaced);
-    assert_eq!(commit_kind(&table, &insert(&token, [7]).again()).await, TableErrorKind::TableReplaced);
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [7])).await,
+        TableErrorKind::TableReplaced
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [7]).again()).await,
+        TableErrorKind::TableReplaced
+    );
     assert_eq!(read(&table).await.0.rows.len(), 3);
 }
 
@@ -76,8 +106,14 @@ async fn orphans_go_with_delete() {
     let shell = Shell::of(server.url());
     let table = connect(server.url()).await.unwrap();
     let folder = shell.folder(&blue());
-    shell.put(&format!("{folder}silo/{}/alive", silo(1)), "7 x").await.unwrap();
-    assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::NotInitialized));
+    shell
+        .put(&format!("{folder}silo/{}/alive", silo(1)), "7 x")
+        .await
+        .unwrap();
+    assert_eq!(
+        read_kind(&table, None).await,
+        Err(TableErrorKind::NotInitialized)
+    );
     table.delete().await.unwrap();
     assert!(shell.all(&folder).await.unwrap().is_empty());
 }

@@ -18,7 +18,10 @@ async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> Ve
             Ok(CommitOutcome::Conflict(conflict)) => panic!("nobody else commits: {conflict:?}"),
             Err(e) if e.next_step() == NextStep::GiveUp => panic!("{e}"),
             Err(e) => {
-                assert!(tokio::time::Instant::now() < deadline, "not within a minute: {e}");
+                assert!(
+                    tokio::time::Instant::now() < deadline,
+                    "not within a minute: {e}"
+                );
                 request = request.again();
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -30,7 +33,9 @@ async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> Ve
 async fn one_of_three_may_die_or_stand_still() {
     let three = Three::start().await;
     let servers = three.0.servers();
-    let config = ConsulConfig::from_url(&three.0.url()).unwrap().operation_timeout(Duration::from_secs(3));
+    let config = ConsulConfig::from_url(&three.0.url())
+        .unwrap()
+        .operation_timeout(Duration::from_secs(3));
     let table = ConsulTable::connect(config, blue()).await.unwrap();
     let mut token = fill(&table, 1).await;
     let mut rows = 1;
@@ -56,12 +61,24 @@ async fn one_of_three_may_die_or_stand_still() {
     servers[1].kill().await.unwrap();
     until("nobody leads", async || {
         let kind = read_kind(&table, None).await;
-        assert!(matches!(kind, Ok(()) | Err(TableErrorKind::Unavailable)), "{kind:?}");
+        assert!(
+            matches!(kind, Ok(()) | Err(TableErrorKind::Unavailable)),
+            "{kind:?}"
+        );
         kind.is_err()
     })
     .await;
     let error = table.commit(&insert(&token, [rows])).await.unwrap_err();
-    assert!(matches!(error.kind(), TableErrorKind::Unavailable | TableErrorKind::OutcomeUnknown), "{error}");
+    assert!(
+        matches!(
+            error.kind(),
+            TableErrorKind::Unavailable | TableErrorKind::OutcomeUnknown
+        ),
+        "{error}"
+    );
     tokio::try_join!(servers[0].start_again(), servers[1].start_again()).unwrap();
-    until("somebody leads again", async || read_kind(&table, Some(&token)).await.is_ok()).await;
+    until("somebody leads again", async || {
+        read_kind(&table, Some(&token)).await.is_ok()
+    })
+    .await;
 }

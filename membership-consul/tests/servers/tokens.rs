@@ -14,9 +14,19 @@ async fn token(shell: &Shell, name: &str, rules: &str) -> String {
     let policy = json!({ "Name": name, "Rules": rules }).to_string();
     let (status, said) = shell.ask(Method::PUT, "/acl/policy", policy).await.unwrap();
     assert!(status.is_success(), "{said}");
-    let (status, said) = shell.ask(Method::PUT, "/acl/token", json!({ "Policies": [{ "Name": name }] }).to_string()).await.unwrap();
+    let (status, said) = shell
+        .ask(
+            Method::PUT,
+            "/acl/token",
+            json!({ "Policies": [{ "Name": name }] }).to_string(),
+        )
+        .await
+        .unwrap();
     assert!(status.is_success(), "{said}");
-    serde_json::from_str::<Value>(&said).unwrap()["SecretID"].as_str().unwrap().to_owned()
+    serde_json::from_str::<Value>(&said).unwrap()["SecretID"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 #[tokio::test]
@@ -31,23 +41,69 @@ async fn the_policy_of_the_readme_is_enough_and_no_less() {
     let at = fill(&table, 3).await;
     table.update_i_am_alive(&beat(1, 1)).await.unwrap();
     let at = commit(&table, &remove(&at, 2)).await;
-    assert_eq!(table.read_row(&silo(1), Some(&at)).await.unwrap().heartbeat.unwrap().counter, 1);
+    assert_eq!(
+        table
+            .read_row(&silo(1), Some(&at))
+            .await
+            .unwrap()
+            .heartbeat
+            .unwrap()
+            .counter,
+        1
+    );
 
     // Who may only look, looks; what it writes is refused, and not called a conflict.
-    let looking = token(&shell, "people", "key_prefix \"membership/\" { policy = \"read\" }").await;
-    let people = ConsulTable::connect(config(&looking), blue()).await.unwrap();
+    let looking = token(
+        &shell,
+        "people",
+        "key_prefix \"membership/\" { policy = \"read\" }",
+    )
+    .await;
+    let people = ConsulTable::connect(config(&looking), blue())
+        .await
+        .unwrap();
     assert_eq!(read(&people).await.0.rows.len(), 2);
-    assert_eq!(commit_kind(&people, &insert(&at, [7])).await, TableErrorKind::PermissionDenied);
-    assert_eq!(people.update_i_am_alive(&beat(1, 2)).await.unwrap_err().kind(), TableErrorKind::PermissionDenied);
+    assert_eq!(
+        commit_kind(&people, &insert(&at, [7])).await,
+        TableErrorKind::PermissionDenied
+    );
+    assert_eq!(
+        people
+            .update_i_am_alive(&beat(1, 2))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::PermissionDenied
+    );
     let refused = people.delete().await.unwrap_err();
-    assert!(refused.kind() == TableErrorKind::PermissionDenied && refused.to_string().contains("key_prefix"), "{refused}");
+    assert!(
+        refused.kind() == TableErrorKind::PermissionDenied
+            && refused.to_string().contains("key_prefix"),
+        "{refused}"
+    );
     assert_eq!(read(&table).await.0.token, at);
 
     // Whose token may nothing here is told so, and does not see an empty place.
-    for nobody in [token(&shell, "others", "key_prefix \"elsewhere/\" { policy = \"write\" }").await, String::new()] {
-        let config = if nobody.is_empty() { ConsulConfig::new([address.to_string()]) } else { config(&nobody) };
+    for nobody in [
+        token(
+            &shell,
+            "others",
+            "key_prefix \"elsewhere/\" { policy = \"write\" }",
+        )
+        .await,
+        String::new(),
+    ] {
+        let config = if nobody.is_empty() {
+            ConsulConfig::new([address.to_string()])
+        } else {
+            config(&nobody)
+        };
         let refused = ConsulTable::connect(config, blue()).await.unwrap_err();
-        assert!(refused.kind() == TableErrorKind::PermissionDenied && refused.to_string().contains(&address.to_string()), "{refused}");
+        assert!(
+            refused.kind() == TableErrorKind::PermissionDenied
+                && refused.to_string().contains(&address.to_string()),
+            "{refused}"
+        );
     }
     table.delete().await.unwrap();
 }
@@ -60,21 +116,44 @@ async fn rows_that_a_token_may_not_see_are_missed() {
     let all = connect(server.url()).await.unwrap();
     let at = fill(&all, 3).await;
     let (hidden, folder) = (silo(1), shell.folder(&blue()));
-    let rules = format!("{}\nkey_prefix \"{folder}silo/{hidden}/\" {{ policy = \"deny\" }}", ConsulConfig::new(["h"]).policy());
+    let rules = format!(
+        "{}\nkey_prefix \"{folder}silo/{hidden}/\" {{ policy = \"deny\" }}",
+        ConsulConfig::new(["h"]).policy()
+    );
     let partial = token(&shell, "partial", &rules).await;
-    let table = ConsulTable::connect(ConsulConfig::new([server.address().to_string()]).token(&partial), blue()).await.unwrap();
+    let table = ConsulTable::connect(
+        ConsulConfig::new([server.address().to_string()]).token(&partial),
+        blue(),
+    )
+    .await
+    .unwrap();
     let refused = table.read(&ReadRequest::all()).await.unwrap_err();
     let text = refused.to_string();
     assert_eq!(refused.kind(), TableErrorKind::Damaged, "{text}");
-    assert!(text.contains("1 of 3 rows") && text.contains("policy") && text.contains("by hand"), "{text}");
+    assert!(
+        text.contains("1 of 3 rows") && text.contains("policy") && text.contains("by hand"),
+        "{text}"
+    );
     // Nobody who sees less is told that a row is not there.
     let kind = commit_kind(&table, &update(&at, 1, "x")).await;
-    assert!(matches!(kind, TableErrorKind::PermissionDenied | TableErrorKind::Damaged), "{kind:?}");
+    assert!(
+        matches!(
+            kind,
+            TableErrorKind::PermissionDenied | TableErrorKind::Damaged
+        ),
+        "{kind:?}"
+    );
     assert_eq!(read(&all).await.0.token, at);
     // The same when a row was removed past the table; a cluster that is no more than damaged can be removed.
-    shell.remove(&format!("{folder}silo/{hidden}/")).await.unwrap();
+    shell
+        .remove(&format!("{folder}silo/{hidden}/"))
+        .await
+        .unwrap();
     assert_eq!(read_kind(&all, None).await, Err(TableErrorKind::Damaged));
-    assert_eq!(read_kind(&all, Some(&at)).await, Err(TableErrorKind::Damaged));
+    assert_eq!(
+        read_kind(&all, Some(&at)).await,
+        Err(TableErrorKind::Damaged)
+    );
     all.delete().await.unwrap();
     assert_eq!(initialize(&all).await.map_err(|e| e.kind()), Ok(()));
 }
@@ -85,19 +164,60 @@ async fn a_token_that_loses_its_rights_says_so() {
     let shell = Shell::of(server.url());
     let rules = ConsulConfig::new(["h"]).policy();
     let secret = token(&shell, "silos", &rules).await;
-    let table = ConsulTable::connect(ConsulConfig::new([server.address().to_string()]).token(&secret), blue()).await.unwrap();
+    let table = ConsulTable::connect(
+        ConsulConfig::new([server.address().to_string()]).token(&secret),
+        blue(),
+    )
+    .await
+    .unwrap();
     let at = fill(&table, 1).await;
     let (_, policies) = shell.ask(Method::GET, "/acl/policies", "").await.unwrap();
     let policies: Value = serde_json::from_str(&policies).unwrap();
-    let id = policies.as_array().unwrap().iter().find(|policy| policy["Name"] == "silos").unwrap()["ID"].as_str().unwrap().to_owned();
-    let (status, said) = shell.ask(Method::DELETE, &format!("/acl/policy/{id}"), "").await.unwrap();
+    let id = policies
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|policy| policy["Name"] == "silos")
+        .unwrap()["ID"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let (status, said) = shell
+        .ask(Method::DELETE, &format!("/acl/policy/{id}"), "")
+        .await
+        .unwrap();
     assert!(status.is_success(), "{said}");
     // Nothing of it looks like a table that is gone, or a conflict.
-    until("the policy is gone", async || read_kind(&table, Some(&at)).await.is_err()).await;
-    assert_eq!(read_kind(&table, Some(&at)).await, Err(TableErrorKind::PermissionDenied));
-    assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::PermissionDenied));
-    assert_eq!(table.read_row(&silo(0), Some(&at)).await.unwrap_err().kind(), TableErrorKind::PermissionDenied);
-    assert_eq!(commit_kind(&table, &insert(&at, [7])).await, TableErrorKind::PermissionDenied);
-    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::PermissionDenied);
-    assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::PermissionDenied);
+    until("the policy is gone", async || {
+        read_kind(&table, Some(&at)).await.is_err()
+    })
+    .await;
+    assert_eq!(
+        read_kind(&table, Some(&at)).await,
+        Err(TableErrorKind::PermissionDenied)
+    );
+    assert_eq!(
+        read_kind(&table, None).await,
+        Err(TableErrorKind::PermissionDenied)
+    );
+    assert_eq!(
+        table
+            .read_row(&silo(0), Some(&at))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::PermissionDenied
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&at, [7])).await,
+        TableErrorKind::PermissionDenied
+    );
+    assert_eq!(
+        initialize(&table).await.unwrap_err().kind(),
+        TableErrorKind::PermissionDenied
+    );
+    assert_eq!(
+        table.delete().await.unwrap_err().kind(),
+        TableErrorKind::PermissionDenied
+    );
 }

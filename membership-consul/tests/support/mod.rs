@@ -1,5 +1,11 @@
 //! What the tests of this crate share: servers, staging past the contract, entries, commits.
-#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod shell;
 pub mod three;
@@ -11,7 +17,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::launch::{How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child};
+use conformance_tests::{
+    Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child,
+};
 use membership_consul::{ConsulConfig, ConsulTable};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use shell::{Pair, Shell};
@@ -42,8 +50,13 @@ pub fn shortest(effort: &mut Effort) {
     }
 }
 
-pub async fn open(url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(ConsulTable::connect(ConsulConfig::from_url(url)?, cluster.clone()).await?))
+pub async fn open(
+    url: &str,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    Ok(Arc::new(
+        ConsulTable::connect(ConsulConfig::from_url(url)?, cluster.clone()).await?,
+    ))
 }
 
 /// Consul as the suite wants it: one server or three of ours, or one that somebody else runs.
@@ -62,15 +75,32 @@ const YOURS: &[(Capability, Reason)] = &[
 impl Store {
     /// One server, that of the environment if it names one.
     pub async fn single() -> Self {
-        let yours = Kind::Consul.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        Self::One(Server::start(Kind::Consul, if yours { Options::default() } else { ours }).await.unwrap())
+        let yours = Kind::Consul
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let ours = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        Self::One(
+            Server::start(Kind::Consul, if yours { Options::default() } else { ours })
+                .await
+                .unwrap(),
+        )
     }
 
     /// Both sides show certificates.
     pub async fn encrypted() -> Self {
         let args = vec!["-hcl=verify_incoming = true".to_owned()];
-        let options = Options { durable: true, password: Some(SECRET.to_owned()), tls: true, args, ..Options::default() };
+        let options = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            tls: true,
+            args,
+            ..Options::default()
+        };
         Self::One(Server::start(Kind::Consul, options).await.unwrap())
     }
 
@@ -82,7 +112,11 @@ impl Store {
         match self {
             Self::One(server) => {
                 let tls = server.tls()?;
-                let (ca, certificate, key) = (tls.ca.display(), tls.client_certificate.display(), tls.client_key.display());
+                let (ca, certificate, key) = (
+                    tls.ca.display(),
+                    tls.client_certificate.display(),
+                    tls.client_key.display(),
+                );
                 Some(format!("tls_ca={ca}&tls_cert={certificate}&tls_key={key}"))
             }
             Self::Three(_) => None,
@@ -134,18 +168,27 @@ impl Backend for Store {
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
         let shell = self.shell();
         let key = key.replace('%', "%25").replace('/', "%2F");
-        shell.put(&format!("{}silo/{key}/row", shell.folder(cluster)), body).await
+        shell
+            .put(&format!("{}silo/{key}/row", shell.folder(cluster)), body)
+            .await
     }
 
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
         let shell = self.shell();
         let folder = shell.folder(cluster);
-        shell.replace(&format!("{folder}version/"), &shell::version_keys(&folder, text)?).await
+        shell
+            .replace(
+                &format!("{folder}version/"),
+                &shell::version_keys(&folder, text)?,
+            )
+            .await
     }
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let shell = self.shell();
-        shell.remove(&format!("{}version/", shell.folder(cluster))).await
+        shell
+            .remove(&format!("{}version/", shell.folder(cluster)))
+            .await
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
@@ -159,7 +202,9 @@ impl Backend for Store {
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Vec<Pair>>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Vec<Pair>>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         let shell = self.shell();
         shell.replace(&shell.folder(cluster), saved).await
     }
@@ -190,12 +235,27 @@ impl Backend for Store {
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.is_yours() { Err(Stop::NotStaged(Capability::Secret)) } else { Ok(SECRET.to_owned()) }
+        if self.is_yours() {
+            Err(Stop::NotStaged(Capability::Secret))
+        } else {
+            Ok(SECRET.to_owned())
+        }
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         // Contains the secret, and is not it.
-        Some(open(&self.url().replace(&format!(":{SECRET}@"), &format!(":x{SECRET}@")), cluster).await)
+        Some(
+            open(
+                &self
+                    .url()
+                    .replace(&format!(":{SECRET}@"), &format!(":x{SECRET}@")),
+                cluster,
+            )
+            .await,
+        )
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
@@ -215,12 +275,21 @@ impl Backend for Store {
             url = url.replace(&server.address().to_string(), &door.to_string());
         }
         let config = ConsulConfig::from_url(&url)?.operation_timeout(IMPATIENT);
-        Ok(Proxied { table: Arc::new(ConsulTable::connect(config, cluster.clone()).await?), proxy })
+        Ok(Proxied {
+            table: Arc::new(ConsulTable::connect(config, cluster.clone()).await?),
+            proxy,
+        })
     }
 
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).update_i_am_alive(1);
+        let ones = RoundTrips::NONE
+            .read(1)
+            .read_unchanged(1)
+            .read_with_barrier(1)
+            .read_row(1)
+            .commit(1)
+            .update_i_am_alive(1);
         ones.conflict(2).commit_again(2).initialize(1).delete(2)
     }
 
@@ -233,7 +302,16 @@ impl Backend for Store {
 
 /// A server that belongs to this test, whatever the environment names: what is done to it would not be done to somebody else's.
 pub async fn server() -> Server {
-    Server::start(Kind::Consul, Options { password: Some(SECRET.to_owned()), local: true, ..Options::default() }).await.unwrap()
+    Server::start(
+        Kind::Consul,
+        Options {
+            password: Some(SECRET.to_owned()),
+            local: true,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 pub fn blue() -> ClusterName {
@@ -248,7 +326,10 @@ pub async fn connect(url: &str) -> Result<ConsulTable, TableError> {
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within a minute");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{what}: not within a minute"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

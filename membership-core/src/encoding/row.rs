@@ -28,7 +28,11 @@ pub fn encode_entry(entry: &MembershipEntry) -> String {
         entry.to_mut().extra.0.remove("layout");
     }
     // Serializing plain data with string keys cannot fail; an empty body would be an undecodable row, never a lost one.
-    serde_json::to_string(&Write { layout: LAYOUT, entry: &entry }).unwrap_or_default()
+    serde_json::to_string(&Write {
+        layout: LAYOUT,
+        entry: &entry,
+    })
+    .unwrap_or_default()
 }
 
 /// The entry that a stored text means, or why it means none.
@@ -43,12 +47,18 @@ pub fn decode_entry(key: &str, body: &str) -> Result<MembershipEntry, String> {
             layout.layout, layout.min_layout
         ));
     }
-    let mut entry: MembershipEntry = serde_json::from_str(body).map_err(|e| format!("damaged silo row: {e}"))?;
+    let mut entry: MembershipEntry =
+        serde_json::from_str(body).map_err(|e| format!("damaged silo row: {e}"))?;
     entry.extra.0.remove("layout");
     if entry.address.row_key() != key {
-        return Err(format!("the row says that it is {}, but its key is {key}", entry.address));
+        return Err(format!(
+            "the row says that it is {}, but its key is {key}",
+            entry.address
+        ));
     }
-    if entry.written_at > MAX_SAFE_INTEGER || entry.active_since.is_some_and(|v| v > MAX_SAFE_INTEGER) {
+    if entry.written_at > MAX_SAFE_INTEGER
+        || entry.active_since.is_some_and(|v| v > MAX_SAFE_INTEGER)
+    {
         return Err("a version is above 2^53".to_owned());
     }
     if (entry.status == SiloStatus::Dead) != entry.death.is_some() {
@@ -67,10 +77,17 @@ mod tests {
 
     fn full() -> MembershipEntry {
         let silo = "[2001:db8::1]:65535@9007199254740992".parse().unwrap();
-        let mut e = MembershipEntry::new(silo, InstanceId::new(u128::MAX), WallTime::from_millis(1_763_000_000_123));
+        let mut e = MembershipEntry::new(
+            silo,
+            InstanceId::new(u128::MAX),
+            WallTime::from_millis(1_763_000_000_123),
+        );
         e.status = SiloStatus::Dead;
         e.death = Some(Death {
-            cause: CauseOfDeath::Evicted { by: "ops".into(), reason: "böse".into() },
+            cause: CauseOfDeath::Evicted {
+                by: "ops".into(),
+                reason: "böse".into(),
+            },
             at: WallTime::from_millis(7),
             by: Some(silo),
             version: 9,
@@ -106,15 +123,20 @@ mod tests {
     #[test]
     fn unknown_fields_survive_a_rewrite() {
         let e = full();
-        let body = encode_entry(&e).replacen("{\"layout\":1", "{\"layout\":7,\"colour\":{\"deep\":[1,2]}", 1).replacen(
-            "\"misses\"",
-            "\"weather\":1,\"misses\"",
-            1,
-        );
+        let body = encode_entry(&e)
+            .replacen(
+                "{\"layout\":1",
+                "{\"layout\":7,\"colour\":{\"deep\":[1,2]}",
+                1,
+            )
+            .replacen("\"misses\"", "\"weather\":1,\"misses\"", 1);
         let read = decode_entry(&e.address.row_key(), &body).unwrap();
         let again = encode_entry(&read);
         assert!(again.contains("\"colour\":{\"deep\":[1,2]}"), "{again}");
-        assert!(again.contains("\"layout\":1") && !again.contains("\"layout\":7"), "{again}");
+        assert!(
+            again.contains("\"layout\":1") && !again.contains("\"layout\":7"),
+            "{again}"
+        );
     }
 
     #[test]
@@ -123,14 +145,24 @@ mod tests {
         let (key, body) = (e.address.row_key(), encode_entry(&e));
         for (bad, why) in [
             (String::new(), "not a silo row"),
-            (body.replacen("\"layout\":1", "\"layout\":9,\"min_layout\":9", 1), "layout 9"),
+            (
+                body.replacen("\"layout\":1", "\"layout\":9,\"min_layout\":9", 1),
+                "layout 9",
+            ),
             (body.replacen("\"Dead\"", "\"Zombie\"", 1), "Zombie"),
             (body.replacen("\"Dead\"", "\"Active\"", 1), "exactly when"),
-            (body.replacen("\"written_at\":9", "\"written_at\":9007199254740993", 1), "2^53"),
+            (
+                body.replacen("\"written_at\":9", "\"written_at\":9007199254740993", 1),
+                "2^53",
+            ),
         ] {
             let error = decode_entry(&key, &bad).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
-        assert!(decode_entry("10.0.0.1:1@1", &body).unwrap_err().contains("its key is"));
+        assert!(
+            decode_entry("10.0.0.1:1@1", &body)
+                .unwrap_err()
+                .contains("its key is")
+        );
     }
 }

@@ -13,7 +13,9 @@ pub enum VersionRowError {
     #[error("the table is not one of ours: {0}; use another table, prefix or file")]
     Foreign(String),
     /// Written by a newer build that this one must not touch.
-    #[error("the table has layout {layout} and needs at least layout {min_layout}; this build knows {LAYOUT}: update it")]
+    #[error(
+        "the table has layout {layout} and needs at least layout {min_layout}; this build knows {LAYOUT}: update it"
+    )]
     NewerLayout {
         /// The layout of the last writer.
         layout: u32,
@@ -43,18 +45,32 @@ pub fn encode_version_row(row: &VersionRow) -> String {
 /// # Errors
 /// [`VersionRowError`], by what the operator should do.
 pub fn decode_version_row(text: &str) -> Result<VersionRow, VersionRowError> {
-    let layout: Layout =
-        serde_json::from_str(text).map_err(|e| VersionRowError::Foreign(format!("its version row has no layout mark ({e})")))?;
+    let layout: Layout = serde_json::from_str(text).map_err(|e| {
+        VersionRowError::Foreign(format!("its version row has no layout mark ({e})"))
+    })?;
     if layout.min_layout > LAYOUT {
-        return Err(VersionRowError::NewerLayout { layout: layout.layout, min_layout: layout.min_layout });
+        return Err(VersionRowError::NewerLayout {
+            layout: layout.layout,
+            min_layout: layout.min_layout,
+        });
     }
-    let row: VersionRow = serde_json::from_str(text).map_err(|e| VersionRowError::Damaged(e.to_string()))?;
+    let row: VersionRow =
+        serde_json::from_str(text).map_err(|e| VersionRowError::Damaged(e.to_string()))?;
     let newest = row.recent.last().map_or(0, |r| r.version);
     if row.version > MAX_SAFE_INTEGER {
-        return Err(VersionRowError::Damaged("its version is above 2^53".to_owned()));
+        return Err(VersionRowError::Damaged(
+            "its version is above 2^53".to_owned(),
+        ));
     }
-    if newest != row.version || row.recent.windows(2).any(|w| w[0].version.checked_add(1) != Some(w[1].version)) {
-        return Err(VersionRowError::Damaged("its recent commits do not lead to its version".to_owned()));
+    if newest != row.version
+        || row
+            .recent
+            .windows(2)
+            .any(|w| w[0].version.checked_add(1) != Some(w[1].version))
+    {
+        return Err(VersionRowError::Damaged(
+            "its recent commits do not lead to its version".to_owned(),
+        ));
     }
     Ok(row)
 }
@@ -75,12 +91,21 @@ mod tests {
 
     #[test]
     fn tells_foreign_newer_and_damaged_apart() {
-        let text = encode_version_row(&VersionRow::initial(TableId::new(7), SharedSettings::default()));
-        assert!(matches!(decode_version_row("{\"Version\":3}"), Err(VersionRowError::Foreign(_))));
+        let text = encode_version_row(&VersionRow::initial(
+            TableId::new(7),
+            SharedSettings::default(),
+        ));
+        assert!(matches!(
+            decode_version_row("{\"Version\":3}"),
+            Err(VersionRowError::Foreign(_))
+        ));
         assert!(matches!(
             decode_version_row(&text.replace("\"min_layout\":1", "\"min_layout\":9")),
             Err(VersionRowError::NewerLayout { .. })
         ));
-        assert!(matches!(decode_version_row(&text.replace("\"version\":0", "\"version\":5")), Err(VersionRowError::Damaged(_))));
+        assert!(matches!(
+            decode_version_row(&text.replace("\"version\":0", "\"version\":5")),
+            Err(VersionRowError::Damaged(_))
+        ));
     }
 }

@@ -21,7 +21,9 @@ impl<'de> Deserialize<'de> for Row {
 pub(crate) const MAX_ROWS: usize = 1 << 17;
 
 /// A list of at most [`MAX_ROWS`] elements; a longer one is an error as soon as it is too long.
-pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Vec<T>, D::Error> {
+pub(crate) fn bounded<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Vec<T>, D::Error> {
     struct Bounded<T>(std::marker::PhantomData<T>);
 
     impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Bounded<T> {
@@ -56,9 +58,13 @@ pub(crate) mod version_row {
         s.serialize_str(&crate::encoding::encode_version_row(row))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Arc<VersionRow>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Arc<VersionRow>, D::Error> {
         let text = String::deserialize(d)?;
-        crate::encoding::decode_version_row(&text).map(Arc::new).map_err(serde::de::Error::custom)
+        crate::encoding::decode_version_row(&text)
+            .map(Arc::new)
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -66,12 +72,17 @@ pub(crate) mod version_row {
 pub(crate) mod json {
     use super::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(crate) fn serialize<T: Serialize, S: Serializer>(value: &T, s: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(
+        value: &T,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
         let text = serde_json::to_string(value).map_err(serde::ser::Error::custom)?;
         s.serialize_str(&text)
     }
 
-    pub(crate) fn deserialize<'de, T: serde::de::DeserializeOwned, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
+    pub(crate) fn deserialize<'de, T: serde::de::DeserializeOwned, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<T, D::Error> {
         let text = String::deserialize(d)?;
         serde_json::from_str(&text).map_err(serde::de::Error::custom)
     }

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::working::{Change, Planned, Working};
 use super::{Action, Answer, Intent, Refusal, lives, retention, votes};
-use crate::{Config, MembershipEntry, MonoTime, Now, SiloAddress, Snapshot, Suspicion, TableLimits};
+use crate::{
+    Config, MembershipEntry, MonoTime, Now, SiloAddress, Snapshot, Suspicion, TableLimits,
+};
 
 /// What the caller has seen with its own eyes and the table does not say.
 #[derive(Clone, Debug, Default)]
@@ -90,8 +92,23 @@ pub(super) struct Context<'a> {
 /// # Ok::<(), membership_core::ParseSiloError>(())
 /// ```
 #[must_use]
-pub fn apply(snapshot: &Snapshot, observed: &Observed, intents: &[Intent], now: Now, _config: &Config, limits: &TableLimits) -> Applied {
-    let context = Context { observed, stale: observed.stale.difference(&observed.answered).copied().collect(), now };
+pub fn apply(
+    snapshot: &Snapshot,
+    observed: &Observed,
+    intents: &[Intent],
+    now: Now,
+    _config: &Config,
+    limits: &TableLimits,
+) -> Applied {
+    let context = Context {
+        observed,
+        stale: observed
+            .stale
+            .difference(&observed.answered)
+            .copied()
+            .collect(),
+        now,
+    };
     let mut working = Working::new(snapshot, limits);
     let mut queue = Queue::new(&working, &context, intents);
     let mut answers = vec![Answer::Queued; intents.len()];
@@ -110,12 +127,24 @@ pub fn apply(snapshot: &Snapshot, observed: &Observed, intents: &[Intent], now: 
         answers[next.index] = answer;
     }
     let (inserts, updates, removes) = working.into_changes();
-    Applied { inserts, updates, removes, answers, rest: rest.into_values().collect() }
+    Applied {
+        inserts,
+        updates,
+        removes,
+        answers,
+        rest: rest.into_values().collect(),
+    }
 }
 
 /// Plans one intent and puts it into the working state, if it may be done and fits. Also gives what of it remains to be done later.
-fn one(working: &mut Working<'_>, context: &Context<'_>, intent: &Intent) -> (Answer, Option<Intent>) {
-    let applied = Answer::Applied { version: working.version() };
+fn one(
+    working: &mut Working<'_>,
+    context: &Context<'_>,
+    intent: &Intent,
+) -> (Answer, Option<Intent>) {
+    let applied = Answer::Applied {
+        version: working.version(),
+    };
     if let Action::RemoveDefunct { silos } = &intent.action {
         let removable = retention::removable(working, silos);
         if removable.is_empty() {
@@ -125,8 +154,18 @@ fn one(working: &mut Working<'_>, context: &Context<'_>, intent: &Intent) -> (An
         if left.is_empty() {
             return (applied, None);
         }
-        let answer = if left.len() == removable.len() { Answer::Queued } else { applied };
-        return (answer, Some(Intent { action: Action::RemoveDefunct { silos: left }, ..intent.clone() }));
+        let answer = if left.len() == removable.len() {
+            Answer::Queued
+        } else {
+            applied
+        };
+        return (
+            answer,
+            Some(Intent {
+                action: Action::RemoveDefunct { silos: left },
+                ..intent.clone()
+            }),
+        );
     }
     let change = match plan(working, context, intent) {
         Planned::Answer(Answer::Queued) => return (Answer::Queued, Some(intent.clone())),
@@ -157,9 +196,15 @@ fn plan(working: &Working<'_>, context: &Context<'_>, intent: &Intent) -> Planne
     let author = intent.author;
     match &intent.action {
         Action::Join(entry) => lives::join(working, context, author, entry),
-        Action::BecomeActive { silo, contacted } => lives::become_active(working, context, *silo, contacted),
-        Action::Suspect { suspect, votes } => votes::suspect(working, context, author, *suspect, votes),
-        Action::Evict { silo, by, reason } => lives::evict(working, context, author, *silo, by, reason),
+        Action::BecomeActive { silo, contacted } => {
+            lives::become_active(working, context, *silo, contacted)
+        }
+        Action::Suspect { suspect, votes } => {
+            votes::suspect(working, context, author, *suspect, votes)
+        }
+        Action::Evict { silo, by, reason } => {
+            lives::evict(working, context, author, *silo, by, reason)
+        }
         Action::BeginShutdown { silo, fast } => lives::begin_shutdown(working, *silo, *fast),
         Action::Leave { silo } => lives::leave(working, context, author, *silo),
         Action::RemoveDefunct { .. } => Planned::Change(Change::default()),
@@ -182,8 +227,13 @@ impl Queue {
     fn new(working: &Working<'_>, context: &Context<'_>, intents: &[Intent]) -> Self {
         let mut accused: BTreeMap<SiloAddress, Vec<(SiloAddress, &Suspicion)>> = BTreeMap::new();
         for intent in intents {
-            if let (Some(author), Action::Suspect { suspect, votes }) = (intent.author, &intent.action) {
-                accused.entry(*suspect).or_default().extend(votes.iter().map(|v| (author, v)));
+            if let (Some(author), Action::Suspect { suspect, votes }) =
+                (intent.author, &intent.action)
+            {
+                accused
+                    .entry(*suspect)
+                    .or_default()
+                    .extend(votes.iter().map(|v| (author, v)));
             }
         }
         let doomed: BTreeSet<SiloAddress> = accused
@@ -196,7 +246,9 @@ impl Queue {
         for (index, intent) in intents.iter().enumerate() {
             let class = class(working, &doomed, &intent.action);
             let lane = match intent.author {
-                Some(author) if class != Class::Removal => *by_author.entry(author).or_insert(lanes.len()),
+                Some(author) if class != Class::Removal => {
+                    *by_author.entry(author).or_insert(lanes.len())
+                }
                 _ => lanes.len(),
             };
             if lane == lanes.len() {
@@ -204,7 +256,11 @@ impl Queue {
             }
             lanes[lane].push_back((class, index));
         }
-        let heads = lanes.iter().enumerate().filter_map(|(lane, q)| q.front().map(|&(class, index)| (class, index, lane))).collect();
+        let heads = lanes
+            .iter()
+            .enumerate()
+            .filter_map(|(lane, q)| q.front().map(|&(class, index)| (class, index, lane)))
+            .collect();
         Self { lanes, heads }
     }
 
@@ -222,7 +278,10 @@ impl Queue {
         if let Some(&(class, index)) = self.lanes[next.lane].front() {
             self.heads.remove(&(class, index, next.lane));
         }
-        self.lanes[next.lane].drain(..).map(|(_, index)| index).collect()
+        self.lanes[next.lane]
+            .drain(..)
+            .map(|(_, index)| index)
+            .collect()
     }
 }
 
@@ -231,7 +290,13 @@ fn class(working: &Working<'_>, doomed: &BTreeSet<SiloAddress>, action: &Action)
         Action::Evict { .. } => Class::Death,
         Action::Suspect { suspect, .. } if doomed.contains(suspect) => Class::Death,
         Action::Suspect { .. } => Class::Vote,
-        Action::Join(entry) if lives::predecessors(working, &entry.address).next().is_some() => Class::Death,
+        Action::Join(entry)
+            if lives::predecessors(working, &entry.address)
+                .next()
+                .is_some() =>
+        {
+            Class::Death
+        }
         Action::Join(_) => Class::Join,
         Action::Leave { .. } => Class::Leave,
         Action::BeginShutdown { .. } => Class::Shutdown,

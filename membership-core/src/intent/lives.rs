@@ -13,20 +13,38 @@ use crate::{CauseOfDeath, Death, Extra, MembershipEntry, Row, SiloAddress, SiloS
 const RESERVED_BYTES: usize = 4096;
 
 /// Older rows at the endpoint of `silo` that are not Dead: a join ends them.
-pub(super) fn predecessors<'a>(working: &'a Working<'_>, silo: &SiloAddress) -> impl Iterator<Item = &'a MembershipEntry> {
+pub(super) fn predecessors<'a>(
+    working: &'a Working<'_>,
+    silo: &SiloAddress,
+) -> impl Iterator<Item = &'a MembershipEntry> {
     let epoch = silo.epoch();
-    working.after().rows.at_endpoint(silo.endpoint()).filter(move |e| e.address.epoch() < epoch && e.status != SiloStatus::Dead)
+    working
+        .after()
+        .rows
+        .at_endpoint(silo.endpoint())
+        .filter(move |e| e.address.epoch() < epoch && e.status != SiloStatus::Dead)
 }
 
-pub(super) fn join(working: &Working<'_>, context: &Context<'_>, author: Option<SiloAddress>, entry: &MembershipEntry) -> Planned {
+pub(super) fn join(
+    working: &Working<'_>,
+    context: &Context<'_>,
+    author: Option<SiloAddress>,
+    entry: &MembershipEntry,
+) -> Planned {
     let (me, rows) = (entry.address, &working.after().rows);
-    let in_the_way = |row: &&Row| row.key().parse::<SiloAddress>().is_ok_and(|silo| silo.same_endpoint(&me));
+    let in_the_way = |row: &&Row| {
+        row.key()
+            .parse::<SiloAddress>()
+            .is_ok_and(|silo| silo.same_endpoint(&me))
+    };
     if let Some(row) = rows.undecodable().find(in_the_way) {
         return refuse(Refusal::Undecodable(row.key().to_owned()));
     }
     match rows.get(&me) {
         Some(mine) if mine.status == SiloStatus::Dead => return refuse(Refusal::Dead(me)),
-        Some(mine) if mine.instance_id == entry.instance_id => return Planned::Answer(Answer::Moot),
+        Some(mine) if mine.instance_id == entry.instance_id => {
+            return Planned::Answer(Answer::Moot);
+        }
         // Another process chose my very epoch and was first: I am not the newest here.
         Some(_) => return refuse(Refusal::Superseded(me)),
         None => {}
@@ -41,19 +59,35 @@ pub(super) fn join(working: &Working<'_>, context: &Context<'_>, author: Option<
     mine.active_since = None;
     mine.written_at = working.version();
     let most = working.limits().bytes_per_row;
-    let (size, most) = (Row::encode(mine.clone()).size(), most - RESERVED_BYTES.min(most / 4));
+    let (size, most) = (
+        Row::encode(mine.clone()).size(),
+        most - RESERVED_BYTES.min(most / 4),
+    );
     if size > most {
-        return refuse(Refusal::TooLarge(format!("row {me} has {size} bytes, a new row may have {most}")));
+        return refuse(Refusal::TooLarge(format!(
+            "row {me} has {size} bytes, a new row may have {most}"
+        )));
     }
     let mut change = Change::default();
     for older in predecessors(working, &me) {
-        change.rows.push(dead(working, older.clone(), CauseOfDeath::Superseded, context.now.wall, author));
+        change.rows.push(dead(
+            working,
+            older.clone(),
+            CauseOfDeath::Superseded,
+            context.now.wall,
+            author,
+        ));
     }
     change.rows.push(mine);
     Planned::Change(change)
 }
 
-pub(super) fn become_active(working: &Working<'_>, context: &Context<'_>, silo: SiloAddress, contacted: &[SiloAddress]) -> Planned {
+pub(super) fn become_active(
+    working: &Working<'_>,
+    context: &Context<'_>,
+    silo: SiloAddress,
+    contacted: &[SiloAddress],
+) -> Planned {
     let entry = match find(working, &silo) {
         Err(refusal) => return refuse(newer(working, &silo).map_or(refusal, Refusal::Superseded)),
         Ok(entry) => entry,
@@ -74,20 +108,30 @@ pub(super) fn become_active(working: &Working<'_>, context: &Context<'_>, silo: 
         .entries()
         .filter(|e| e.status == SiloStatus::Active && !e.address.same_endpoint(&silo))
         .map(|e| e.address)
-        .filter(|other| !working.activated().contains_key(other) && !context.stale.contains(other) && !contacted.contains(other))
+        .filter(|other| {
+            !working.activated().contains_key(other)
+                && !context.stale.contains(other)
+                && !contacted.contains(other)
+        })
         .collect();
     if !missing.is_empty() {
         return refuse(Refusal::NotContacted(missing));
     }
     // Two that become Active together must have named each other; else the later one waits until the earlier is Active.
-    let strangers = |(other, met): (&SiloAddress, &BTreeSet<SiloAddress>)| !contacted.contains(other) || !met.contains(&silo);
+    let strangers = |(other, met): (&SiloAddress, &BTreeSet<SiloAddress>)| {
+        !contacted.contains(other) || !met.contains(&silo)
+    };
     if working.activated().iter().any(strangers) {
         return Planned::Answer(Answer::Queued);
     }
     let mut active = entry.clone();
     active.status = SiloStatus::Active;
     active.active_since = Some(working.version());
-    Planned::Change(Change { rows: vec![active], activated: Some((silo, contacted)), ..Change::default() })
+    Planned::Change(Change {
+        rows: vec![active],
+        activated: Some((silo, contacted)),
+        ..Change::default()
+    })
 }
 
 pub(super) fn evict(
@@ -102,8 +146,17 @@ pub(super) fn evict(
         Err(refusal) => refuse(refusal),
         Ok(entry) if entry.status == SiloStatus::Dead => Planned::Answer(Answer::Moot),
         Ok(entry) => {
-            let cause = CauseOfDeath::Evicted { by: by.to_owned(), reason: reason.to_owned() };
-            Change::of(dead(working, entry.clone(), cause, context.now.wall, author))
+            let cause = CauseOfDeath::Evicted {
+                by: by.to_owned(),
+                reason: reason.to_owned(),
+            };
+            Change::of(dead(
+                working,
+                entry.clone(),
+                cause,
+                context.now.wall,
+                author,
+            ))
         }
     }
 }
@@ -113,30 +166,51 @@ pub(super) fn begin_shutdown(working: &Working<'_>, silo: SiloAddress, fast: boo
         Err(refusal) => return refuse(refusal),
         Ok(entry) => entry,
     };
-    let next = if fast { SiloStatus::Stopping } else { SiloStatus::ShuttingDown };
+    let next = if fast {
+        SiloStatus::Stopping
+    } else {
+        SiloStatus::ShuttingDown
+    };
     if entry.status == SiloStatus::Dead {
         return refuse(Refusal::Dead(silo));
     }
     if !entry.status.may_become(next) {
         return Planned::Answer(Answer::Moot);
     }
-    Change::of(MembershipEntry { status: next, ..entry.clone() })
+    Change::of(MembershipEntry {
+        status: next,
+        ..entry.clone()
+    })
 }
 
-pub(super) fn leave(working: &Working<'_>, context: &Context<'_>, author: Option<SiloAddress>, silo: SiloAddress) -> Planned {
+pub(super) fn leave(
+    working: &Working<'_>,
+    context: &Context<'_>,
+    author: Option<SiloAddress>,
+    silo: SiloAddress,
+) -> Planned {
     match find(working, &silo) {
         Err(Refusal::NoSuchSilo(_)) => Planned::Answer(Answer::Moot),
         Err(refusal) => refuse(refusal),
         Ok(entry) => match &entry.death {
             Some(death) if death.cause == CauseOfDeath::Left => Planned::Answer(Answer::Moot),
             _ if entry.status == SiloStatus::Dead => refuse(Refusal::Dead(silo)),
-            _ => Change::of(dead(working, entry.clone(), CauseOfDeath::Left, context.now.wall, author)),
+            _ => Change::of(dead(
+                working,
+                entry.clone(),
+                CauseOfDeath::Left,
+                context.now.wall,
+                author,
+            )),
         },
     }
 }
 
 /// The row of a silo as the intents so far leave it.
-pub(super) fn find<'a>(working: &'a Working<'_>, silo: &SiloAddress) -> Result<&'a MembershipEntry, Refusal> {
+pub(super) fn find<'a>(
+    working: &'a Working<'_>,
+    silo: &SiloAddress,
+) -> Result<&'a MembershipEntry, Refusal> {
     let rows = &working.after().rows;
     match rows.get(silo) {
         Some(entry) => Ok(entry),
@@ -149,7 +223,13 @@ pub(super) fn find<'a>(working: &'a Working<'_>, silo: &SiloAddress) -> Result<&
 
 /// The newest incarnation at the endpoint of `silo`, if it is newer.
 fn newer(working: &Working<'_>, silo: &SiloAddress) -> Option<SiloAddress> {
-    working.after().rows.at_endpoint(silo.endpoint()).next_back().map(|e| e.address).filter(|a| a.is_successor_of(silo))
+    working
+        .after()
+        .rows
+        .at_endpoint(silo.endpoint())
+        .next_back()
+        .map(|e| e.address)
+        .filter(|a| a.is_successor_of(silo))
 }
 
 /// The row after its death. Where the store's limit would keep a silo alive, older votes give way.
@@ -162,7 +242,13 @@ pub(super) fn dead(
 ) -> MembershipEntry {
     let voted = matches!(cause, CauseOfDeath::Voted | CauseOfDeath::Stuck);
     entry.status = SiloStatus::Dead;
-    entry.death = Some(Death { cause, at, by, version: working.version(), extra: Extra::default() });
+    entry.death = Some(Death {
+        cause,
+        at,
+        by,
+        version: working.version(),
+        extra: Extra::default(),
+    });
     if !voted {
         shrink(working, &mut entry, |_| true);
     }
@@ -170,10 +256,16 @@ pub(super) fn dead(
 }
 
 /// Drops votes that may go, oldest first, until the row fits the store.
-pub(super) fn shrink(working: &Working<'_>, entry: &mut MembershipEntry, may_go: impl Fn(&crate::Suspicion) -> bool) {
+pub(super) fn shrink(
+    working: &Working<'_>,
+    entry: &mut MembershipEntry,
+    may_go: impl Fn(&crate::Suspicion) -> bool,
+) {
     entry.written_at = working.version();
     while Row::encode(entry.clone()).size() > working.limits().bytes_per_row {
-        let Some(oldest) = entry.suspicions.iter().position(&may_go) else { return };
+        let Some(oldest) = entry.suspicions.iter().position(&may_go) else {
+            return;
+        };
         entry.suspicions.remove(oldest);
     }
 }

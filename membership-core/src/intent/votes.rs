@@ -9,7 +9,10 @@ use super::apply::{Context, Observed};
 use super::lives::{dead, find, refuse, shrink};
 use super::working::{Change, Planned, Working};
 use super::{Answer, Refusal};
-use crate::{CauseOfDeath, Grounds, MembershipEntry, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion};
+use crate::{
+    CauseOfDeath, Grounds, MembershipEntry, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot,
+    Suspicion,
+};
 
 /// How many more votes than needed a row keeps, as evidence.
 const SPARE_VOTES: usize = 3;
@@ -18,21 +21,41 @@ const SPARE_VOTES: usize = 3;
 /// up), and never none. Live = Active and not in `stale`.
 #[must_use]
 pub fn needed_votes(snapshot: &Snapshot, stale: &BTreeSet<SiloAddress>) -> u32 {
-    let live = snapshot.rows.entries().filter(|e| e.status == SiloStatus::Active && !stale.contains(&e.address)).count();
+    let live = snapshot
+        .rows
+        .entries()
+        .filter(|e| e.status == SiloStatus::Active && !stale.contains(&e.address))
+        .count();
     let half = u32::try_from(live.div_ceil(2)).unwrap_or(u32::MAX);
-    snapshot.version_row.settings.num_votes_for_death_declaration.min(half).max(1)
+    snapshot
+        .version_row
+        .settings
+        .num_votes_for_death_declaration
+        .min(half)
+        .max(1)
 }
 
 /// The votes against `suspect` that count at this version: fresh, of Active accusers, one per endpoint (the newest). Votes that it is stuck
 /// count only while it is Joining. Empty when it has no row.
 #[must_use]
-pub fn fresh_votes<'a>(snapshot: &'a Snapshot, suspect: &SiloAddress, observed: &Observed, now: Now) -> Vec<&'a Suspicion> {
-    let Some(entry) = snapshot.rows.get(suspect) else { return Vec::new() };
+pub fn fresh_votes<'a>(
+    snapshot: &'a Snapshot,
+    suspect: &SiloAddress,
+    observed: &Observed,
+    now: Now,
+) -> Vec<&'a Suspicion> {
+    let Some(entry) = snapshot.rows.get(suspect) else {
+        return Vec::new();
+    };
     let settings = &snapshot.version_row.settings;
     let mut votes: Vec<&Suspicion> = entry
         .suspicions
         .iter()
-        .filter(|v| may_accuse(snapshot, &v.accuser, suspect) && has_grounds(entry, v) && is_fresh(suspect, v, observed, now, settings))
+        .filter(|v| {
+            may_accuse(snapshot, &v.accuser, suspect)
+                && has_grounds(entry, v)
+                && is_fresh(suspect, v, observed, now, settings)
+        })
         .collect();
     votes.sort_by_key(|v| (std::cmp::Reverse(v.at), v.accuser));
     let mut endpoints = BTreeSet::new();
@@ -41,10 +64,17 @@ pub fn fresh_votes<'a>(snapshot: &'a Snapshot, suspect: &SiloAddress, observed: 
 }
 
 /// Whether a vote is recent enough: I saw it appear within the expiry on my monotonic clock, or it says so and our clocks agree.
-fn is_fresh(suspect: &SiloAddress, vote: &Suspicion, observed: &Observed, now: Now, settings: &SharedSettings) -> bool {
+fn is_fresh(
+    suspect: &SiloAddress,
+    vote: &Suspicion,
+    observed: &Observed,
+    now: Now,
+    settings: &SharedSettings,
+) -> bool {
     let expiry = settings.vote_expiration();
     let seen = observed.first_seen.get(&(*suspect, vote.accuser));
-    let saw_it_appear = seen.is_some_and(|(at, when)| *at == vote.at && now.mono.since(*when) <= expiry);
+    let saw_it_appear =
+        seen.is_some_and(|(at, when)| *at == vote.at && now.mono.since(*when) <= expiry);
     saw_it_appear || now.wall.distance(vote.at) <= expiry
 }
 
@@ -54,7 +84,10 @@ fn may_accuse(snapshot: &Snapshot, accuser: &SiloAddress, suspect: &SiloAddress)
 }
 
 fn is_active(snapshot: &Snapshot, silo: &SiloAddress) -> bool {
-    snapshot.rows.get(silo).is_some_and(|e| e.status == SiloStatus::Active)
+    snapshot
+        .rows
+        .get(silo)
+        .is_some_and(|e| e.status == SiloStatus::Active)
 }
 
 /// Only a Joining silo can be stuck in joining.
@@ -78,7 +111,13 @@ struct Ballot<'a, 'b> {
 impl<'a, 'b> Ballot<'a, 'b> {
     fn new(working: &'a Working<'b>, context: &'a Context<'b>, entry: &MembershipEntry) -> Self {
         let needed = needed_votes(working.after(), &context.stale) as usize;
-        Self { working, context, entry: entry.clone(), needed, written: BTreeSet::new() }
+        Self {
+            working,
+            context,
+            entry: entry.clone(),
+            needed,
+            written: BTreeSet::new(),
+        }
     }
 
     /// Whether somebody may vote: Active in what the commit is based on, and not ended by it so far.
@@ -96,7 +135,13 @@ impl<'a, 'b> Ballot<'a, 'b> {
         let suspect = &self.entry.address;
         self.written.contains(&vote.accuser)
             || self.working.wrote_vote(suspect, &vote.accuser)
-            || is_fresh(suspect, vote, self.context.observed, self.context.now, &self.working.before().version_row.settings)
+            || is_fresh(
+                suspect,
+                vote,
+                self.context.observed,
+                self.context.now,
+                &self.working.before().version_row.settings,
+            )
     }
 
     fn counts(&self, vote: &Suspicion) -> bool {
@@ -108,7 +153,12 @@ impl<'a, 'b> Ballot<'a, 'b> {
 
     /// Puts a vote in, in place of the accuser's older one.
     fn add(&mut self, vote: &Suspicion) {
-        let Some(place) = self.entry.suspicions.iter().position(|s| s.accuser == vote.accuser) else {
+        let Some(place) = self
+            .entry
+            .suspicions
+            .iter()
+            .position(|s| s.accuser == vote.accuser)
+        else {
             self.written.insert(vote.accuser);
             self.entry.suspicions.push(vote.clone());
             return;
@@ -116,7 +166,9 @@ impl<'a, 'b> Ballot<'a, 'b> {
         let stored = &self.entry.suspicions[place];
         // A vote from a clock that has since been set back must not silence its accuser for ever.
         let expiry = self.working.before().version_row.settings.vote_expiration();
-        let set_back = vote.at < stored.at && self.context.now.wall.distance(vote.at) <= expiry && !self.is_fresh(stored);
+        let set_back = vote.at < stored.at
+            && self.context.now.wall.distance(vote.at) <= expiry
+            && !self.is_fresh(stored);
         if vote.at > stored.at || set_back {
             self.written.insert(vote.accuser);
             self.entry.suspicions[place] = vote.clone();
@@ -126,8 +178,15 @@ impl<'a, 'b> Ballot<'a, 'b> {
     /// How the suspect ends, if the votes are enough. Grounds are counted apart; accusers at one endpoint count once.
     fn verdict(&self) -> Option<CauseOfDeath> {
         let count = |grounds: Grounds| {
-            let votes = self.entry.suspicions.iter().filter(|v| v.grounds == grounds && self.counts(v));
-            votes.map(|v| v.accuser.endpoint()).collect::<BTreeSet<SocketAddr>>().len()
+            let votes = self
+                .entry
+                .suspicions
+                .iter()
+                .filter(|v| v.grounds == grounds && self.counts(v));
+            votes
+                .map(|v| v.accuser.endpoint())
+                .collect::<BTreeSet<SocketAddr>>()
+                .len()
         };
         if count(Grounds::Silent) >= self.needed {
             Some(CauseOfDeath::Voted)
@@ -141,15 +200,31 @@ impl<'a, 'b> Ballot<'a, 'b> {
     /// The row, with the votes in order and no more than needed + 3 of them. Those that do not count go first, then the oldest; and where
     /// the store has no room for the row, those that do not count go too.
     fn into_row(mut self, verdict: Option<CauseOfDeath>, author: SiloAddress) -> MembershipEntry {
-        let rank = |v: &Suspicion| u8::from(self.counts(v)) + u8::from(self.written.contains(&v.accuser));
-        let mut ranked: Vec<(u8, Suspicion)> = self.entry.suspicions.iter().map(|v| (rank(v), v.clone())).collect();
+        let rank =
+            |v: &Suspicion| u8::from(self.counts(v)) + u8::from(self.written.contains(&v.accuser));
+        let mut ranked: Vec<(u8, Suspicion)> = self
+            .entry
+            .suspicions
+            .iter()
+            .map(|v| (rank(v), v.clone()))
+            .collect();
         ranked.sort_by_key(|(rank, v)| std::cmp::Reverse((*rank, v.at, v.accuser)));
         ranked.truncate(self.needed + SPARE_VOTES);
         ranked.sort_by_key(|(_, v)| (v.at, v.accuser));
-        let idle: BTreeSet<SiloAddress> = ranked.iter().filter(|(rank, _)| *rank == 0).map(|(_, v)| v.accuser).collect();
+        let idle: BTreeSet<SiloAddress> = ranked
+            .iter()
+            .filter(|(rank, _)| *rank == 0)
+            .map(|(_, v)| v.accuser)
+            .collect();
         self.entry.suspicions = ranked.into_iter().map(|(_, v)| v).collect();
         if let Some(cause) = verdict {
-            self.entry = dead(self.working, self.entry, cause, self.context.now.wall, Some(author));
+            self.entry = dead(
+                self.working,
+                self.entry,
+                cause,
+                self.context.now.wall,
+                Some(author),
+            );
         }
         shrink(self.working, &mut self.entry, |v| idle.contains(&v.accuser));
         self.entry
@@ -157,8 +232,20 @@ impl<'a, 'b> Ballot<'a, 'b> {
 }
 
 /// Whether all the votes of a batch against one silo together would end it.
-pub(super) fn would_kill(working: &Working<'_>, context: &Context<'_>, suspect: SiloAddress, votes: &[(SiloAddress, &Suspicion)]) -> bool {
-    let Some(entry) = working.after().rows.get(&suspect).filter(|e| e.status != SiloStatus::Dead) else { return false };
+pub(super) fn would_kill(
+    working: &Working<'_>,
+    context: &Context<'_>,
+    suspect: SiloAddress,
+    votes: &[(SiloAddress, &Suspicion)],
+) -> bool {
+    let Some(entry) = working
+        .after()
+        .rows
+        .get(&suspect)
+        .filter(|e| e.status != SiloStatus::Dead)
+    else {
+        return false;
+    };
     let mut ballot = Ballot::new(working, context, entry);
     for (author, vote) in votes {
         if ballot.votes(author) && ballot.is_legal(author, vote) {
@@ -183,14 +270,23 @@ pub(super) fn suspect(
     let mut ballot = Ballot::new(working, context, entry);
     let Some(author) = author else {
         // Whoever is no silo evicts.
-        return refuse(Refusal::NotAVoter(votes.first().map_or(suspect, |v| v.accuser)));
+        return refuse(Refusal::NotAVoter(
+            votes.first().map_or(suspect, |v| v.accuser),
+        ));
     };
     if !ballot.votes(&author) {
         // Who becomes Active in this commit votes in the next one.
         let soon = working.activated().contains_key(&author) && is_active(working.after(), &author);
-        return if soon { Planned::Answer(Answer::Queued) } else { refuse(Refusal::NotAVoter(author)) };
+        return if soon {
+            Planned::Answer(Answer::Queued)
+        } else {
+            refuse(Refusal::NotAVoter(author))
+        };
     }
-    let mut legal: Vec<&Suspicion> = votes.iter().filter(|v| ballot.is_legal(&author, v)).collect();
+    let mut legal: Vec<&Suspicion> = votes
+        .iter()
+        .filter(|v| ballot.is_legal(&author, v))
+        .collect();
     if let (true, Some(first)) = (legal.is_empty(), votes.first()) {
         return refuse(Refusal::NotAVoter(first.accuser));
     }
@@ -203,6 +299,14 @@ pub(super) fn suspect(
     if ballot.written.is_empty() && verdict.is_none() {
         return Planned::Answer(Answer::Moot);
     }
-    let votes = ballot.written.iter().map(|accuser| (suspect, *accuser)).collect();
-    Planned::Change(Change { rows: vec![ballot.into_row(verdict, author)], votes, activated: None })
+    let votes = ballot
+        .written
+        .iter()
+        .map(|accuser| (suspect, *accuser))
+        .collect();
+    Planned::Change(Change {
+        rows: vec![ballot.into_row(verdict, author)],
+        votes,
+        activated: None,
+    })
 }

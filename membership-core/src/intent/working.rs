@@ -27,7 +27,10 @@ pub(super) struct Change {
 
 impl Change {
     pub(super) fn of(row: MembershipEntry) -> Planned {
-        Planned::Change(Self { rows: vec![row], ..Self::default() })
+        Planned::Change(Self {
+            rows: vec![row],
+            ..Self::default()
+        })
     }
 }
 
@@ -111,11 +114,17 @@ impl<'a> Working<'a> {
             entry.written_at = self.version();
             let row = Row::encode(entry);
             if row.size() > self.limits.bytes_per_row {
-                return Err(format!("row {silo} would have {} bytes, the store takes {}", row.size(), self.limits.bytes_per_row));
+                return Err(format!(
+                    "row {silo} would have {} bytes, the store takes {}",
+                    row.size(),
+                    self.limits.bytes_per_row
+                ));
             }
             match self.touched.get(&silo) {
                 Some(Touched::Written(old)) => bytes -= old,
-                Some(Touched::Removed) => return Err(format!("row {silo} is removed by the same commit")),
+                Some(Touched::Removed) => {
+                    return Err(format!("row {silo} is removed by the same commit"));
+                }
                 None => count += 1,
             }
             bytes += row.size();
@@ -123,13 +132,23 @@ impl<'a> Working<'a> {
             rows.push((silo, row));
         }
         if count > self.limits.rows_per_commit {
-            return Err(format!("the commit would change {count} rows, the store takes {} at once", self.limits.rows_per_commit));
+            return Err(format!(
+                "the commit would change {count} rows, the store takes {} at once",
+                self.limits.rows_per_commit
+            ));
         }
         if bytes > self.limits.bytes_per_commit {
-            return Err(format!("the commit would have {bytes} bytes, the store takes {} at once", self.limits.bytes_per_commit));
+            return Err(format!(
+                "the commit would have {bytes} bytes, the store takes {} at once",
+                self.limits.bytes_per_commit
+            ));
         }
         if inserts > 0 && self.after.rows.len() + inserts > self.limits.rows {
-            return Err(format!("the table would have {} rows, the store takes {}", self.after.rows.len() + inserts, self.limits.rows));
+            return Err(format!(
+                "the table would have {} rows, the store takes {}",
+                self.after.rows.len() + inserts,
+                self.limits.rows
+            ));
         }
         for (silo, row) in rows {
             self.touched.insert(silo, Touched::Written(row.size()));
@@ -143,7 +162,11 @@ impl<'a> Working<'a> {
 
     /// Removes as many of these rows as fit, and gives back the others. None of them may be written by this commit.
     pub(super) fn remove(&mut self, silos: &[SiloAddress]) -> Vec<SiloAddress> {
-        let fit = self.limits.rows_per_commit.saturating_sub(self.touched.len()).min(silos.len());
+        let fit = self
+            .limits
+            .rows_per_commit
+            .saturating_sub(self.touched.len())
+            .min(silos.len());
         let (now, later) = silos.split_at(fit);
         for silo in now {
             self.after.rows.remove(&silo.row_key());
@@ -157,7 +180,9 @@ impl<'a> Working<'a> {
         let (mut inserts, mut updates, mut removes) = (Vec::new(), Vec::new(), Vec::new());
         for (silo, touched) in &self.touched {
             match (touched, self.after.rows.get(silo)) {
-                (Touched::Written(_), Some(entry)) if self.before.rows.row(silo).is_none() => inserts.push(entry.clone()),
+                (Touched::Written(_), Some(entry)) if self.before.rows.row(silo).is_none() => {
+                    inserts.push(entry.clone())
+                }
                 (Touched::Written(_), Some(entry)) => updates.push(entry.clone()),
                 _ => removes.push(silo.row_key()),
             }

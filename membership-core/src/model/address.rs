@@ -35,7 +35,11 @@ impl SiloAddress {
     /// The silo listening at `ip:port` in its `epoch`-th incarnation (by convention milliseconds since 1970, at most 2^53; larger values are cut to that).
     #[must_use]
     pub fn new(ip: IpAddr, port: u16, epoch: u64) -> Self {
-        Self { ip: ip.to_canonical(), port, epoch: epoch.min(MAX_SAFE_INTEGER) }
+        Self {
+            ip: ip.to_canonical(),
+            port,
+            epoch: epoch.min(MAX_SAFE_INTEGER),
+        }
     }
 
     /// The same from a socket address.
@@ -101,7 +105,9 @@ impl Ord for SiloAddress {
             (IpAddr::V4(mine), IpAddr::V4(theirs)) => mine.to_bits().cmp(&theirs.to_bits()),
             (mine, theirs) => mine.cmp(theirs),
         };
-        by_ip.then(self.port.cmp(&other.port)).then(self.epoch.cmp(&other.epoch))
+        by_ip
+            .then(self.port.cmp(&other.port))
+            .then(self.epoch.cmp(&other.epoch))
     }
 }
 
@@ -127,7 +133,9 @@ impl fmt::Debug for SiloAddress {
 
 /// A text that is not a silo address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a silo address: write ip:port@epoch, IPv6 in brackets, for example 10.0.3.9:7100@1763000000000")]
+#[error(
+    "`{0}` is not a silo address: write ip:port@epoch, IPv6 in brackets, for example 10.0.3.9:7100@1763000000000"
+)]
 pub struct ParseSiloError(String);
 
 impl FromStr for SiloAddress {
@@ -149,14 +157,20 @@ impl FromStr for SiloAddress {
 
 impl Serialize for SiloAddress {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if s.is_human_readable() { s.collect_str(self) } else { (self.ip, self.port, self.epoch).serialize(s) }
+        if s.is_human_readable() {
+            s.collect_str(self)
+        } else {
+            (self.ip, self.port, self.epoch).serialize(s)
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for SiloAddress {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         if d.is_human_readable() {
-            std::borrow::Cow::<'de, str>::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+            std::borrow::Cow::<'de, str>::deserialize(d)?
+                .parse()
+                .map_err(serde::de::Error::custom)
         } else {
             let (ip, port, epoch) = <(IpAddr, u16, u64)>::deserialize(d)?;
             if epoch > MAX_SAFE_INTEGER {
@@ -173,10 +187,20 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        for text in ["0.0.0.0:0@0", "10.0.3.9:7100@9007199254740992", "[2001:db8::1]:65535@1"] {
+        for text in [
+            "0.0.0.0:0@0",
+            "10.0.3.9:7100@9007199254740992",
+            "[2001:db8::1]:65535@1",
+        ] {
             assert_eq!(text.parse::<SiloAddress>().unwrap().to_string(), text);
         }
-        assert_eq!("[::ffff:10.0.0.1]:1@2".parse::<SiloAddress>().unwrap().to_string(), "10.0.0.1:1@2");
+        assert_eq!(
+            "[::ffff:10.0.0.1]:1@2"
+                .parse::<SiloAddress>()
+                .unwrap()
+                .to_string(),
+            "10.0.0.1:1@2"
+        );
     }
 
     #[test]

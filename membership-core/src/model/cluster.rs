@@ -26,7 +26,9 @@ pub struct ClusterName {
 
 /// A name that cannot name a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a cluster name ({why}): write [service/]cluster, each of 1 to 150 characters, a `/` within a name as %2F")]
+#[error(
+    "`{text}` is not a cluster name ({why}): write [service/]cluster, each of 1 to 150 characters, a `/` within a name as %2F"
+)]
 pub struct ParseClusterError {
     text: String,
     why: &'static str,
@@ -41,8 +43,14 @@ impl ClusterName {
     ///
     /// # Errors
     /// [`ParseClusterError`] when a part is empty, longer than 150 characters, or holds a control character.
-    pub fn new(service: impl Into<String>, cluster: impl Into<String>) -> Result<Self, ParseClusterError> {
-        let name = Self { service: service.into(), cluster: cluster.into() };
+    pub fn new(
+        service: impl Into<String>,
+        cluster: impl Into<String>,
+    ) -> Result<Self, ParseClusterError> {
+        let name = Self {
+            service: service.into(),
+            cluster: cluster.into(),
+        };
         for part in [&name.service, &name.cluster] {
             let why = if part.is_empty() {
                 "a part is empty"
@@ -53,7 +61,10 @@ impl ClusterName {
             } else {
                 continue;
             };
-            return Err(ParseClusterError { text: name.to_string().chars().take(80).collect(), why });
+            return Err(ParseClusterError {
+                text: name.to_string().chars().take(80).collect(),
+                why,
+            });
         }
         Ok(name)
     }
@@ -113,7 +124,10 @@ impl FromStr for ClusterName {
     type Err = ParseClusterError;
 
     fn from_str(text: &str) -> Result<Self, ParseClusterError> {
-        let err = |why| ParseClusterError { text: text.chars().take(80).collect(), why };
+        let err = |why| ParseClusterError {
+            text: text.chars().take(80).collect(),
+            why,
+        };
         let decode = |part: &str| -> Result<String, ParseClusterError> {
             let mut out = Vec::with_capacity(part.len());
             let mut bytes = part.bytes();
@@ -150,7 +164,9 @@ impl Serialize for ClusterName {
 
 impl<'de> Deserialize<'de> for ClusterName {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -160,7 +176,9 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_keys_differ() {
-        let parts = ["a", "a~-b", "a/b", "a%2Fb", "ü☃", "a b", "'", "A", ".", "a*", "~"];
+        let parts = [
+            "a", "a~-b", "a/b", "a%2Fb", "ü☃", "a b", "'", "A", ".", "a*", "~",
+        ];
         let mut keys = std::collections::BTreeSet::new();
         for s in parts {
             for c in parts {

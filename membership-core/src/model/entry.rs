@@ -178,7 +178,10 @@ impl std::str::FromStr for Heartbeat {
     fn from_str(text: &str) -> Result<Self, ParseHeartbeatError> {
         let parse = || {
             let (counter, at) = text.split_once(' ')?;
-            Some(Self { counter: counter.parse().ok()?, at: at.parse().ok()? })
+            Some(Self {
+                counter: counter.parse().ok()?,
+                at: at.parse().ok()?,
+            })
         };
         parse().ok_or_else(|| ParseHeartbeatError(text.chars().take(60).collect()))
     }

@@ -46,7 +46,12 @@ impl Row {
         bytes.push(0);
         bytes.extend_from_slice(body.as_bytes());
         let hash = xxh3_128(&bytes);
-        Self(Arc::new(Inner { key, body, hash, content }))
+        Self(Arc::new(Inner {
+            key,
+            body,
+            hash,
+            content,
+        }))
     }
 
     /// The key: `ip:port@epoch`, or whatever stands in the store for an undecodable row.
@@ -94,7 +99,10 @@ impl Row {
 
 impl PartialEq for Row {
     fn eq(&self, other: &Self) -> bool {
-        self.is_same(other) || (self.0.hash == other.0.hash && self.0.key == other.0.key && self.0.body == other.0.body)
+        self.is_same(other)
+            || (self.0.hash == other.0.hash
+                && self.0.key == other.0.key
+                && self.0.body == other.0.body)
     }
 }
 impl Eq for Row {}
@@ -164,7 +172,9 @@ impl Rows {
 
     /// Takes the row with this key out; says whether there was one.
     pub fn remove(&mut self, key: &str) -> bool {
-        let Some(hash) = self.by_key(key).map(Row::hash) else { return false };
+        let Some(hash) = self.by_key(key).map(Row::hash) else {
+            return false;
+        };
         self.digest = self.digest.wrapping_sub(hash);
         if !self.undecodable.remove_mut(key)
             && let Ok(silo) = key.parse()
@@ -178,7 +188,11 @@ impl Rows {
     #[must_use]
     pub fn by_key(&self, key: &str) -> Option<&Row> {
         // A key that only means the same silo (`1.2.3.4:5@06`) is another row's.
-        self.undecodable.get(key).or_else(|| self.silos.get(&key.parse().ok()?).filter(|row| row.key() == key))
+        self.undecodable.get(key).or_else(|| {
+            self.silos
+                .get(&key.parse().ok()?)
+                .filter(|row| row.key() == key)
+        })
     }
 
     /// The row of a silo, if it is there and can be decoded.
@@ -204,12 +218,24 @@ impl Rows {
     }
 
     /// Every row that can be decoded, by address, beside the row that `other` has under its key. One pass over both.
-    pub(crate) fn beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a Row, Option<&'a Row>)> {
+    pub(crate) fn beside<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> impl Iterator<Item = (&'a Row, Option<&'a Row>)> {
         let mut theirs = other.silos.iter().peekable();
         self.silos.iter().map(move |(silo, row)| {
             while theirs.next_if(|(s, _)| *s < silo).is_some() {}
             let twin = theirs.next_if(|(s, _)| *s == silo).map(|(_, twin)| twin);
-            (row, twin.or_else(|| if other.undecodable.is_empty() { None } else { other.undecodable.get(row.key()) }))
+            (
+                row,
+                twin.or_else(|| {
+                    if other.undecodable.is_empty() {
+                        None
+                    } else {
+                        other.undecodable.get(row.key())
+                    }
+                }),
+            )
         })
     }
 
@@ -219,8 +245,13 @@ impl Rows {
     }
 
     /// Every incarnation at one endpoint, oldest first.
-    pub fn at_endpoint(&self, endpoint: SocketAddr) -> impl DoubleEndedIterator<Item = &MembershipEntry> {
-        self.silos.range(incarnations(endpoint.ip(), endpoint.port())).filter_map(|(_, row)| row.entry())
+    pub fn at_endpoint(
+        &self,
+        endpoint: SocketAddr,
+    ) -> impl DoubleEndedIterator<Item = &MembershipEntry> {
+        self.silos
+            .range(incarnations(endpoint.ip(), endpoint.port()))
+            .filter_map(|(_, row)| row.entry())
     }
 }
 
@@ -240,7 +271,9 @@ impl FromIterator<Row> for Rows {
 
 impl PartialEq for Rows {
     fn eq(&self, other: &Self) -> bool {
-        self.digest == other.digest && self.len() == other.len() && self.iter().zip(other.iter()).all(|(a, b)| a == b)
+        self.digest == other.digest
+            && self.len() == other.len()
+            && self.iter().zip(other.iter()).all(|(a, b)| a == b)
     }
 }
 impl Eq for Rows {}
@@ -257,7 +290,11 @@ mod tests {
     use crate::{InstanceId, WallTime};
 
     fn row(port: u16, epoch: u64, version: u64) -> Row {
-        let mut e = MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), port, epoch), InstanceId::new(1), WallTime::from_millis(5));
+        let mut e = MembershipEntry::new(
+            SiloAddress::new([10, 0, 0, 1].into(), port, epoch),
+            InstanceId::new(1),
+            WallTime::from_millis(5),
+        );
         e.written_at = version;
         Row::encode(e)
     }
@@ -270,7 +307,12 @@ mod tests {
         assert_ne!(x.digest(), y.digest());
         y.insert(a);
         assert_eq!(x, y);
-        assert!(y.remove("junk") && y.remove("10.0.0.1:1@1") && y.remove("10.0.0.1:2@1") && !y.remove("junk"));
+        assert!(
+            y.remove("junk")
+                && y.remove("10.0.0.1:1@1")
+                && y.remove("10.0.0.1:2@1")
+                && !y.remove("junk")
+        );
         assert_eq!((y.digest(), y.len()), (0, 0));
     }
 
@@ -278,23 +320,47 @@ mod tests {
     fn a_row_may_turn_undecodable_and_back() {
         let mut rows: Rows = [row(1, 1, 1)].into_iter().collect();
         rows.insert(Row::decode("10.0.0.1:1@1", "nonsense"));
-        assert_eq!((rows.len(), rows.entries().count(), rows.undecodable().count()), (1, 0, 1));
+        assert_eq!(
+            (
+                rows.len(),
+                rows.entries().count(),
+                rows.undecodable().count()
+            ),
+            (1, 0, 1)
+        );
         rows.insert(row(1, 1, 2));
         assert_eq!((rows.len(), rows.entries().count()), (1, 1));
     }
 
     #[test]
     fn a_key_written_otherwise_is_another_row() {
-        let mut rows: Rows = [row(1, 1, 1), Row::decode("10.0.0.1:1@01", row(1, 1, 1).body())].into_iter().collect();
-        assert_eq!((rows.len(), rows.entries().count(), rows.undecodable().count()), (2, 1, 1));
+        let mut rows: Rows = [
+            row(1, 1, 1),
+            Row::decode("10.0.0.1:1@01", row(1, 1, 1).body()),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(
+            (
+                rows.len(),
+                rows.entries().count(),
+                rows.undecodable().count()
+            ),
+            (2, 1, 1)
+        );
         assert!(rows.remove("10.0.0.1:1@01") && !rows.remove("10.0.0.1:1@001"));
         assert_eq!((rows.len(), rows.entries().count()), (1, 1));
     }
 
     #[test]
     fn incarnations_stand_together() {
-        let rows: Rows = [row(1, 3, 1), row(2, 1, 1), row(1, 7, 1)].into_iter().collect();
-        let at: Vec<u64> = rows.at_endpoint("10.0.0.1:1".parse().unwrap()).map(|e| e.address.epoch()).collect();
+        let rows: Rows = [row(1, 3, 1), row(2, 1, 1), row(1, 7, 1)]
+            .into_iter()
+            .collect();
+        let at: Vec<u64> = rows
+            .at_endpoint("10.0.0.1:1".parse().unwrap())
+            .map(|e| e.address.epoch())
+            .collect();
         assert_eq!(at, [3, 7]);
     }
 }

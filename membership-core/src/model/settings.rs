@@ -65,13 +65,17 @@ impl SharedSettings {
 
     /// How long a vote counts, in what a cluster can work with.
     pub(crate) fn vote_expiration(&self) -> Duration {
-        let failure_window = self.failure_window.clamp(Duration::from_millis(200), Duration::from_secs(1_200));
-        self.death_vote_expiration.clamp(failure_window * 2, Duration::from_secs(3_600))
+        let failure_window = self
+            .failure_window
+            .clamp(Duration::from_millis(200), Duration::from_secs(1_200));
+        self.death_vote_expiration
+            .clamp(failure_window * 2, Duration::from_secs(3_600))
     }
 
     /// How long a heartbeat may stand still before the row is stale: period × limit.
     #[must_use]
     pub fn staleness(&self) -> Duration {
-        self.i_am_alive_period.saturating_mul(self.num_missed_i_am_alive_limit)
+        self.i_am_alive_period
+            .saturating_mul(self.num_missed_i_am_alive_limit)
     }
 }

@@ -38,18 +38,29 @@ impl Snapshot {
     #[must_use]
     pub(crate) fn changed_since(&self, known: &Self) -> Option<Vec<SiloAddress>> {
         let leap = self.version().checked_sub(known.version())?;
-        let since = self.version_row.recent.iter().filter(|record| record.version > known.version());
+        let since = self
+            .version_row
+            .recent
+            .iter()
+            .filter(|record| record.version > known.version());
         let (mut keys, mut commits) = (BTreeSet::new(), 0);
         for record in since {
-            let ChangedKeys::Keys(changed) = &record.changed else { return None };
+            let ChangedKeys::Keys(changed) = &record.changed else {
+                return None;
+            };
             keys.extend(changed.iter().map(String::as_str));
             commits += 1;
         }
         let others = |rows: &Rows| {
-            let of_keys = keys.iter().filter_map(|key| rows.by_key(key)).fold(0_u128, |sum, row| sum.wrapping_add(row.hash()));
+            let of_keys = keys
+                .iter()
+                .filter_map(|key| rows.by_key(key))
+                .fold(0_u128, |sum, row| sum.wrapping_add(row.hash()));
             rows.digest().wrapping_sub(of_keys)
         };
-        let told = self.table_id() == known.table_id() && commits == leap && others(&self.rows) == others(&known.rows);
+        let told = self.table_id() == known.table_id()
+            && commits == leap
+            && others(&self.rows) == others(&known.rows);
         told.then(|| keys.iter().filter_map(|key| key.parse().ok()).collect())
     }
 }

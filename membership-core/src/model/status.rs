@@ -28,7 +28,14 @@ pub enum SiloStatus {
 
 impl SiloStatus {
     /// Every status in the order of life.
-    pub const ALL: [Self; 6] = [Self::Created, Self::Joining, Self::Active, Self::ShuttingDown, Self::Stopping, Self::Dead];
+    pub const ALL: [Self; 6] = [
+        Self::Created,
+        Self::Joining,
+        Self::Active,
+        Self::ShuttingDown,
+        Self::Stopping,
+        Self::Dead,
+    ];
 
     /// The word used in the table, logs, metrics and the program.
     #[must_use]
@@ -70,7 +77,10 @@ pub struct ParseStatusError(String);
 impl FromStr for SiloStatus {
     type Err = ParseStatusError;
     fn from_str(text: &str) -> Result<Self, ParseStatusError> {
-        Self::ALL.into_iter().find(|s| s.as_str() == text).ok_or_else(|| ParseStatusError(text.chars().take(40).collect()))
+        Self::ALL
+            .into_iter()
+            .find(|s| s.as_str() == text)
+            .ok_or_else(|| ParseStatusError(text.chars().take(40).collect()))
     }
 }
 

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 /// A point on one process's monotonic clock: nanoseconds since an origin that only this process knows.
 ///
 /// Two silos' monotonic times are never compared. The range is 0 to about 584 years.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct MonoTime(u64);
 
 impl MonoTime {
@@ -79,7 +81,11 @@ impl WallTime {
     /// From milliseconds since 1970, cut to the year 9999.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
-        Self(if millis > MAX_WALL_MILLIS { MAX_WALL_MILLIS } else { millis })
+        Self(if millis > MAX_WALL_MILLIS {
+            MAX_WALL_MILLIS
+        } else {
+            millis
+        })
     }
 
     /// Milliseconds since 1970.
@@ -103,13 +109,19 @@ impl WallTime {
     /// This time plus `by`, cut to the year 9999.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {
-        Self::from_millis(self.0.saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
+        Self::from_millis(
+            self.0
+                .saturating_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)),
+        )
     }
 
     /// This time minus `by`, not before 1970.
     #[must_use]
     pub fn minus(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -166,7 +178,13 @@ impl std::str::FromStr for WallTime {
                 }
                 _ => return None,
             };
-            if y < 1970 || !(1..=12).contains(&mo) || !(1..=31).contains(&d) || h > 23 || mi > 59 || s > 59 {
+            if y < 1970
+                || !(1..=12).contains(&mo)
+                || !(1..=31).contains(&d)
+                || h > 23
+                || mi > 59
+                || s > 59
+            {
                 return None;
             }
             let ya = if mo <= 2 { y - 1 } else { y };
@@ -184,7 +202,11 @@ impl std::str::FromStr for WallTime {
 
 impl Serialize for WallTime {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if s.is_human_readable() { s.collect_str(self) } else { s.serialize_u64(self.0) }
+        if s.is_human_readable() {
+            s.collect_str(self)
+        } else {
+            s.serialize_u64(self.0)
+        }
     }
 }
 
@@ -214,12 +236,25 @@ mod tests {
 
     #[test]
     fn wall_time_reads_what_it_writes() {
-        for ms in [0, 1, 951_782_400_000, 1_709_164_800_123, 1_795_222_923_004, MAX_WALL_MILLIS] {
+        for ms in [
+            0,
+            1,
+            951_782_400_000,
+            1_709_164_800_123,
+            1_795_222_923_004,
+            MAX_WALL_MILLIS,
+        ] {
             let t = WallTime::from_millis(ms);
             assert_eq!(t.to_string().parse::<WallTime>(), Ok(t), "{t}");
         }
-        assert_eq!(WallTime::from_millis(1_709_164_800_123).to_string(), "2024-02-29T00:00:00.123Z");
-        assert_eq!(WallTime::from_millis(u64::MAX).to_string(), "9999-12-31T23:59:59.999Z");
+        assert_eq!(
+            WallTime::from_millis(1_709_164_800_123).to_string(),
+            "2024-02-29T00:00:00.123Z"
+        );
+        assert_eq!(
+            WallTime::from_millis(u64::MAX).to_string(),
+            "9999-12-31T23:59:59.999Z"
+        );
     }
 
     #[test]

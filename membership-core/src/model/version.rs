@@ -138,7 +138,12 @@ impl TryFrom<TokenRepr> for VersionToken {
         if t.3.len() > MAX_STORE_TOKEN_BYTES {
             return Err("the store's part of a version token has more than 64 bytes");
         }
-        Ok(Self { table_id: t.0, version: t.1, commit: t.2, store: t.3.into() })
+        Ok(Self {
+            table_id: t.0,
+            version: t.1,
+            commit: t.2,
+            store: t.3.into(),
+        })
     }
 }
 
@@ -146,7 +151,12 @@ impl VersionToken {
     /// The token of `version`, made by `commit` (zero for version 0). Bytes of `store` beyond 64 are cut off.
     #[must_use]
     pub fn new(table_id: TableId, version: u64, commit: CommitId, store: &[u8]) -> Self {
-        Self { table_id, version, commit, store: store[..store.len().min(MAX_STORE_TOKEN_BYTES)].into() }
+        Self {
+            table_id,
+            version,
+            commit,
+            store: store[..store.len().min(MAX_STORE_TOKEN_BYTES)].into(),
+        }
     }
 
     /// The life of the table it belongs to.
@@ -176,7 +186,9 @@ impl VersionToken {
     /// Whether both name the same commit of the same table, whatever the store added.
     #[must_use]
     pub fn same_commit(&self, other: &Self) -> bool {
-        self.table_id == other.table_id && self.version == other.version && self.commit == other.commit
+        self.table_id == other.table_id
+            && self.version == other.version
+            && self.commit == other.commit
     }
 
     /// The token as at most 128 bytes.
@@ -209,6 +221,10 @@ impl VersionToken {
 
 impl fmt::Debug for VersionToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VersionToken({} v{} by {})", self.table_id, self.version, self.commit)
+        write!(
+            f,
+            "VersionToken({} v{} by {})",
+            self.table_id, self.version, self.commit
+        )
     }
 }

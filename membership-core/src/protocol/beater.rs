@@ -32,13 +32,27 @@ impl Beater {
         self.counter += 1;
         let call = ctx.call();
         self.flight = Some((call, ctx.mono()));
-        let heartbeat = Heartbeat { counter: self.counter, at: ctx.now.wall };
-        ctx.out.push(Effect::WriteHeartbeat { call, write: HeartbeatWrite::Silo { silo: ctx.me, heartbeat } });
+        let heartbeat = Heartbeat {
+            counter: self.counter,
+            at: ctx.now.wall,
+        };
+        ctx.out.push(Effect::WriteHeartbeat {
+            call,
+            write: HeartbeatWrite::Silo {
+                silo: ctx.me,
+                heartbeat,
+            },
+        });
         ctx.set_timer(Timer::Heartbeat, period);
     }
 
     /// When the call that ended was sent, if it was the current one.
-    pub(crate) fn on_written(&mut self, ctx: &mut Ctx, call: CallId, result: &Result<(), TableError>) -> Option<MonoTime> {
+    pub(crate) fn on_written(
+        &mut self,
+        ctx: &mut Ctx,
+        call: CallId,
+        result: &Result<(), TableError>,
+    ) -> Option<MonoTime> {
         let (_, sent) = self.flight.take_if(|(c, _)| *c == call)?;
         if result.is_err() && !ctx.table_changed() {
             let retry = ctx.heartbeat_period() / 4;

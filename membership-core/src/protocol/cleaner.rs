@@ -38,15 +38,32 @@ impl Cleaner {
         if ctx.members.alive.len() == view.len() {
             return;
         }
-        let dead = view.members().filter(|e| e.status == SiloStatus::Dead).map(|e| e.address);
-        self.dead = dead.map(|s| (s, before.get(&s).copied().unwrap_or(now))).collect();
+        let dead = view
+            .members()
+            .filter(|e| e.status == SiloStatus::Dead)
+            .map(|e| e.address);
+        self.dead = dead
+            .map(|s| (s, before.get(&s).copied().unwrap_or(now)))
+            .collect();
         let leads = ctx.is_active() && view.leader().is_some_and(|l| l.address == ctx.me);
-        if !leads || ctx.suspended || ctx.table_changed() || writer.has(|a| matches!(a, Action::RemoveDefunct { .. })) {
+        if !leads
+            || ctx.suspended
+            || ctx.table_changed()
+            || writer.has(|a| matches!(a, Action::RemoveDefunct { .. }))
+        {
             return;
         }
-        let seen = |silo: &_| self.dead.get(silo).map_or(Duration::ZERO, |since| now.since(*since));
+        let seen = |silo: &_| {
+            self.dead
+                .get(silo)
+                .map_or(Duration::ZERO, |since| now.since(*since))
+        };
         let mut silos = defunct(view.snapshot(), ctx.now.wall, &ctx.config, seen);
-        silos.retain(|s| self.dead.get(s).is_some_and(|since| now.since(*since) >= SEEN_AT_LEAST));
+        silos.retain(|s| {
+            self.dead
+                .get(s)
+                .is_some_and(|since| now.since(*since) >= SEEN_AT_LEAST)
+        });
         if !silos.is_empty() {
             writer.submit(ctx, Action::RemoveDefunct { silos });
         }

@@ -36,23 +36,40 @@ impl Protocol {
             Command::BeginLeave => self.leaver.begin(&mut self.ctx, &mut self.writer),
             Command::FinishLeave => self.leaver.finish(&mut self.ctx, &mut self.writer),
             Command::Stop => self.leaver.stop(&mut self.ctx, &mut self.writer),
-            Command::Evict { request, .. } if self.ctx.table_changed() || self.evictions.len() >= EVICTIONS => {
-                self.ctx.tell(Notice::Answered { request, answer: Answer::Refused(Refusal::Abandoned) });
+            Command::Evict { request, .. }
+                if self.ctx.table_changed() || self.evictions.len() >= EVICTIONS =>
+            {
+                self.ctx.tell(Notice::Answered {
+                    request,
+                    answer: Answer::Refused(Refusal::Abandoned),
+                });
             }
-            Command::Evict { request, silo, reason } => {
+            Command::Evict {
+                request,
+                silo,
+                reason,
+            } => {
                 let by = self.ctx.me.to_string();
-                let id = self.writer.submit(&mut self.ctx, Action::Evict { silo, by, reason });
+                let id = self
+                    .writer
+                    .submit(&mut self.ctx, Action::Evict { silo, by, reason });
                 self.evictions.insert(id, request);
             }
             Command::Refresh { request, at_least } => {
                 let version = self.ctx.version();
                 if self.ctx.view.is_some() && at_least.is_some_and(|v| version >= v) {
-                    self.ctx.tell(Notice::Refreshed { request, result: Ok(version) });
+                    self.ctx.tell(Notice::Refreshed {
+                        request,
+                        result: Ok(version),
+                    });
                 } else {
                     self.writer.wait(request);
                     match self.ctx.table.state {
                         TableState::Changed(how) => {
-                            self.answer_the_waiting(how.into(), "the table is not the one that this silo knew");
+                            self.answer_the_waiting(
+                                how.into(),
+                                "the table is not the one that this silo knew",
+                            );
                         }
                         // Whoever wants it as recent as the table gets it so on every store.
                         _ if self.ctx.view.is_some() => self.writer.want_read(at_least.is_none()),

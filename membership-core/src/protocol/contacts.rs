@@ -73,31 +73,59 @@ impl Contacts {
     /// Active rows whose last heartbeat is so old by my clock that they need not be reached. My clock alone proves nothing: they must also
     /// have kept silent for a failure window while I tried.
     pub(crate) fn abandoned(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> BTreeSet<SiloAddress> {
-        ctx.members.active.iter().filter(|s| self.is_abandoned(ctx, passed, s)).copied().collect()
+        ctx.members
+            .active
+            .iter()
+            .filter(|s| self.is_abandoned(ctx, passed, s))
+            .copied()
+            .collect()
     }
 
     fn is_abandoned(&self, ctx: &Ctx, passed: &PassedOver<'_>, silo: &SiloAddress) -> bool {
-        let old = passed.beats.silos.get(silo).is_some_and(|beat| ctx.now.wall.since(beat.at) > ABANDONED);
-        old && self.all.get(silo).is_some_and(|c| !c.answers && ctx.mono().since(c.since) >= ctx.failure_window())
+        let old = passed
+            .beats
+            .silos
+            .get(silo)
+            .is_some_and(|beat| ctx.now.wall.since(beat.at) > ABANDONED);
+        old && self
+            .all
+            .get(silo)
+            .is_some_and(|c| !c.answers && ctx.mono().since(c.since) >= ctx.failure_window())
     }
 
     /// Whether I must reach an Active silo.
     fn is_required(&self, ctx: &Ctx, passed: &PassedOver<'_>, silo: &SiloAddress) -> bool {
-        !silo.same_endpoint(&ctx.me) && !passed.stale.contains(silo) && !self.is_abandoned(ctx, passed, silo)
+        !silo.same_endpoint(&ctx.me)
+            && !passed.stale.contains(silo)
+            && !self.is_abandoned(ctx, passed, silo)
     }
 
     /// Everybody whom I must reach: the Active silos that are not stale.
     pub(crate) fn required(&self, ctx: &Ctx, passed: &PassedOver<'_>) -> BTreeSet<SiloAddress> {
-        ctx.members.active.iter().filter(|s| self.is_required(ctx, passed, s)).copied().collect()
+        ctx.members
+            .active
+            .iter()
+            .filter(|s| self.is_required(ctx, passed, s))
+            .copied()
+            .collect()
     }
 
     /// Whether anybody whom I must reach is not reached both ways. Asked after every input: it goes on where it found somebody missing the
     /// last time, so that all questions of a join together cost about one pass over the Active silos.
     pub(crate) fn lacks_any(&mut self, ctx: &Ctx, passed: &PassedOver<'_>) -> bool {
         let active = &ctx.members.active;
-        let lacks = |s: &SiloAddress| self.all.get(s).is_none_or(|c| !(c.answers && c.dials)) && self.is_required(ctx, passed, s);
-        let from = self.missing.map_or(0, |last| active.partition_point(|s| *s < last));
-        let found = active[from..].iter().chain(&active[..from]).find(|s| lacks(s)).copied();
+        let lacks = |s: &SiloAddress| {
+            self.all.get(s).is_none_or(|c| !(c.answers && c.dials))
+                && self.is_required(ctx, passed, s)
+        };
+        let from = self
+            .missing
+            .map_or(0, |last| active.partition_point(|s| *s < last));
+        let found = active[from..]
+            .iter()
+            .chain(&active[..from])
+            .find(|s| lacks(s))
+            .copied();
         self.missing = found;
         found.is_some()
     }
@@ -105,7 +133,12 @@ impl Contacts {
     /// Tries everybody who is not reached yet: other joiners too, though those hold nobody up, and whoever is passed over for now, because
     /// an answer makes it count again. Each is tried after `retry`, and then half as often each time, down to once per probe timeout: where
     /// all of a large cluster join over the rows of those that crashed, everybody knocks at every dead door.
-    pub(crate) fn try_again(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>, retry: Duration) {
+    pub(crate) fn try_again(
+        &mut self,
+        ctx: &mut Ctx,
+        required: &BTreeSet<SiloAddress>,
+        retry: Duration,
+    ) {
         let Some(view) = &ctx.view else { return };
         let tried_before = |s: &SiloAddress| self.all.contains_key(s);
         let wanted: BTreeSet<SiloAddress> = view
@@ -137,14 +170,24 @@ impl Contacts {
             let (nonce, dials) = (contact.nonce, contact.dials);
             ctx.send_to(silo, Message::Probe { nonce });
             if !dials {
-                ctx.send_to(silo, Message::DialMe { nonce, endpoint: ctx.identity.advertise });
+                ctx.send_to(
+                    silo,
+                    Message::DialMe {
+                        nonce,
+                        endpoint: ctx.identity.advertise,
+                    },
+                );
             }
         }
     }
 
     /// Everybody with whom there is contact both ways.
     pub(crate) fn both_ways(&self) -> Vec<SiloAddress> {
-        self.all.iter().filter(|(_, c)| c.answers && c.dials).map(|(s, _)| *s).collect()
+        self.all
+            .iter()
+            .filter(|(_, c)| c.answers && c.dials)
+            .map(|(s, _)| *s)
+            .collect()
     }
 
     pub(crate) fn unreached(&self, required: &BTreeSet<SiloAddress>) -> Vec<Unreached> {
@@ -152,9 +195,15 @@ impl Contacts {
             .iter()
             .filter_map(|s| {
                 let c = self.all.get(s);
-                let (i_reach_it, it_reaches_me) = (c.is_some_and(|c| c.answers), c.is_some_and(|c| c.dials));
+                let (i_reach_it, it_reaches_me) =
+                    (c.is_some_and(|c| c.answers), c.is_some_and(|c| c.dials));
                 let last_error = c.and_then(|c| c.error.clone());
-                (!(i_reach_it && it_reaches_me)).then_some(Unreached { silo: *s, i_reach_it, it_reaches_me, last_error })
+                (!(i_reach_it && it_reaches_me)).then_some(Unreached {
+                    silo: *s,
+                    i_reach_it,
+                    it_reaches_me,
+                    last_error,
+                })
             })
             .collect()
     }

@@ -14,7 +14,10 @@ use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
 use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
-use crate::{ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableLimits};
+use crate::{
+    ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot,
+    Suspicion, TableLimits,
+};
 
 /// How the table answers.
 #[derive(Debug)]
@@ -72,7 +75,11 @@ impl Ctx {
             status: SiloStatus::Created,
             view: None,
             members: Members::default(),
-            table: TableHealth { state: TableState::Available, failing_since: None, recovered_at: None },
+            table: TableHealth {
+                state: TableState::Available,
+                failing_since: None,
+                recovered_at: None,
+            },
             suspended: false,
             confirmed: Arc::new(AtomicU64::new(0)),
             rng: Xoshiro256PlusPlus::seed_from_u64(setup.seed),
@@ -115,7 +122,9 @@ impl Ctx {
     /// Whether a vote is recent enough to count, as [`apply`](crate::intent::apply) sees it.
     pub(crate) fn is_fresh(&self, suspect: SiloAddress, vote: &Suspicion) -> bool {
         let expiry = self.shared.death_vote_expiration;
-        self.members.sighted(&suspect, vote).is_some_and(|when| self.mono().since(when) <= expiry)
+        self.members
+            .sighted(&suspect, vote)
+            .is_some_and(|when| self.mono().since(when) <= expiry)
             || self.now.wall.distance(vote.at) <= expiry
     }
 
@@ -133,12 +142,18 @@ impl Ctx {
 
     /// Uniform in `0..n`; 0 when `n` is 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
-        if n == 0 { 0 } else { usize::try_from(self.random() % n as u64).unwrap_or(0) }
+        if n == 0 {
+            0
+        } else {
+            usize::try_from(self.random() % n as u64).unwrap_or(0)
+        }
     }
 
     /// Uniform between nothing and `most`.
     pub(crate) fn jitter(&mut self, most: Duration) -> Duration {
-        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1);
+        let nanos = u64::try_from(most.as_nanos())
+            .unwrap_or(u64::MAX)
+            .min(u64::MAX - 1);
         Duration::from_nanos(self.random() % (nanos + 1))
     }
 
@@ -171,9 +186,18 @@ impl Ctx {
         }
     }
 
-    pub(crate) fn send(&mut self, to: Destination, silo: Option<SiloAddress>, body: impl Into<Arc<Message>>) {
+    pub(crate) fn send(
+        &mut self,
+        to: Destination,
+        silo: Option<SiloAddress>,
+        body: impl Into<Arc<Message>>,
+    ) {
         let header = self.header(silo);
-        self.out.push(Effect::Send { to, header, body: body.into() });
+        self.out.push(Effect::Send {
+            to,
+            header,
+            body: body.into(),
+        });
     }
 
     /// To a silo, wherever it listens.
@@ -183,10 +207,19 @@ impl Ctx {
 
     /// Back on the connection something came by.
     pub(crate) fn reply(&mut self, link: LinkId, silo: SiloAddress, body: impl Into<Arc<Message>>) {
-        self.send(Destination::Link(link), (silo.epoch() != 0).then_some(silo), body);
+        self.send(
+            Destination::Link(link),
+            (silo.epoch() != 0).then_some(silo),
+            body,
+        );
     }
 
-    pub(crate) fn dial_afresh(&mut self, endpoint: SocketAddr, silo: Option<SiloAddress>, body: impl Into<Arc<Message>>) {
+    pub(crate) fn dial_afresh(
+        &mut self,
+        endpoint: SocketAddr,
+        silo: Option<SiloAddress>,
+        body: impl Into<Arc<Message>>,
+    ) {
         self.send(Destination::Fresh(endpoint), silo, body);
     }
 

@@ -46,7 +46,9 @@ impl Disseminator {
             return;
         }
         let Some(view) = &ctx.view else { return };
-        let delta = view.delta_since(before).unwrap_or_else(|| Delta::whole(view));
+        let delta = view
+            .delta_since(before)
+            .unwrap_or_else(|| Delta::whole(view));
         let body = Arc::new(Message::Delta(Box::new(delta)));
         for silo in ctx.members.alive.clone() {
             if silo != ctx.me {
@@ -61,7 +63,9 @@ impl Disseminator {
         if ctx.table_changed() {
             return Call::Nothing;
         }
-        let Some(view) = &ctx.view else { return Call::Nothing };
+        let Some(view) = &ctx.view else {
+            return Call::Nothing;
+        };
         if header.table_id != Some(view.table_id()) || !ctx.config.enable_dissemination {
             return Call::Nothing;
         }
@@ -71,17 +75,33 @@ impl Disseminator {
         }
         if header.version > mine {
             let now = ctx.mono();
-            let waiting = self.asked.is_some_and(|(at, v)| now.since(at) < ASK_PATIENCE && v >= mine);
+            let waiting = self
+                .asked
+                .is_some_and(|(at, v)| now.since(at) < ASK_PATIENCE && v >= mine);
             if !waiting {
                 self.asked = Some((now, mine));
                 let table_id = Some(view.table_id());
-                ctx.reply(link, header.from, Message::AskDelta { table_id, have: mine });
+                ctx.reply(
+                    link,
+                    header.from,
+                    Message::AskDelta {
+                        table_id,
+                        have: mine,
+                    },
+                );
             }
         }
         Call::Nothing
     }
 
-    pub(crate) fn on_ask(&mut self, ctx: &mut Ctx, link: LinkId, from: SiloAddress, table_id: Option<TableId>, have: u64) {
+    pub(crate) fn on_ask(
+        &mut self,
+        ctx: &mut Ctx,
+        link: LinkId,
+        from: SiloAddress,
+        table_id: Option<TableId>,
+        have: u64,
+    ) {
         let Some(view) = &ctx.view else { return };
         let delta = if table_id == Some(view.table_id()) {
             if have >= view.version() {
@@ -99,7 +119,9 @@ impl Disseminator {
                 if self.served.len() >= MAX_REMEMBERED {
                     return;
                 }
-                let Entry::Vacant(served) = self.served.entry(link) else { return };
+                let Entry::Vacant(served) = self.served.entry(link) else {
+                    return;
+                };
                 served.insert(now);
                 Delta::whole(view)
             }
@@ -109,7 +131,9 @@ impl Disseminator {
 
     /// A delta arrived. The view is in the context when it is adopted.
     pub(crate) fn on_delta(&mut self, ctx: &mut Ctx, delta: &Delta) -> Call {
-        let Some(view) = &ctx.view else { return Call::Nothing };
+        let Some(view) = &ctx.view else {
+            return Call::Nothing;
+        };
         if delta.to() <= view.version() && delta.table_id() == view.table_id() {
             return Call::Nothing;
         }
@@ -120,7 +144,9 @@ impl Disseminator {
             Ok(snapshot) => snapshot,
             Err(crate::DeltaError::OtherVersion { .. }) => return Call::Ask,
             Err(_) => {
-                ctx.observe(Observation::Dropped { reason: "bad_delta" });
+                ctx.observe(Observation::Dropped {
+                    reason: "bad_delta",
+                });
                 return self.read_once(ctx);
             }
         };
@@ -129,7 +155,9 @@ impl Disseminator {
             Passage::Known => Call::Nothing,
             Passage::NeedsRead => self.read_once(ctx),
             Passage::Broken(_) | Passage::Nonsense => {
-                ctx.observe(Observation::Dropped { reason: "inconsistent_delta" });
+                ctx.observe(Observation::Dropped {
+                    reason: "inconsistent_delta",
+                });
                 self.read_once(ctx)
             }
         }
@@ -138,7 +166,10 @@ impl Disseminator {
     /// Reads asked for by messages are limited to one per probe timeout, so that a liar cannot make the table hot.
     pub(crate) fn read_once(&mut self, ctx: &Ctx) -> Call {
         let now = ctx.mono();
-        if self.last_forced_read.is_some_and(|t| now.since(t) < ctx.config.probe_timeout) {
+        if self
+            .last_forced_read
+            .is_some_and(|t| now.since(t) < ctx.config.probe_timeout)
+        {
             return Call::Nothing;
         }
         self.last_forced_read = Some(now);
@@ -161,7 +192,9 @@ impl Disseminator {
 
     /// My last message, one to each peer.
     pub(crate) fn farewell(&mut self, ctx: &mut Ctx, version: u64, before: Option<&ClusterView>) {
-        let delta = before.and_then(|b| ctx.view.as_ref().and_then(|v| v.delta_since(b.version()))).map(Box::new);
+        let delta = before
+            .and_then(|b| ctx.view.as_ref().and_then(|v| v.delta_since(b.version())))
+            .map(Box::new);
         let body = Arc::new(Message::Farewell { version, delta });
         for silo in ctx.members.alive.clone() {
             if silo != ctx.me {

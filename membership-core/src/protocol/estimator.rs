@@ -60,11 +60,17 @@ mod tests {
         }
         e.add(Duration::from_millis(1));
         let t = e.timeout(start);
-        assert!(t > Duration::from_millis(2500) && t < Duration::from_millis(2510), "{t:?}");
+        assert!(
+            t > Duration::from_millis(2500) && t < Duration::from_millis(2510),
+            "{t:?}"
+        );
         for i in 0..200 {
             e.add(Duration::from_millis(if i % 2 == 0 { 500 } else { 2500 }));
         }
         let t = e.timeout(start);
-        assert!(t > Duration::from_secs(6) && t < Duration::from_secs(8), "{t:?}");
+        assert!(
+            t > Duration::from_secs(6) && t < Duration::from_secs(8),
+            "{t:?}"
+        );
     }
 }

@@ -3,7 +3,9 @@
 
 use super::context::Ctx;
 use crate::model::version::RECENT_COMMITS;
-use crate::{Discontinuity, MembershipEntry, SiloAddress, SiloStatus, Snapshot, check_snapshot, check_token};
+use crate::{
+    Discontinuity, MembershipEntry, SiloAddress, SiloStatus, Snapshot, check_snapshot, check_token,
+};
 
 /// A message may move the version by so much; more is confirmed by a read.
 const MAX_LEAP: u64 = 1000;
@@ -45,7 +47,11 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
             // Others may have told me more while the read was under way. A table that went back is told by the read itself, which names
             // the version I knew when it began. Another table is another table whatever its version is.
             let same = snapshot.table_id() == known.table_id();
-            return if same { Passage::Known } else { Passage::Broken(Discontinuity::Replaced) };
+            return if same {
+                Passage::Known
+            } else {
+                Passage::Broken(Discontinuity::Replaced)
+            };
         }
         if snapshot.version() == known.version()
             && snapshot.token.same_commit(&known.token)
@@ -69,18 +75,26 @@ pub(crate) fn pass(ctx: &mut Ctx, snapshot: Snapshot, source: Source) -> Passage
             return Passage::NeedsRead;
         }
         changed = snapshot.changed_since(known);
-        let concerns_me = changed.as_ref().is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
+        let concerns_me = changed
+            .as_ref()
+            .is_none_or(|changed| changed.iter().any(|silo| silo.same_endpoint(&ctx.me)));
         if source == Source::Message && concerns_me && ends_me(ctx, &snapshot) {
             return Passage::NeedsRead;
         }
         let dead = |e: &MembershipEntry| e.status == SiloStatus::Dead;
         let is_back = |s: &SiloAddress| snapshot.rows.get(s).is_some_and(|e| !dead(e));
         let risen = match &changed {
-            Some(changed) => changed.iter().any(|s| known.rows.get(s).is_some_and(dead) && is_back(s)),
+            Some(changed) => changed
+                .iter()
+                .any(|s| known.rows.get(s).is_some_and(dead) && is_back(s)),
             None => known.rows.entries().any(|e| dead(e) && is_back(&e.address)),
         };
         if risen {
-            return if source == Source::Message { Passage::Nonsense } else { Passage::Broken(Discontinuity::RolledBack) };
+            return if source == Source::Message {
+                Passage::Nonsense
+            } else {
+                Passage::Broken(Discontinuity::RolledBack)
+            };
         }
     } else if source == Source::Message {
         return Passage::NeedsRead;
@@ -99,7 +113,11 @@ pub(crate) fn ends_me(ctx: &Ctx, snapshot: &Snapshot) -> bool {
         Some(mine) => mine.status == SiloStatus::Dead,
         None => snapshot.rows.by_key(&ctx.me.row_key()).is_none(),
     };
-    gone || snapshot.rows.at_endpoint(ctx.me.endpoint()).next_back().is_some_and(|e| e.address.is_successor_of(&ctx.me))
+    gone || snapshot
+        .rows
+        .at_endpoint(ctx.me.endpoint())
+        .next_back()
+        .is_some_and(|e| e.address.is_successor_of(&ctx.me))
 }
 
 fn install(ctx: &mut Ctx, snapshot: Snapshot, changed: Option<&[SiloAddress]>) {

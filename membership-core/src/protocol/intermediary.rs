@@ -43,7 +43,14 @@ impl Intermediary {
     pub(crate) fn void(&mut self, ctx: &mut Ctx) {
         for (key, round) in std::mem::take(&mut self.rounds) {
             ctx.timers.clear(Timer::Round(key));
-            ctx.reply(round.link, round.asker, Message::IndirectReply { round: round.asked, outcome: IndirectOutcome::Unknown });
+            ctx.reply(
+                round.link,
+                round.asker,
+                Message::IndirectReply {
+                    round: round.asked,
+                    outcome: IndirectOutcome::Unknown,
+                },
+            );
         }
     }
 
@@ -53,11 +60,39 @@ impl Intermediary {
     }
 
     /// `able` = nothing local keeps me from judging.
-    pub(crate) fn on_request(&mut self, ctx: &mut Ctx, link: LinkId, asker: SiloAddress, request: &Request, able: bool) {
-        let Request { round: asked, suspect, timeout } = *request;
-        let known = ctx.view.as_ref().and_then(|v| v.get(&suspect)).is_some_and(|e| e.status != SiloStatus::Dead);
-        if !ctx.is_active() || !able || ctx.table_changed() || !known || suspect == ctx.me || self.rounds.len() >= MAX_ROUNDS {
-            ctx.reply(link, asker, Message::IndirectReply { round: asked, outcome: IndirectOutcome::Unknown });
+    pub(crate) fn on_request(
+        &mut self,
+        ctx: &mut Ctx,
+        link: LinkId,
+        asker: SiloAddress,
+        request: &Request,
+        able: bool,
+    ) {
+        let Request {
+            round: asked,
+            suspect,
+            timeout,
+        } = *request;
+        let known = ctx
+            .view
+            .as_ref()
+            .and_then(|v| v.get(&suspect))
+            .is_some_and(|e| e.status != SiloStatus::Dead);
+        if !ctx.is_active()
+            || !able
+            || ctx.table_changed()
+            || !known
+            || suspect == ctx.me
+            || self.rounds.len() >= MAX_ROUNDS
+        {
+            ctx.reply(
+                link,
+                asker,
+                Message::IndirectReply {
+                    round: asked,
+                    outcome: IndirectOutcome::Unknown,
+                },
+            );
             return;
         }
         // Whoever asks for no time at all would get a vote for nothing.
@@ -66,22 +101,58 @@ impl Intermediary {
         let nonce = ctx.random();
         ctx.send_to(suspect, Message::Probe { nonce });
         ctx.set_timer(Timer::Round(key), timeout / 2);
-        self.rounds.insert(key, Round { asker, link, asked, suspect, timeout, nonces: vec![nonce], began: ctx.mono() });
+        self.rounds.insert(
+            key,
+            Round {
+                asker,
+                link,
+                asked,
+                suspect,
+                timeout,
+                nonces: vec![nonce],
+                began: ctx.mono(),
+            },
+        );
     }
 
     /// The suspect answered one of my probes. True when it was one of this machine's.
-    pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> Option<MonoTime> {
-        let key = *self.rounds.iter().find(|(_, r)| r.suspect == from && r.nonces.contains(&nonce))?.0;
+    pub(crate) fn on_ack(
+        &mut self,
+        ctx: &mut Ctx,
+        from: SiloAddress,
+        nonce: u64,
+    ) -> Option<MonoTime> {
+        let key = *self
+            .rounds
+            .iter()
+            .find(|(_, r)| r.suspect == from && r.nonces.contains(&nonce))?
+            .0;
         let round = self.rounds.remove(&key)?;
         ctx.timers.clear(Timer::Round(key));
-        ctx.reply(round.link, round.asker, Message::IndirectReply { round: round.asked, outcome: IndirectOutcome::Yes });
+        ctx.reply(
+            round.link,
+            round.asker,
+            Message::IndirectReply {
+                round: round.asked,
+                outcome: IndirectOutcome::Yes,
+            },
+        );
         Some(round.began)
     }
 
     /// The second probe is due, or has timed out. `alive_since` says when the suspect last gave me a sign of life; `local` and `score` how I
     /// feel.
-    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, key: u64, alive_since: Option<(MonoTime, WallTime)>, score: u8, local: u8) {
-        let Some(mut round) = self.rounds.remove(&key) else { return };
+    pub(crate) fn on_timer(
+        &mut self,
+        ctx: &mut Ctx,
+        key: u64,
+        alive_since: Option<(MonoTime, WallTime)>,
+        score: u8,
+        local: u8,
+    ) {
+        let Some(mut round) = self.rounds.remove(&key) else {
+            return;
+        };
         if round.nonces.len() < 2 {
             let nonce = ctx.random();
             round.nonces.push(nonce);
@@ -93,7 +164,11 @@ impl Intermediary {
         let outcome = if local > 0 || ctx.suspended || ctx.table_changed() || !ctx.is_active() {
             IndirectOutcome::Unknown
         } else {
-            let known = ctx.view.as_ref().and_then(|v| v.get(&round.suspect)).is_some_and(|e| e.status != SiloStatus::Dead);
+            let known = ctx
+                .view
+                .as_ref()
+                .and_then(|v| v.get(&round.suspect))
+                .is_some_and(|e| e.status != SiloStatus::Dead);
             let alive = alive_since.is_some_and(|(t, _)| t >= round.began);
             let consents = score == 0 && known && !alive;
             let evidence = Evidence {
@@ -104,9 +179,24 @@ impl Intermediary {
                 accuser_health: score,
                 stale: false,
             };
-            let vote = Suspicion { accuser: ctx.me, at: ctx.now.wall, grounds: Grounds::Silent, evidence, extra: crate::Extra::default() };
-            IndirectOutcome::No { consent: consents.then_some(vote) }
+            let vote = Suspicion {
+                accuser: ctx.me,
+                at: ctx.now.wall,
+                grounds: Grounds::Silent,
+                evidence,
+                extra: crate::Extra::default(),
+            };
+            IndirectOutcome::No {
+                consent: consents.then_some(vote),
+            }
         };
-        ctx.reply(round.link, round.asker, Message::IndirectReply { round: round.asked, outcome });
+        ctx.reply(
+            round.link,
+            round.asker,
+            Message::IndirectReply {
+                round: round.asked,
+                outcome,
+            },
+        );
     }
 }

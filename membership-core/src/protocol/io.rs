@@ -11,8 +11,9 @@ use std::time::Duration;
 use super::message::{Header, Message};
 use crate::intent::Answer;
 use crate::{
-    CauseOfDeath, ClusterView, CommitOutcome, CommitRequest, Death, Discontinuity, HeartbeatWrite, InitializeRequest, ReadAnswer,
-    ReadRequest, SharedSettings, SiloAddress, Suspicion, TableError, WallTime,
+    CauseOfDeath, ClusterView, CommitOutcome, CommitRequest, Death, Discontinuity, HeartbeatWrite,
+    InitializeRequest, ReadAnswer, ReadRequest, SharedSettings, SiloAddress, Suspicion, TableError,
+    WallTime,
 };
 
 /// Names one call to the table, so that its result finds the caller.
@@ -319,7 +320,9 @@ impl DeclaredDead {
     /// The cause in one word; `removed` when the row is gone.
     #[must_use]
     pub fn cause(&self) -> &'static str {
-        self.death.as_ref().map_or("removed", |d: &Death| CauseOfDeath::as_str(&d.cause))
+        self.death
+            .as_ref()
+            .map_or("removed", |d: &Death| CauseOfDeath::as_str(&d.cause))
     }
 }
 
@@ -329,7 +332,9 @@ impl DeclaredDead {
 #[non_exhaustive]
 pub enum JoinError {
     /// Another process answers at my advertised address.
-    #[error("the advertised address {endpoint} leads to another silo, {silo} on host `{host}`: choose another address or stop that one")]
+    #[error(
+        "the advertised address {endpoint} leads to another silo, {silo} on host `{host}`: choose another address or stop that one"
+    )]
     AddressInUse {
         /// The address.
         endpoint: SocketAddr,
@@ -339,7 +344,9 @@ pub enum JoinError {
         host: String,
     },
     /// Nothing answers at my advertised address.
-    #[error("nothing answers at my own advertised address {endpoint} ({reason}): check --advertise and the firewall")]
+    #[error(
+        "nothing answers at my own advertised address {endpoint} ({reason}): check --advertise and the firewall"
+    )]
     NotReachableByMyself {
         /// The address.
         endpoint: SocketAddr,
@@ -380,7 +387,11 @@ pub enum JoinError {
 }
 
 fn list(unreached: &[Unreached]) -> String {
-    unreached.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    unreached
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// A table error inside a comparable value: compared by kind.

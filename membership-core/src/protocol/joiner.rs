@@ -13,7 +13,8 @@ use super::timers::Timer;
 use super::writer::Writer;
 use crate::intent::{Action, Answer, Refusal};
 use crate::{
-    Config, Heartbeats, InitializeRequest, InstanceId, MembershipEntry, MonoTime, NextStep, SiloAddress, SiloStatus, TableError, TableId,
+    Config, Heartbeats, InitializeRequest, InstanceId, MembershipEntry, MonoTime, NextStep,
+    SiloAddress, SiloStatus, TableError, TableId,
 };
 
 /// Whom a fresh view refuses to make Active waits so long: it is usually somebody who became Active meanwhile and must be met first.
@@ -119,21 +120,44 @@ impl Joiner {
     fn initialize(&mut self, ctx: &mut Ctx) {
         let call = ctx.call();
         self.call = Some(call);
-        let request = InitializeRequest { table_id: TableId::new(ctx.random_id()), settings: ctx.config.shared() };
+        let request = InitializeRequest {
+            table_id: TableId::new(ctx.random_id()),
+            settings: ctx.config.shared(),
+        };
         ctx.out.push(Effect::Initialize { call, request });
         ctx.timers.clear(Timer::Join);
     }
 
     /// Somebody answered at my advertised address.
-    pub(crate) fn on_identity(&mut self, ctx: &mut Ctx, nonce: u64, instance: InstanceId, silo: Option<SiloAddress>, host: &str) -> Step {
+    pub(crate) fn on_identity(
+        &mut self,
+        ctx: &mut Ctx,
+        nonce: u64,
+        instance: InstanceId,
+        silo: Option<SiloAddress>,
+        host: &str,
+    ) -> Step {
         let mine = instance == ctx.identity.instance;
-        let asking = matches!(self.stage, Stage::MeetMyself | Stage::Initialize | Stage::FirstRead | Stage::WatchAddress { .. });
+        let asking = matches!(
+            self.stage,
+            Stage::MeetMyself | Stage::Initialize | Stage::FirstRead | Stage::WatchAddress { .. }
+        );
         if mine || !asking || nonce != self.nonce {
             return Step::Nothing;
         }
-        let silo = silo.map_or_else(|| "one that has not joined yet".to_owned(), |s| s.to_string());
+        let silo = silo.map_or_else(
+            || "one that has not joined yet".to_owned(),
+            |s| s.to_string(),
+        );
         let host = host.chars().take(MAX_HOST_NAME).collect();
-        self.fail(ctx, JoinError::AddressInUse { endpoint: ctx.identity.advertise, silo, host })
+        self.fail(
+            ctx,
+            JoinError::AddressInUse {
+                endpoint: ctx.identity.advertise,
+                silo,
+                host,
+            },
+        )
     }
 
     pub(crate) fn on_send_failed(&mut self, ctx: &Ctx, to: SocketAddr, reason: &str) {
@@ -143,7 +167,13 @@ impl Joiner {
         self.contacts.on_send_failed(to, reason);
     }
 
-    pub(crate) fn on_initialized(&mut self, ctx: &mut Ctx, writer: &mut Writer, call: CallId, result: Result<(), TableError>) -> Step {
+    pub(crate) fn on_initialized(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        call: CallId,
+        result: Result<(), TableError>,
+    ) -> Step {
         if self.stage != Stage::Initialize || self.call.take_if(|c| *c == call).is_none() {
             return Step::Nothing;
         }
@@ -162,7 +192,9 @@ impl Joiner {
         if !self.is_joining() || self.stage == Stage::Failing {
             return Step::Nothing;
         }
-        if error.next_step() == NextStep::GiveUp && matches!(self.stage, Stage::Initialize | Stage::FirstRead) {
+        if error.next_step() == NextStep::GiveUp
+            && matches!(self.stage, Stage::Initialize | Stage::FirstRead)
+        {
             return self.fail(ctx, JoinError::Table(TableErrorText(error)));
         }
         self.last_table_error = Some(error);
@@ -174,23 +206,45 @@ impl Joiner {
     }
 
     /// A read succeeded (the view is in the context), sent at `sent`.
-    pub(crate) fn on_read(&mut self, ctx: &mut Ctx, writer: &mut Writer, sent: MonoTime, heartbeats: Option<&Heartbeats>) -> Step {
+    pub(crate) fn on_read(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        sent: MonoTime,
+        heartbeats: Option<&Heartbeats>,
+    ) -> Step {
         match &mut self.stage {
             Stage::FirstRead => {
                 self.choose_epoch(ctx, writer, heartbeats);
                 Step::Nothing
             }
             Stage::WatchAddress { counters, until } => {
-                let Some(now) = heartbeats else { return Step::Nothing };
+                let Some(now) = heartbeats else {
+                    return Step::Nothing;
+                };
                 for (silo, counter) in counters.iter_mut() {
                     counter.get_or_insert_with(|| now.counter(silo));
                 }
-                let moved = counters.iter().find(|(s, c)| c.is_some_and(|c| now.counter(s) > c)).map(|(s, _)| *s);
+                let moved = counters
+                    .iter()
+                    .find(|(s, c)| c.is_some_and(|c| now.counter(s) > c))
+                    .map(|(s, _)| *s);
                 let over = sent >= *until;
                 match moved {
                     Some(silo) => {
-                        let host = ctx.view.as_ref().and_then(|v| v.get(&silo)).map_or_else(String::new, |e| e.host_name.clone());
-                        self.fail(ctx, JoinError::AddressInUse { endpoint: silo.endpoint(), silo: silo.to_string(), host })
+                        let host = ctx
+                            .view
+                            .as_ref()
+                            .and_then(|v| v.get(&silo))
+                            .map_or_else(String::new, |e| e.host_name.clone());
+                        self.fail(
+                            ctx,
+                            JoinError::AddressInUse {
+                                endpoint: silo.endpoint(),
+                                silo: silo.to_string(),
+                                host,
+                            },
+                        )
                     }
                     None if over => {
                         self.watched.extend(counters.keys());
@@ -204,19 +258,39 @@ impl Joiner {
         }
     }
 
-    fn choose_epoch(&mut self, ctx: &mut Ctx, writer: &mut Writer, heartbeats: Option<&Heartbeats>) {
+    fn choose_epoch(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        heartbeats: Option<&Heartbeats>,
+    ) {
         let Some(view) = &ctx.view else { return };
         let endpoint = ctx.identity.advertise;
-        let newest = view.snapshot().rows.at_endpoint(endpoint).next_back().map(|e| e.address.epoch());
-        let epoch = ctx.now.wall.as_millis().max(newest.map_or(1, |e| e.saturating_add(1)));
+        let newest = view
+            .snapshot()
+            .rows
+            .at_endpoint(endpoint)
+            .next_back()
+            .map(|e| e.address.epoch());
+        let epoch = ctx
+            .now
+            .wall
+            .as_millis()
+            .max(newest.map_or(1, |e| e.saturating_add(1)));
         ctx.me = SiloAddress::at(endpoint, epoch);
         // How long a join may take is the cluster's to say.
-        ctx.timers.set(Timer::JoinDeadline, self.began + ctx.settings().max_join_attempt_time);
+        ctx.timers.set(
+            Timer::JoinDeadline,
+            self.began + ctx.settings().max_join_attempt_time,
+        );
         let strangers = self.strangers(ctx);
         if strangers.is_empty() {
             self.insert(ctx, writer);
         } else {
-            let counters = strangers.into_iter().map(|s| (s, heartbeats.map(|h| h.counter(&s)))).collect();
+            let counters = strangers
+                .into_iter()
+                .map(|s| (s, heartbeats.map(|h| h.counter(&s))))
+                .collect();
             self.watch(ctx, counters);
         }
     }
@@ -231,12 +305,19 @@ impl Joiner {
                 && e.host_name != id.host_name
                 && !self.watched.contains(&e.address)
         };
-        ctx.view.iter().flat_map(|v| v.snapshot().rows.at_endpoint(id.advertise).filter(strange)).map(|e| e.address).collect()
+        ctx.view
+            .iter()
+            .flat_map(|v| v.snapshot().rows.at_endpoint(id.advertise).filter(strange))
+            .map(|e| e.address)
+            .collect()
     }
 
     fn watch(&mut self, ctx: &mut Ctx, counters: BTreeMap<SiloAddress, Option<u64>>) {
         let wait = ctx.heartbeat_period() + ctx.config.probe_timeout;
-        self.stage = Stage::WatchAddress { counters, until: ctx.mono() + wait };
+        self.stage = Stage::WatchAddress {
+            counters,
+            until: ctx.mono() + wait,
+        };
         ctx.timers.set(Timer::Join, ctx.mono());
     }
 
@@ -254,16 +335,29 @@ impl Joiner {
     }
 
     /// An intent of the join is settled.
-    pub(crate) fn on_answer(&mut self, ctx: &mut Ctx, writer: &mut Writer, action: &Action, answer: &Answer) -> Step {
+    pub(crate) fn on_answer(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        action: &Action,
+        answer: &Answer,
+    ) -> Step {
         match (action, answer) {
-            (Action::Join(_), Answer::Applied { .. } | Answer::Moot) if self.stage == Stage::Insert => {
+            (Action::Join(_), Answer::Applied { .. } | Answer::Moot)
+                if self.stage == Stage::Insert =>
+            {
                 self.stage = Stage::Contact;
                 ctx.status = SiloStatus::Joining;
-                ctx.tell(Notice::Joining { silo: ctx.me, version: ctx.version() });
+                ctx.tell(Notice::Joining {
+                    silo: ctx.me,
+                    version: ctx.version(),
+                });
                 ctx.timers.set(Timer::Join, ctx.mono());
                 Step::Nothing
             }
-            (Action::Join(_), Answer::Applied { .. } | Answer::Moot) if self.stage == Stage::Failing => {
+            (Action::Join(_), Answer::Applied { .. } | Answer::Moot)
+                if self.stage == Stage::Failing =>
+            {
                 // It landed after I had given up.
                 ctx.status = SiloStatus::Joining;
                 writer.submit(ctx, Action::Leave { silo: ctx.me });
@@ -279,7 +373,9 @@ impl Joiner {
                 };
                 self.fail(ctx, error)
             }
-            (Action::BecomeActive { .. }, Answer::Applied { .. } | Answer::Moot) if self.stage == Stage::Contact => {
+            (Action::BecomeActive { .. }, Answer::Applied { .. } | Answer::Moot)
+                if self.stage == Stage::Contact =>
+            {
                 self.on_active(ctx, writer);
                 Step::Nothing
             }
@@ -289,7 +385,9 @@ impl Joiner {
                 writer.want_read(false);
                 Step::Nothing
             }
-            (Action::Leave { .. }, Answer::Applied { .. } | Answer::Moot | Answer::Refused(_)) if self.stage == Stage::Failing => {
+            (Action::Leave { .. }, Answer::Applied { .. } | Answer::Moot | Answer::Refused(_))
+                if self.stage == Stage::Failing =>
+            {
                 self.give_up()
             }
             _ => Step::Nothing,
@@ -303,7 +401,12 @@ impl Joiner {
     pub(crate) fn on_active(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
         let in_time = match self.stage {
             Stage::Contact => true,
-            Stage::Failing if matches!(self.failure, Some(JoinError::TimedOut { .. } | JoinError::Unreachable { .. })) => {
+            Stage::Failing
+                if matches!(
+                    self.failure,
+                    Some(JoinError::TimedOut { .. } | JoinError::Unreachable { .. })
+                ) =>
+            {
                 writer.withdraw(|a| matches!(a, Action::Leave { .. }))
             }
             _ => false,
@@ -333,12 +436,20 @@ impl Joiner {
         }
         if self.stage != Stage::Failing {
             self.stage = Stage::Failing;
-            ctx.set_timer(Timer::JoinDeadline, ctx.config.leave_timeout.min(Duration::from_secs(10)));
+            ctx.set_timer(
+                Timer::JoinDeadline,
+                ctx.config.leave_timeout.min(Duration::from_secs(10)),
+            );
         }
         Step::Nothing
     }
 
-    pub(crate) fn on_deadline(&mut self, ctx: &mut Ctx, writer: &mut Writer, required: &BTreeSet<SiloAddress>) -> Step {
+    pub(crate) fn on_deadline(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        required: &BTreeSet<SiloAddress>,
+    ) -> Step {
         match self.stage {
             Stage::Idle | Stage::Done => Step::Nothing,
             Stage::Failing => self.give_up(),
@@ -360,7 +471,11 @@ impl Joiner {
         writer.withdraw(|a| matches!(a, Action::Join(_) | Action::BecomeActive { .. }));
         if ctx.status == SiloStatus::Created {
             // No row of mine is in, unless a commit that is under way, or of unknown outcome, brings it.
-            return if writer.has(|a| matches!(a, Action::Join(_))) { Step::Nothing } else { self.give_up() };
+            return if writer.has(|a| matches!(a, Action::Join(_))) {
+                Step::Nothing
+            } else {
+                self.give_up()
+            };
         }
         if !writer.has(|a| matches!(a, Action::Leave { .. })) {
             writer.submit(ctx, Action::Leave { silo: ctx.me });
@@ -372,11 +487,16 @@ impl Joiner {
         let elapsed = ctx.mono().since(self.began);
         match (&self.stage, &self.last_table_error) {
             (Stage::MeetMyself, _) => self.nobody_home(ctx),
-            (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => JoinError::Table(TableErrorText(e.clone())),
+            (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => {
+                JoinError::Table(TableErrorText(e.clone()))
+            }
             _ => {
                 let unreached = self.contacts.unreached(required);
                 if unreached.is_empty() {
-                    JoinError::TimedOut { elapsed, waiting_for: self.waiting_for(&unreached) }
+                    JoinError::TimedOut {
+                        elapsed,
+                        waiting_for: self.waiting_for(&unreached),
+                    }
                 } else {
                     JoinError::Unreachable { elapsed, unreached }
                 }
@@ -385,11 +505,22 @@ impl Joiner {
     }
 
     fn nobody_home(&self, ctx: &Ctx) -> JoinError {
-        let reason = self.last_error.clone().unwrap_or_else(|| "no answer".to_owned());
-        JoinError::NotReachableByMyself { endpoint: ctx.identity.advertise, reason }
+        let reason = self
+            .last_error
+            .clone()
+            .unwrap_or_else(|| "no answer".to_owned());
+        JoinError::NotReachableByMyself {
+            endpoint: ctx.identity.advertise,
+            reason,
+        }
     }
 
-    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, writer: &mut Writer, required: &BTreeSet<SiloAddress>) -> Step {
+    pub(crate) fn on_timer(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        required: &BTreeSet<SiloAddress>,
+    ) -> Step {
         match self.stage {
             Stage::MeetMyself => {
                 if ctx.mono().since(self.began) >= ctx.config.failure_window() {
@@ -417,7 +548,12 @@ impl Joiner {
     }
 
     /// What there is to do before anything is written: becomes Active when nobody is missing, and takes back what must not be written now.
-    pub(crate) fn poll(&mut self, ctx: &mut Ctx, writer: &mut Writer, passed: &PassedOver<'_>) -> Step {
+    pub(crate) fn poll(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        passed: &PassedOver<'_>,
+    ) -> Step {
         match self.stage {
             Stage::Failing => return self.end_row(ctx, writer),
             Stage::Insert => {
@@ -432,7 +568,13 @@ impl Joiner {
                     && !writer.has(|a| matches!(a, Action::BecomeActive { .. }))
                     && !self.contacts.lacks_any(ctx, passed) =>
             {
-                writer.submit(ctx, Action::BecomeActive { silo: ctx.me, contacted: self.contacts.both_ways() });
+                writer.submit(
+                    ctx,
+                    Action::BecomeActive {
+                        silo: ctx.me,
+                        contacted: self.contacts.both_ways(),
+                    },
+                );
             }
             _ => {}
         }
@@ -442,9 +584,15 @@ impl Joiner {
     fn waiting_for(&self, unreached: &[Unreached]) -> String {
         match (&self.stage, &self.last_table_error) {
             (Stage::MeetMyself, _) => "an answer from my own advertised address".to_owned(),
-            (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => format!("the membership table ({e})"),
-            (Stage::Initialize | Stage::FirstRead | Stage::Insert, None) => "the membership table".to_owned(),
-            (Stage::WatchAddress { .. }, _) => "an older silo of another host at my address to beat or not".to_owned(),
+            (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => {
+                format!("the membership table ({e})")
+            }
+            (Stage::Initialize | Stage::FirstRead | Stage::Insert, None) => {
+                "the membership table".to_owned()
+            }
+            (Stage::WatchAddress { .. }, _) => {
+                "an older silo of another host at my address to beat or not".to_owned()
+            }
             (Stage::Failing, _) => "my row to be ended".to_owned(),
             _ if unreached.is_empty() => "the commit that makes me Active".to_owned(),
             _ => format!("two-way contact with {} Active silos", unreached.len()),
@@ -453,9 +601,17 @@ impl Joiner {
 
     pub(crate) fn on_progress_timer(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>) {
         if self.is_joining() {
-            let unreached = if self.stage == Stage::Contact { self.contacts.unreached(required) } else { Vec::new() };
+            let unreached = if self.stage == Stage::Contact {
+                self.contacts.unreached(required)
+            } else {
+                Vec::new()
+            };
             let waiting_for = self.waiting_for(&unreached);
-            ctx.tell(Notice::JoinProgress(JoinProgress { elapsed: ctx.mono().since(self.began), waiting_for, unreached }));
+            ctx.tell(Notice::JoinProgress(JoinProgress {
+                elapsed: ctx.mono().since(self.began),
+                waiting_for,
+                unreached,
+            }));
             ctx.set_timer(Timer::JoinProgress, PROGRESS_PERIOD);
         }
     }

@@ -42,7 +42,13 @@ impl Leaver {
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
         if self.stage == Stage::Staying {
             self.stage = Stage::Announcing;
-            writer.submit(ctx, Action::BeginShutdown { silo: ctx.me, fast: false });
+            writer.submit(
+                ctx,
+                Action::BeginShutdown {
+                    silo: ctx.me,
+                    fast: false,
+                },
+            );
             writer.hurry(ctx, HURRY);
             // Half of the time for saying so, the other half for the end: together they are no more than the timeout.
             ctx.set_timer(Timer::Leave, ctx.config.leave_timeout / 2);
@@ -62,7 +68,13 @@ impl Leaver {
 
     pub(crate) fn stop(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
         if self.stage != Stage::Ending {
-            writer.submit(ctx, Action::BeginShutdown { silo: ctx.me, fast: true });
+            writer.submit(
+                ctx,
+                Action::BeginShutdown {
+                    silo: ctx.me,
+                    fast: true,
+                },
+            );
             // Nobody who goes accuses others.
             ctx.status = ctx.status.max(SiloStatus::Stopping);
             self.end(ctx, writer, ctx.config.leave_timeout);
@@ -76,7 +88,13 @@ impl Leaver {
         ctx.set_timer(Timer::Leave, most);
     }
 
-    pub(crate) fn on_answer(&mut self, ctx: &mut Ctx, writer: &mut Writer, action: &Action, answer: &Answer) {
+    pub(crate) fn on_answer(
+        &mut self,
+        ctx: &mut Ctx,
+        writer: &mut Writer,
+        action: &Action,
+        answer: &Answer,
+    ) {
         if let (Action::BeginShutdown { .. }, Stage::Announcing) = (action, self.stage) {
             let version = match answer {
                 Answer::Applied { version } => Some(*version),

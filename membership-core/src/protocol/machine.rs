@@ -23,7 +23,10 @@ use super::voter::{Sight, Voter};
 use super::writer::Writer;
 use super::{Health, Setup, rings};
 use crate::intent::Observed;
-use crate::{ClusterView, Heartbeats, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Suspicion, TableErrorKind};
+use crate::{
+    ClusterView, Heartbeats, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus,
+    Suspicion, TableErrorKind,
+};
 
 /// Besides its ring successors a silo probes at most so many that others accuse.
 const MAX_ACCUSED_TARGETS: usize = 10;
@@ -139,7 +142,11 @@ impl Protocol {
     /// When to call [`handle`](Self::handle) with [`Input::Wake`], at the latest; none = only when something happens.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<MonoTime> {
-        if self.ended { None } else { self.ctx.timers.next() }
+        if self.ended {
+            None
+        } else {
+            self.ctx.timers.next()
+        }
     }
 
     /// My address, once the epoch is decided.
@@ -151,7 +158,11 @@ impl Protocol {
     /// Where I am in my life.
     #[must_use]
     pub fn status(&self) -> SiloStatus {
-        if self.ended { SiloStatus::Dead } else { self.ctx.status }
+        if self.ended {
+            SiloStatus::Dead
+        } else {
+            self.ctx.status
+        }
     }
 
     /// The view I act by; published if my row is in it.
@@ -163,7 +174,10 @@ impl Protocol {
     /// How I feel.
     #[must_use]
     pub fn health(&self) -> Health {
-        Health { score: self.monitor.score(), local: self.monitor.local() }
+        Health {
+            score: self.monitor.score(),
+            local: self.monitor.local(),
+        }
     }
 
     /// How the table answers.
@@ -191,9 +205,17 @@ impl Protocol {
 
     fn notice_pause(&mut self) {
         let now = self.ctx.mono();
-        let late = self.ctx.timers.next().map_or(Duration::ZERO, |due| now.since(due));
+        let late = self
+            .ctx
+            .timers
+            .next()
+            .map_or(Duration::ZERO, |due| now.since(due));
         self.monitor.timers_late(now, late);
-        let length = Pause::judge(late, self.ctx.config.probe_timeout, self.ctx.failure_window());
+        let length = Pause::judge(
+            late,
+            self.ctx.config.probe_timeout,
+            self.ctx.failure_window(),
+        );
         if length == Length::None {
             return;
         }
@@ -235,7 +257,9 @@ impl Protocol {
             Input::SendFailed { to, reason } => self.joiner.on_send_failed(&self.ctx, to, &reason),
             Input::Heard { from, asked } => self.prober.on_evidence(&self.ctx, from, asked),
             Input::Initialized { call, result } => {
-                let step = self.joiner.on_initialized(&mut self.ctx, &mut self.writer, call, result);
+                let step =
+                    self.joiner
+                        .on_initialized(&mut self.ctx, &mut self.writer, call, result);
                 self.step(step);
             }
             Input::Read { call, result } => {
@@ -283,12 +307,16 @@ impl Protocol {
             Timer::Hint => self.writer.want_read(false),
             Timer::Join => {
                 let required = self.required();
-                let step = self.joiner.on_timer(&mut self.ctx, &mut self.writer, &required);
+                let step = self
+                    .joiner
+                    .on_timer(&mut self.ctx, &mut self.writer, &required);
                 self.step(step);
             }
             Timer::JoinDeadline => {
                 let required = self.required();
-                let step = self.joiner.on_deadline(&mut self.ctx, &mut self.writer, &required);
+                let step = self
+                    .joiner
+                    .on_deadline(&mut self.ctx, &mut self.writer, &required);
                 self.step(step);
             }
             Timer::JoinProgress => {
@@ -297,8 +325,17 @@ impl Protocol {
             }
             Timer::Probe(silo) => self.prober.on_timer(&mut self.ctx, silo, stretch),
             Timer::Round(key) => {
-                let alive = self.intermediary.suspect(key).and_then(|s| self.prober.last_sign(&s));
-                self.intermediary.on_timer(&mut self.ctx, key, alive, self.monitor.score(), self.monitor.local());
+                let alive = self
+                    .intermediary
+                    .suspect(key)
+                    .and_then(|s| self.prober.last_sign(&s));
+                self.intermediary.on_timer(
+                    &mut self.ctx,
+                    key,
+                    alive,
+                    self.monitor.score(),
+                    self.monitor.local(),
+                );
             }
             // What is to be done is found out after every input.
             Timer::Doubt(_) => {}
@@ -314,7 +351,8 @@ impl Protocol {
 
     /// Often enough to notice a pause that is longer than a probe timeout, and to judge health and staleness anew.
     fn tick(&mut self) {
-        let period = (self.ctx.config.probe_timeout / 5).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        let period = (self.ctx.config.probe_timeout / 5)
+            .clamp(Duration::from_millis(50), Duration::from_secs(1));
         self.ctx.set_timer(Timer::Tick, period);
         if self.ctx.status == SiloStatus::Created {
             return;
@@ -328,18 +366,33 @@ impl Protocol {
     pub(super) fn arm_refresh(&mut self) {
         let period = self.ctx.config.table_refresh_period;
         let jitter = self.ctx.jitter(period / 5);
-        self.ctx.set_timer(Timer::Refresh, period - period / 10 + jitter);
+        self.ctx
+            .set_timer(Timer::Refresh, period - period / 10 + jitter);
     }
 
     /// Active silos with a fresh vote against me.
     fn accusers(&self) -> Vec<SiloAddress> {
-        if self.ctx.members.accused.binary_search(&self.ctx.me).is_err() {
+        if self
+            .ctx
+            .members
+            .accused
+            .binary_search(&self.ctx.me)
+            .is_err()
+        {
             return Vec::new();
         }
         let entry = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me));
         let active = |s: &SiloAddress| self.ctx.members.active.binary_search(s).is_ok();
         let fresh = |s: &&Suspicion| active(&s.accuser) && self.ctx.is_fresh(self.ctx.me, s);
-        entry.map(|e| e.suspicions.iter().filter(fresh).map(|s| s.accuser).collect()).unwrap_or_default()
+        entry
+            .map(|e| {
+                e.suspicions
+                    .iter()
+                    .filter(fresh)
+                    .map(|s| s.accuser)
+                    .collect()
+            })
+            .unwrap_or_default()
     }
 
     pub(super) fn judge_staleness(&mut self) {
@@ -347,9 +400,15 @@ impl Protocol {
         let now = self.ctx.mono();
         let alive = &self.ctx.members.alive;
         let counts = |s: &SiloAddress| {
-            *s != self.ctx.me && alive.binary_search(s).is_ok() && !self.prober.answered_within(s, now, settings.failure_window)
+            *s != self.ctx.me
+                && alive.binary_search(s).is_ok()
+                && !self.prober.answered_within(s, now, settings.failure_window)
         };
-        let stale: BTreeSet<SiloAddress> = self.staleness.standing_still(now, &settings).filter(counts).collect();
+        let stale: BTreeSet<SiloAddress> = self
+            .staleness
+            .standing_still(now, &settings)
+            .filter(counts)
+            .collect();
         if stale != self.stale {
             self.stale = stale;
             self.dirty = true;
@@ -357,12 +416,17 @@ impl Protocol {
     }
 
     fn required(&self) -> BTreeSet<SiloAddress> {
-        self.joiner.contacts.required(&self.ctx, &self.passed_over())
+        self.joiner
+            .contacts
+            .required(&self.ctx, &self.passed_over())
     }
 
     /// Who need not be reached when I join.
     fn passed_over(&self) -> PassedOver<'_> {
-        PassedOver { stale: &self.stale, beats: &self.last_beats }
+        PassedOver {
+            stale: &self.stale,
+            beats: &self.last_beats,
+        }
     }
 
     /// What there is to do after every input.
@@ -405,11 +469,25 @@ impl Protocol {
         let stale = self.stale.clone();
         let (targets, last) = (self.prober.targets(), self.prober.last_answer());
         let deaf = self.monitor.hears_nobody(&self.ctx, targets, last);
-        let (score, local, stretch) = (self.monitor.score(), self.monitor.local(), self.monitor.stretch());
-        let sight = Sight { stale: &stale, deaf, score, local, stretch };
-        self.voter.poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
+        let (score, local, stretch) = (
+            self.monitor.score(),
+            self.monitor.local(),
+            self.monitor.stretch(),
+        );
+        let sight = Sight {
+            stale: &stale,
+            deaf,
+            score,
+            local,
+            stretch,
+        };
+        self.voter
+            .poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
         if self.joiner.is_joining() {
-            let passed = PassedOver { stale: &self.stale, beats: &self.last_beats };
+            let passed = PassedOver {
+                stale: &self.stale,
+                beats: &self.last_beats,
+            };
             let step = self.joiner.poll(&mut self.ctx, &mut self.writer, &passed);
             if let Step::Failed(_) = step {
                 self.step(step);
@@ -417,19 +495,39 @@ impl Protocol {
             }
         }
         let can_commit = self.writer.can_commit(&self.ctx);
-        let votes = if can_commit { self.voter.intents(&mut self.ctx, &self.prober, &sight) } else { Vec::new() };
+        let votes = if can_commit {
+            self.voter.intents(&mut self.ctx, &self.prober, &sight)
+        } else {
+            Vec::new()
+        };
         let observed = if can_commit && (!votes.is_empty() || self.writer.has_queued()) {
             let now = self.ctx.mono();
             let window = self.ctx.failure_window();
             let answered = self.prober.answered(now, window);
-            let sighted = self.ctx.members.first_seen.iter().flat_map(|(silo, votes)| votes.iter().map(|(by, seen)| ((*silo, *by), *seen)));
-            let first_seen = sighted.filter_map(|(vote, (at, when))| Some((vote, (at, when?)))).collect();
+            let sighted = self
+                .ctx
+                .members
+                .first_seen
+                .iter()
+                .flat_map(|(silo, votes)| votes.iter().map(|(by, seen)| ((*silo, *by), *seen)));
+            let first_seen = sighted
+                .filter_map(|(vote, (at, when))| Some((vote, (at, when?))))
+                .collect();
             let mut stale = stale;
             if self.joiner.is_joining() {
                 // Who need not be reached does not hold up the commit either.
-                stale.append(&mut self.joiner.contacts.abandoned(&self.ctx, &self.passed_over()));
+                stale.append(
+                    &mut self
+                        .joiner
+                        .contacts
+                        .abandoned(&self.ctx, &self.passed_over()),
+                );
             }
-            Observed { stale, answered, first_seen }
+            Observed {
+                stale,
+                answered,
+                first_seen,
+            }
         } else {
             Observed::default()
         };
@@ -449,14 +547,43 @@ impl Protocol {
         if self.ctx.is_active() {
             let ctx = &self.ctx;
             let (silos, one_ring) = (ctx.config.num_probed_silos, ctx.manner.one_ring);
-            self.successors.follow(ctx.me, &ctx.members, moved.as_deref(), Rings { silos, one: one_ring });
+            self.successors.follow(
+                ctx.me,
+                &ctx.members,
+                moved.as_deref(),
+                Rings {
+                    silos,
+                    one: one_ring,
+                },
+            );
             targets.extend(self.successors.silos());
-            let votes = |s: &SiloAddress| ctx.view.as_ref().and_then(|v| v.get(s)).map_or(&[][..], |e| &e.suspicions);
+            let votes = |s: &SiloAddress| {
+                ctx.view
+                    .as_ref()
+                    .and_then(|v| v.get(s))
+                    .map_or(&[][..], |e| &e.suspicions)
+            };
             let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
-            targets.extend(ctx.members.accused.iter().filter(|s| **s != ctx.me && fresh(s)).take(MAX_ACCUSED_TARGETS));
+            targets.extend(
+                ctx.members
+                    .accused
+                    .iter()
+                    .filter(|s| **s != ctx.me && fresh(s))
+                    .take(MAX_ACCUSED_TARGETS),
+            );
             if !self.stale.is_empty() {
-                let live: Vec<SiloAddress> = ctx.members.active.iter().filter(|s| !self.stale.contains(s)).copied().collect();
-                targets.extend(self.stale.iter().filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE)));
+                let live: Vec<SiloAddress> = ctx
+                    .members
+                    .active
+                    .iter()
+                    .filter(|s| !self.stale.contains(s))
+                    .copied()
+                    .collect();
+                targets.extend(
+                    self.stale
+                        .iter()
+                        .filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE)),
+                );
             }
         } else {
             self.successors = rings::Successors::default();
@@ -472,11 +599,21 @@ impl Protocol {
         if self.ctx.timers.is_set(Timer::FastRead) || self.ctx.table_changed() {
             return;
         }
-        let passed = PassedOver { stale: &self.stale, beats: &self.last_beats };
+        let passed = PassedOver {
+            stale: &self.stale,
+            beats: &self.last_beats,
+        };
         let waits = self.joiner.is_joining() && self.joiner.waits(&self.ctx, &passed);
-        if waits || self.voter.waits_for_staleness(&self.ctx, &self.prober, &self.sight()) {
+        if waits
+            || self
+                .voter
+                .waits_for_staleness(&self.ctx, &self.prober, &self.sight())
+        {
             let period = self.ctx.heartbeat_period() / 2;
-            let at = self.last_fast_read.map_or(self.ctx.mono(), |t| t + period).max(self.ctx.mono());
+            let at = self
+                .last_fast_read
+                .map_or(self.ctx.mono(), |t| t + period)
+                .max(self.ctx.mono());
             self.ctx.timers.set(Timer::FastRead, at);
         }
     }
@@ -493,7 +630,13 @@ impl Protocol {
         }
         if self.ctx.is_active() && !self.told_active {
             self.told_active = true;
-            let version = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me)).and_then(|e| e.active_since).unwrap_or(0);
+            let version = self
+                .ctx
+                .view
+                .as_ref()
+                .and_then(|v| v.get(&self.ctx.me))
+                .and_then(|e| e.active_since)
+                .unwrap_or(0);
             self.ctx.tell(Notice::Active { version });
         }
     }

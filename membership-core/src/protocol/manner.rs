@@ -38,7 +38,13 @@ impl Manner {
     /// The bounds of the wait after so many conflicts in a row, if they are not this protocol's own.
     pub(crate) fn backoff(&self, conflicts: u32) -> Option<(Duration, Duration)> {
         let [least, step, most] = self.conflict_backoff?;
-        Some((least, least.saturating_add(step.saturating_mul(2u32.saturating_pow(conflicts))).min(most).max(least)))
+        Some((
+            least,
+            least
+                .saturating_add(step.saturating_mul(2u32.saturating_pow(conflicts)))
+                .min(most)
+                .max(least),
+        ))
     }
 }
 
@@ -57,20 +63,41 @@ mod tests {
 
     /// Nine silos, of which one crashes, and what the trace says until nobody counts it any more.
     fn crash(manner: Manner) -> Vec<String> {
-        let machines = move |setup| -> Box<dyn crate::testing::Machine> { Box::new(Protocol::new(setup).behaving(manner)) };
-        let builder = Cluster::builder().seed(1).silos(9).detail(Detail::Everything).checks(Vec::new()).machines(Box::new(machines));
+        let machines = move |setup| -> Box<dyn crate::testing::Machine> {
+            Box::new(Protocol::new(setup).behaving(manner))
+        };
+        let builder = Cluster::builder()
+            .seed(1)
+            .silos(9)
+            .detail(Detail::Everything)
+            .checks(Vec::new())
+            .machines(Box::new(machines));
         let mut cluster = builder.build().unwrap();
         cluster.run_for(Duration::from_secs(60)).unwrap();
         cluster.kill(ProcessId(4));
         cluster.run_for(Duration::from_secs(60)).unwrap();
         assert!(cluster.agrees() && cluster.running().len() == 8);
-        cluster.trace().lines().map(|line| format!("{line:?}")).collect()
+        cluster
+            .trace()
+            .lines()
+            .map(|line| format!("{line:?}"))
+            .collect()
     }
 
     #[test]
     fn what_is_switched_off_does_not_happen() {
-        let indirect = |lines: &[String]| lines.iter().filter(|line| line.contains("indirect-probe")).count();
-        let plain = Manner { indirect_probes: false, partition_checks: false, changes_per_commit: 1, ..Manner::OWN };
+        let indirect = |lines: &[String]| {
+            lines
+                .iter()
+                .filter(|line| line.contains("indirect-probe"))
+                .count()
+        };
+        let plain = Manner {
+            indirect_probes: false,
+            partition_checks: false,
+            changes_per_commit: 1,
+            ..Manner::OWN
+        };
         assert!(indirect(&crash(Manner::OWN)) > 0);
         assert_eq!(indirect(&crash(plain)), 0);
     }
@@ -78,7 +105,10 @@ mod tests {
     #[test]
     fn another_backoff_grows_between_its_bounds() {
         let s = Duration::from_secs;
-        let other = Manner { conflict_backoff: Some([s(2), s(2), s(64)]), ..Manner::OWN };
+        let other = Manner {
+            conflict_backoff: Some([s(2), s(2), s(64)]),
+            ..Manner::OWN
+        };
         assert_eq!(other.backoff(1), Some((s(2), s(6))));
         assert_eq!(other.backoff(4), Some((s(2), s(34))));
         assert_eq!(other.backoff(u32::MAX), Some((s(2), s(64))));

@@ -48,13 +48,21 @@ impl Members {
             }
             if !entry.suspicions.is_empty() {
                 self.accused.push(silo);
-                self.first_seen.insert(silo, sightings(&entry.suspicions, before.first_seen.get(&silo), appeared));
+                self.first_seen.insert(
+                    silo,
+                    sightings(&entry.suspicions, before.first_seen.get(&silo), appeared),
+                );
             }
         }
     }
 
     /// Only these are looked at: nobody else's row changed.
-    pub(crate) fn follow(&mut self, rows: &Rows, changed: &[SiloAddress], appeared: Option<MonoTime>) {
+    pub(crate) fn follow(
+        &mut self,
+        rows: &Rows,
+        changed: &[SiloAddress],
+        appeared: Option<MonoTime>,
+    ) {
         for silo in changed {
             let entry = rows.get(silo).filter(|e| e.status != SiloStatus::Dead);
             let is = |status: SiloStatus| entry.is_some_and(|e| e.status == status);
@@ -81,14 +89,18 @@ impl Members {
             set(&mut self.accused, *silo, !votes.is_empty());
             let before = self.first_seen.remove(silo);
             if !votes.is_empty() {
-                self.first_seen.insert(*silo, sightings(votes, before.as_ref(), appeared));
+                self.first_seen
+                    .insert(*silo, sightings(votes, before.as_ref(), appeared));
             }
         }
     }
 
     /// Which process an alive silo is.
     pub(crate) fn instance(&self, silo: &SiloAddress) -> Option<InstanceId> {
-        self.alive.binary_search(silo).ok().and_then(|at| self.instances.get(at).copied())
+        self.alive
+            .binary_search(silo)
+            .ok()
+            .and_then(|at| self.instances.get(at).copied())
     }
 
     /// When I saw a vote appear, if I know.
@@ -103,8 +115,16 @@ fn sightings(
     before: Option<&BTreeMap<SiloAddress, Sighting>>,
     appeared: Option<MonoTime>,
 ) -> BTreeMap<SiloAddress, Sighting> {
-    let known = |vote: &Suspicion| before.and_then(|b| b.get(&vote.accuser)).filter(|(at, _)| *at == vote.at).copied();
-    votes.iter().map(|vote| (vote.accuser, known(vote).unwrap_or((vote.at, appeared)))).collect()
+    let known = |vote: &Suspicion| {
+        before
+            .and_then(|b| b.get(&vote.accuser))
+            .filter(|(at, _)| *at == vote.at)
+            .copied()
+    };
+    votes
+        .iter()
+        .map(|vote| (vote.accuser, known(vote).unwrap_or((vote.at, appeared))))
+        .collect()
 }
 
 /// Puts a silo into a sorted list, or takes it out.
@@ -127,10 +147,19 @@ mod tests {
     }
 
     fn row(n: usize, dice: &mut Dice) -> Row {
-        let mut entry = MembershipEntry::new(silo(n), InstanceId::new(dice.name()), WallTime::default());
-        entry.status = [SiloStatus::Joining, SiloStatus::Active, SiloStatus::ShuttingDown, SiloStatus::Dead][dice.below(4)];
+        let mut entry =
+            MembershipEntry::new(silo(n), InstanceId::new(dice.name()), WallTime::default());
+        entry.status = [
+            SiloStatus::Joining,
+            SiloStatus::Active,
+            SiloStatus::ShuttingDown,
+            SiloStatus::Dead,
+        ][dice.below(4)];
         for _ in 0..dice.below(3) {
-            let (accuser, at) = (silo(dice.below(8)), WallTime::from_millis(dice.below(3) as u64));
+            let (accuser, at) = (
+                silo(dice.below(8)),
+                WallTime::from_millis(dice.below(3) as u64),
+            );
             entry.suspicions.push(Suspicion {
                 accuser,
                 at,
@@ -147,7 +176,10 @@ mod tests {
         let mut dice = Dice::new(3);
         let (mut rows, mut followed) = (Rows::new(), Members::default());
         for step in 0..2_000 {
-            let mut looked_at = Members { first_seen: followed.first_seen.clone(), ..Members::default() };
+            let mut looked_at = Members {
+                first_seen: followed.first_seen.clone(),
+                ..Members::default()
+            };
             let changed: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(40)).collect();
             for n in &changed {
                 if dice.chance(0.2) {

@@ -138,11 +138,16 @@ mod consent {
     use crate::{Suspicion, encoding::wire::json};
     use serde::{Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(value: &Option<Suspicion>, s: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        value: &Option<Suspicion>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
         json::serialize(value, s)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Suspicion>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Suspicion>, D::Error> {
         json::deserialize(d)
     }
 }

@@ -33,8 +33,8 @@ mod writer;
 #[doc(hidden)]
 pub use gate::Gate;
 pub use io::{
-    CallId, Command, DeclaredDead, Destination, Effect, Input, JoinError, JoinProgress, LinkId, Notice, Observation, RequestId,
-    TableErrorText, TableState, Termination, Unreached,
+    CallId, Command, DeclaredDead, Destination, Effect, Input, JoinError, JoinProgress, LinkId,
+    Notice, Observation, RequestId, TableErrorText, TableState, Termination, Unreached,
 };
 pub use machine::Protocol;
 #[cfg(feature = "testing")]

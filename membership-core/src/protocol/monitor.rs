@@ -59,12 +59,25 @@ impl Monitor {
     }
 
     /// Silence of *everybody* I probe: then only the table's word against a silo counts.
-    pub(crate) fn hears_nobody(&self, ctx: &Ctx, targets: usize, last_answer: Option<MonoTime>) -> bool {
-        ctx.manner.self_monitoring && targets >= 2 && last_answer.is_none_or(|t| ctx.mono().since(t) > ctx.failure_window())
+    pub(crate) fn hears_nobody(
+        &self,
+        ctx: &Ctx,
+        targets: usize,
+        last_answer: Option<MonoTime>,
+    ) -> bool {
+        ctx.manner.self_monitoring
+            && targets >= 2
+            && last_answer.is_none_or(|t| ctx.mono().since(t) > ctx.failure_window())
     }
 
     /// Looks at everything anew. `accusers` = Active silos with a fresh vote against me.
-    pub(crate) fn update(&mut self, ctx: &mut Ctx, targets: usize, last_answer: Option<MonoTime>, accusers: &[SiloAddress]) {
+    pub(crate) fn update(
+        &mut self,
+        ctx: &mut Ctx,
+        targets: usize,
+        last_answer: Option<MonoTime>,
+        accusers: &[SiloAddress],
+    ) {
         if !ctx.manner.self_monitoring {
             return;
         }
@@ -78,13 +91,20 @@ impl Monitor {
         }
         score += u32::try_from(accusers.len()).unwrap_or(u32::MAX);
         let since = |cond: bool, at: &mut Option<MonoTime>| {
-            if cond { at.get_or_insert(now).to_owned() } else { at.take().map_or(now, |_| now) }
+            if cond {
+                at.get_or_insert(now).to_owned()
+            } else {
+                at.take().map_or(now, |_| now)
+            }
         };
         let probing = since(targets >= 2, &mut self.targets_since);
         if now.since(probing) > window && self.hears_nobody(ctx, targets, last_answer) {
             score += 1;
         }
-        let watched = since(ctx.is_active() && ctx.members.active.len() >= 3, &mut self.watching_since);
+        let watched = since(
+            ctx.is_active() && ctx.members.active.len() >= 3,
+            &mut self.watching_since,
+        );
         if now.since(watched) > window && !recent(self.last_probe_received) {
             score += 1;
         }

@@ -51,7 +51,13 @@ impl PartitionCheck {
         ctx.timers.clear(Timer::Check);
     }
 
-    pub(crate) fn start(&mut self, ctx: &mut Ctx, suspects: BTreeSet<SiloAddress>, stuck: BTreeSet<SiloAddress>, timeout: Duration) {
+    pub(crate) fn start(
+        &mut self,
+        ctx: &mut Ctx,
+        suspects: BTreeSet<SiloAddress>,
+        stuck: BTreeSet<SiloAddress>,
+        timeout: Duration,
+    ) {
         let mut peers: BTreeSet<SiloAddress> = ctx.members.active.iter().copied().collect();
         if suspects.iter().any(|s| is_joining(ctx, s)) {
             peers.extend(ctx.members.alive.iter().filter(|s| is_joining(ctx, s)));
@@ -97,11 +103,16 @@ impl PartitionCheck {
             .filter(|s| !running.answered.contains(s) || running.stuck.contains(s))
             .map(|s| (*s, majority(ctx, &running.answered, is_joining(ctx, s))))
             .collect();
-        Some(Verdict { silent, at: ctx.mono() })
+        Some(Verdict {
+            silent,
+            at: ctx.mono(),
+        })
     }
 
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx) {
-        let Some(mut running) = self.running.take() else { return };
+        let Some(mut running) = self.running.take() else {
+            return;
+        };
         if running.sent < SUSPECT_PROBES {
             running.sent += 1;
             for silo in running.suspects.clone() {
@@ -130,7 +141,12 @@ fn is_joining(ctx: &Ctx, silo: &SiloAddress) -> bool {
 fn majority(ctx: &Ctx, answered: &BTreeSet<SiloAddress>, with_joining: bool) -> bool {
     let Some(view) = &ctx.view else { return false };
     let voters: BTreeSet<SiloAddress> = if with_joining {
-        ctx.members.active.iter().chain(&ctx.members.joining).copied().collect()
+        ctx.members
+            .active
+            .iter()
+            .chain(&ctx.members.joining)
+            .copied()
+            .collect()
     } else {
         ctx.members.active.iter().copied().collect()
     };
@@ -139,5 +155,6 @@ fn majority(ctx: &Ctx, answered: &BTreeSet<SiloAddress>, with_joining: bool) -> 
     }
     let reached = |s: &SiloAddress| *s == ctx.me || answered.contains(s);
     let count = voters.iter().filter(|s| reached(s)).count();
-    count * 2 > voters.len() || (count * 2 == voters.len() && view.leader().is_some_and(|l| reached(&l.address)))
+    count * 2 > voters.len()
+        || (count * 2 == voters.len() && view.leader().is_some_and(|l| reached(&l.address)))
 }

@@ -29,7 +29,11 @@ pub(crate) enum Length {
 }
 
 impl Pause {
-    pub(crate) fn judge(late: Duration, probe_timeout: Duration, failure_window: Duration) -> Length {
+    pub(crate) fn judge(
+        late: Duration,
+        probe_timeout: Duration,
+        failure_window: Duration,
+    ) -> Length {
         if late > failure_window {
             Length::Long
         } else if late > probe_timeout {

@@ -76,7 +76,12 @@ impl Prober {
             self.excluded.retain(|s, _| is_alive(s));
             self.others.retain(|s, _| is_alive(s));
         }
-        let dropped: Vec<SiloAddress> = self.targets.keys().filter(|s| !targets.contains(s) || !is_alive(s)).copied().collect();
+        let dropped: Vec<SiloAddress> = self
+            .targets
+            .keys()
+            .filter(|s| !targets.contains(s) || !is_alive(s))
+            .copied()
+            .collect();
         for silo in dropped {
             ctx.timers.clear(Timer::Probe(silo));
             ctx.timers.clear(Timer::Doubt(silo));
@@ -102,7 +107,9 @@ impl Prober {
     }
 
     fn peer_mut(&mut self, silo: &SiloAddress) -> Option<&mut Peer> {
-        self.targets.get_mut(silo).or_else(|| self.others.get_mut(silo))
+        self.targets
+            .get_mut(silo)
+            .or_else(|| self.others.get_mut(silo))
     }
 
     pub(crate) fn targets(&self) -> usize {
@@ -127,11 +134,19 @@ impl Prober {
     /// Everybody who answered within a window.
     pub(crate) fn answered(&self, now: MonoTime, window: Duration) -> BTreeSet<SiloAddress> {
         let all = self.targets.iter().chain(&self.others);
-        all.filter(|(_, p)| p.last_answer.is_some_and(|(t, _)| now.since(t) <= window)).map(|(s, _)| *s).collect()
+        all.filter(|(_, p)| p.last_answer.is_some_and(|(t, _)| now.since(t) <= window))
+            .map(|(s, _)| *s)
+            .collect()
     }
 
-    pub(crate) fn answered_within(&self, silo: &SiloAddress, now: MonoTime, window: Duration) -> bool {
-        self.answered_at(silo).is_some_and(|t| now.since(t) <= window)
+    pub(crate) fn answered_within(
+        &self,
+        silo: &SiloAddress,
+        now: MonoTime,
+        window: Duration,
+    ) -> bool {
+        self.answered_at(silo)
+            .is_some_and(|t| now.since(t) <= window)
     }
 
     /// Starts all counters again: the network or the table was away for everybody.
@@ -155,31 +170,51 @@ impl Prober {
 
     fn timeout(peer: &Peer, ctx: &Ctx, stretch: u32) -> Duration {
         let c = &ctx.config;
-        peer.estimator.timeout(c.probe_timeout).max(c.min_probe_timeout).saturating_mul(stretch).min(c.max_probe_timeout)
+        peer.estimator
+            .timeout(c.probe_timeout)
+            .max(c.min_probe_timeout)
+            .saturating_mul(stretch)
+            .min(c.max_probe_timeout)
     }
 
     /// The timer of one peer fired: its probe has timed out, or the next one is due.
     pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, stretch: u32) {
         let now = ctx.mono();
-        let Some(peer) = self.targets.get_mut(&silo) else { return };
+        let Some(peer) = self.targets.get_mut(&silo) else {
+            return;
+        };
         if let Some(flight) = peer.flight.take() {
             match flight.via {
                 // The intermediary kept silent: no miss, but it is not asked again soon.
                 Some(via) => {
-                    self.excluded.insert(via, now + ctx.failure_window().saturating_mul(2));
+                    self.excluded
+                        .insert(via, now + ctx.failure_window().saturating_mul(2));
                 }
                 None => Self::miss(peer, ctx, silo, &flight, false),
             }
         }
         let limit = ctx.config.num_missed_probes_limit;
-        let Some(peer) = self.targets.get(&silo) else { return };
+        let Some(peer) = self.targets.get(&silo) else {
+            return;
+        };
         let indirect = ctx.manner.indirect_probes && peer.misses + 1 == limit;
         let timeout = Self::timeout(peer, ctx, stretch);
-        let via = if indirect { self.intermediary(ctx, &silo) } else { None };
+        let via = if indirect {
+            self.intermediary(ctx, &silo)
+        } else {
+            None
+        };
         let nonce = ctx.random();
         match via {
             Some(via) => {
-                ctx.send_to(via, Message::IndirectProbe { round: nonce, suspect: silo, timeout });
+                ctx.send_to(
+                    via,
+                    Message::IndirectProbe {
+                        round: nonce,
+                        suspect: silo,
+                        timeout,
+                    },
+                );
                 ctx.set_timer(Timer::Probe(silo), timeout.saturating_mul(5) / 2);
             }
             None => {
@@ -191,7 +226,12 @@ impl Prober {
             ctx.set_timer(Timer::Doubt(silo), timeout / 2);
         }
         if let Some(peer) = self.targets.get_mut(&silo) {
-            peer.flight = Some(Flight { nonce, began: now, timeout, via });
+            peer.flight = Some(Flight {
+                nonce,
+                began: now,
+                timeout,
+                via,
+            });
         }
     }
 
@@ -199,15 +239,27 @@ impl Prober {
     /// whoever answers a little late, and nobody is doubted.
     pub(crate) fn doubted(&self, ctx: &Ctx) -> impl Iterator<Item = SiloAddress> {
         let (now, limit) = (ctx.mono(), ctx.config.num_missed_probes_limit);
-        let last = self.targets.iter().filter(move |(_, p)| limit > 1 && p.misses.saturating_add(1) == limit);
-        last.filter(move |(_, p)| p.flight.as_ref().is_some_and(|f| now.since(f.began) >= f.timeout / 2)).map(|(silo, _)| *silo)
+        let last = self
+            .targets
+            .iter()
+            .filter(move |(_, p)| limit > 1 && p.misses.saturating_add(1) == limit);
+        last.filter(move |(_, p)| {
+            p.flight
+                .as_ref()
+                .is_some_and(|f| now.since(f.began) >= f.timeout / 2)
+        })
+        .map(|(silo, _)| *silo)
     }
 
     fn miss(peer: &mut Peer, ctx: &mut Ctx, silo: SiloAddress, flight: &Flight, indirect: bool) {
         peer.misses = peer.misses.saturating_add(1);
         peer.failed = Some((flight.began, flight.timeout, ctx.now.wall));
         peer.failed_at = Some(ctx.mono());
-        ctx.observe(Observation::ProbeMissed { peer: silo, misses: peer.misses, indirect });
+        ctx.observe(Observation::ProbeMissed {
+            peer: silo,
+            misses: peer.misses,
+            indirect,
+        });
     }
 
     /// A random Active silo that answered me within the failure window and was not found wanting lately.
@@ -234,15 +286,26 @@ impl Prober {
     /// A probe was answered. True when it was one of mine.
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, from: SiloAddress, nonce: u64) -> bool {
         let now = ctx.mono();
-        let Some(peer) = self.targets.get_mut(&from) else { return false };
-        let Some(flight) = peer.flight.as_ref().filter(|f| f.nonce == nonce && f.via.is_none()) else { return false };
+        let Some(peer) = self.targets.get_mut(&from) else {
+            return false;
+        };
+        let Some(flight) = peer
+            .flight
+            .as_ref()
+            .filter(|f| f.nonce == nonce && f.via.is_none())
+        else {
+            return false;
+        };
         let round_trip = now.since(flight.began);
         let next = (flight.began + flight.timeout).max(now);
         peer.estimator.add(round_trip);
         peer.asked = peer.asked.max(Some(flight.began));
         peer.flight = None;
         ctx.timers.set(Timer::Probe(from), next);
-        ctx.observe(Observation::ProbeAnswered { peer: from, round_trip });
+        ctx.observe(Observation::ProbeAnswered {
+            peer: from,
+            round_trip,
+        });
         self.alive(ctx, from);
         true
     }
@@ -278,12 +341,29 @@ impl Prober {
     }
 
     /// The intermediary's word.
-    pub(crate) fn on_indirect(&mut self, ctx: &mut Ctx, from: SiloAddress, round: u64, outcome: &IndirectOutcome, stretch: u32) {
-        let found = self.targets.iter().find(|(_, p)| p.flight.as_ref().is_some_and(|f| f.nonce == round && f.via == Some(from)));
-        let Some(silo) = found.map(|(s, _)| *s) else { return };
+    pub(crate) fn on_indirect(
+        &mut self,
+        ctx: &mut Ctx,
+        from: SiloAddress,
+        round: u64,
+        outcome: &IndirectOutcome,
+        stretch: u32,
+    ) {
+        let found = self.targets.iter().find(|(_, p)| {
+            p.flight
+                .as_ref()
+                .is_some_and(|f| f.nonce == round && f.via == Some(from))
+        });
+        let Some(silo) = found.map(|(s, _)| *s) else {
+            return;
+        };
         let now = ctx.mono();
-        let Some(peer) = self.targets.get_mut(&silo) else { return };
-        let Some(flight) = peer.flight.take() else { return };
+        let Some(peer) = self.targets.get_mut(&silo) else {
+            return;
+        };
+        let Some(flight) = peer.flight.take() else {
+            return;
+        };
         match outcome {
             IndirectOutcome::Yes => {
                 peer.misses = 0;
@@ -292,7 +372,11 @@ impl Prober {
             }
             IndirectOutcome::No { consent } => {
                 // Only a healthy silo's own word counts.
-                let sound = |c: &Suspicion| c.accuser == from && !from.same_endpoint(&silo) && c.evidence.accuser_health == 0;
+                let sound = |c: &Suspicion| {
+                    c.accuser == from
+                        && !from.same_endpoint(&silo)
+                        && c.evidence.accuser_health == 0
+                };
                 peer.consent = consent.clone().filter(sound).map(|mut c| {
                     // Who wrote it down is mine to say, and so is the time: the intermediary's clock may be anywhere.
                     c.evidence.via = Some(ctx.me);
@@ -303,17 +387,22 @@ impl Prober {
                 Self::miss(peer, ctx, silo, &flight, true);
             }
             IndirectOutcome::Unknown => {
-                self.excluded.insert(from, now + ctx.failure_window().saturating_mul(2));
+                self.excluded
+                    .insert(from, now + ctx.failure_window().saturating_mul(2));
             }
         }
-        let Some(peer) = self.targets.get(&silo) else { return };
+        let Some(peer) = self.targets.get(&silo) else {
+            return;
+        };
         let wait = Self::timeout(peer, ctx, stretch);
-        ctx.timers.set(Timer::Probe(silo), (flight.began + wait).max(now));
+        ctx.timers
+            .set(Timer::Probe(silo), (flight.began + wait).max(now));
     }
 
     /// How long one probe of this silo takes at present.
     pub(crate) fn period(&self, ctx: &Ctx, silo: &SiloAddress, stretch: u32) -> Duration {
-        self.peer(silo).map_or(ctx.config.probe_timeout, |p| Self::timeout(p, ctx, stretch))
+        self.peer(silo)
+            .map_or(ctx.config.probe_timeout, |p| Self::timeout(p, ctx, stretch))
     }
 
     /// Everybody who has missed too many probes, as of now.
@@ -332,18 +421,30 @@ impl Prober {
                     accuser_health: health,
                     stale: false,
                 };
-                let mine = Suspicion { accuser: ctx.me, at: wall, grounds: Grounds::Silent, evidence, extra: crate::Extra::default() };
+                let mine = Suspicion {
+                    accuser: ctx.me,
+                    at: wall,
+                    grounds: Grounds::Silent,
+                    evidence,
+                    extra: crate::Extra::default(),
+                };
                 let period = Self::timeout(p, ctx, stretch);
                 // A consent may wait for the partition check, which takes a period, but for no more: it cannot be renewed without asking.
                 let lasts = period.saturating_mul(2);
-                let consent = p.consent.as_ref().filter(|(at, _)| ctx.mono().since(*at) <= lasts).map(|(_, c)| c.clone());
+                let consent = p
+                    .consent
+                    .as_ref()
+                    .filter(|(at, _)| ctx.mono().since(*at) <= lasts)
+                    .map(|(_, c)| c.clone());
                 Some(Suspect {
                     silo: *silo,
                     mine,
                     consent,
                     failed_at: p.failed_at?,
                     period,
-                    evidence_of_life: ctx.manner.evidence_of_life && p.suppressed < MAX_SUPPRESSED && p.asked.is_some_and(|a| a > began),
+                    evidence_of_life: ctx.manner.evidence_of_life
+                        && p.suppressed < MAX_SUPPRESSED
+                        && p.asked.is_some_and(|a| a > began),
                 })
             })
             .collect()

@@ -28,11 +28,30 @@ impl Protocol {
         match body {
             Message::Identify { nonce } => {
                 let silo = (self.ctx.me.epoch() != 0).then_some(self.ctx.me);
-                let (instance, host) = (self.ctx.identity.instance, self.ctx.identity.host_name.clone());
-                return self.ctx.reply(link, header.from, Message::Identity { nonce: *nonce, silo, instance, host });
+                let (instance, host) = (
+                    self.ctx.identity.instance,
+                    self.ctx.identity.host_name.clone(),
+                );
+                return self.ctx.reply(
+                    link,
+                    header.from,
+                    Message::Identity {
+                        nonce: *nonce,
+                        silo,
+                        instance,
+                        host,
+                    },
+                );
             }
-            Message::Identity { nonce, silo, instance, host } => {
-                let step = self.joiner.on_identity(&mut self.ctx, *nonce, *instance, *silo, host);
+            Message::Identity {
+                nonce,
+                silo,
+                instance,
+                host,
+            } => {
+                let step = self
+                    .joiner
+                    .on_identity(&mut self.ctx, *nonce, *instance, *silo, host);
                 return self.step(step);
             }
             _ => {}
@@ -48,7 +67,10 @@ impl Protocol {
         }
         if header.to.is_some_and(|to| to != self.ctx.me) {
             return match body {
-                Message::Probe { nonce } => self.ctx.reply(link, header.from, Message::NotMe { nonce: *nonce }),
+                Message::Probe { nonce } => {
+                    self.ctx
+                        .reply(link, header.from, Message::NotMe { nonce: *nonce })
+                }
                 _ => self.drop_message("not_me"),
             };
         }
@@ -57,18 +79,25 @@ impl Protocol {
             Some(_) => return self.drop_message("wrong_instance"),
             None => {
                 let view = self.ctx.view.as_ref();
-                if view.and_then(|v| v.get(&header.from)).is_some_and(|e| e.instance_id != header.instance) {
+                if view
+                    .and_then(|v| v.get(&header.from))
+                    .is_some_and(|e| e.instance_id != header.instance)
+                {
                     return self.drop_message("wrong_instance");
                 }
                 let dead = view.and_then(|v| v.status(&header.from)) == Some(SiloStatus::Dead);
                 if dead && !matches!(body, Message::Farewell { .. }) {
-                    return self.disseminator.on_dead_peer(&mut self.ctx, link, header.from);
+                    return self
+                        .disseminator
+                        .on_dead_peer(&mut self.ctx, link, header.from);
                 }
             }
         }
         self.listen(link, header, body);
         if !self.ended && !matches!(body, Message::Delta(_) | Message::Farewell { .. }) {
-            let call = self.disseminator.on_peer_version(&mut self.ctx, link, header);
+            let call = self
+                .disseminator
+                .on_peer_version(&mut self.ctx, link, header);
             self.obey(call);
         }
     }
@@ -82,7 +111,8 @@ impl Protocol {
                 if self.pause.silent {
                     self.pause.hold(link, from, *nonce);
                 } else if self.is_exposed() {
-                    self.ctx.reply(link, from, Message::ProbeAck { nonce: *nonce });
+                    self.ctx
+                        .reply(link, from, Message::ProbeAck { nonce: *nonce });
                 }
             }
             Message::ProbeAck { nonce } => self.on_ack(header, *nonce),
@@ -90,16 +120,32 @@ impl Protocol {
                 let call = self.disseminator.read_once(&self.ctx);
                 self.obey(call);
             }
-            Message::IndirectProbe { round, suspect, timeout } => {
+            Message::IndirectProbe {
+                round,
+                suspect,
+                timeout,
+            } => {
                 let able = !self.ctx.suspended && self.monitor.local() == 0;
-                let request = Request { round: *round, suspect: *suspect, timeout: *timeout };
-                self.intermediary.on_request(&mut self.ctx, link, from, &request, able);
+                let request = Request {
+                    round: *round,
+                    suspect: *suspect,
+                    timeout: *timeout,
+                };
+                self.intermediary
+                    .on_request(&mut self.ctx, link, from, &request, able);
             }
-            Message::IndirectReply { round, outcome } => self.prober.on_indirect(&mut self.ctx, from, *round, outcome, stretch),
+            Message::IndirectReply { round, outcome } => {
+                self.prober
+                    .on_indirect(&mut self.ctx, from, *round, outcome, stretch)
+            }
             Message::DialMe { nonce, endpoint } => {
                 // Nobody is dialled on another's behalf.
                 if *endpoint == from.endpoint() && self.is_exposed() {
-                    self.ctx.dial_afresh(*endpoint, Some(from), Message::DialBack { nonce: *nonce });
+                    self.ctx.dial_afresh(
+                        *endpoint,
+                        Some(from),
+                        Message::DialBack { nonce: *nonce },
+                    );
                 } else {
                     self.drop_message("dial_elsewhere");
                 }
@@ -107,12 +153,15 @@ impl Protocol {
             Message::DialBack { nonce } => self.joiner.contacts.on_dial_back(from, *nonce),
             Message::AskDelta { table_id, have } => {
                 if !self.ctx.suspended {
-                    self.disseminator.on_ask(&mut self.ctx, link, from, *table_id, *have);
+                    self.disseminator
+                        .on_ask(&mut self.ctx, link, from, *table_id, *have);
                 }
             }
             Message::Delta(delta) => {
                 if self.on_delta(delta) == Call::Ask {
-                    let call = self.disseminator.on_peer_version(&mut self.ctx, link, header);
+                    let call = self
+                        .disseminator
+                        .on_peer_version(&mut self.ctx, link, header);
                     self.obey(call);
                 }
             }

@@ -45,11 +45,27 @@ impl Rings {
 #[must_use]
 pub fn successors(me: &SiloAddress, silos: &[SiloAddress], rings: u32) -> Vec<SiloAddress> {
     let places: Vec<u64> = silos.iter().map(place).collect();
-    choose(me, silos, &places, Rings { silos: rings, one: false }).into_iter().map(|(_, silo)| silo).collect()
+    choose(
+        me,
+        silos,
+        &places,
+        Rings {
+            silos: rings,
+            one: false,
+        },
+    )
+    .into_iter()
+    .map(|(_, silo)| silo)
+    .collect()
 }
 
 /// By ring: how far the one is that it gives, and who that is.
-fn choose(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: Rings) -> Vec<(u64, SiloAddress)> {
+fn choose(
+    me: &SiloAddress,
+    silos: &[SiloAddress],
+    places: &[u64],
+    rings: Rings,
+) -> Vec<(u64, SiloAddress)> {
     let mine = place(me);
     let mut chosen: Vec<(u64, usize)> = Vec::new();
     for ring in rings.numbers() {
@@ -57,7 +73,9 @@ fn choose(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: Rings)
         let mut best: Option<(u64, usize)> = None;
         for (i, place) in places.iter().enumerate() {
             let distance = on_ring(*place, ring).wrapping_sub(start);
-            let closer = best.is_none_or(|(least, at)| distance < least || (distance == least && silos[i] < silos[at]));
+            let closer = best.is_none_or(|(least, at)| {
+                distance < least || (distance == least && silos[i] < silos[at])
+            });
             // Asked last, because few are closer than all before them.
             if closer && silos[i] != *me && !chosen.iter().any(|(_, c)| *c == i) {
                 best = Some((distance, i));
@@ -68,7 +86,10 @@ fn choose(me: &SiloAddress, silos: &[SiloAddress], places: &[u64], rings: Rings)
             None => break,
         }
     }
-    chosen.into_iter().map(|(distance, i)| (distance, silos[i])).collect()
+    chosen
+        .into_iter()
+        .map(|(distance, i)| (distance, silos[i]))
+        .collect()
 }
 
 /// Whom I probe by ring order, kept up to date while the cluster changes: a newcomer only matters if on some ring it stands no further
@@ -83,15 +104,33 @@ pub(crate) struct Successors {
 
 impl Successors {
     /// Since the last time those in `moved` came or went; none: anybody may have.
-    pub(crate) fn follow(&mut self, me: SiloAddress, members: &Members, moved: Option<&[SiloAddress]>, rings: Rings) {
+    pub(crate) fn follow(
+        &mut self,
+        me: SiloAddress,
+        members: &Members,
+        moved: Option<&[SiloAddress]>,
+        rings: Rings,
+    ) {
         let known = self.of == Some((me, rings));
-        if !known || moved.is_none_or(|moved| moved.iter().any(|silo| self.matters(&me, members, silo, rings))) {
+        if !known
+            || moved.is_none_or(|moved| {
+                moved
+                    .iter()
+                    .any(|silo| self.matters(&me, members, silo, rings))
+            })
+        {
             self.of = Some((me, rings));
             self.chosen = choose(&me, &members.alive, &members.places, rings);
         }
     }
 
-    fn matters(&self, me: &SiloAddress, members: &Members, silo: &SiloAddress, rings: Rings) -> bool {
+    fn matters(
+        &self,
+        me: &SiloAddress,
+        members: &Members,
+        silo: &SiloAddress,
+        rings: Rings,
+    ) -> bool {
         if silo == me {
             return false;
         }
@@ -99,7 +138,9 @@ impl Successors {
             return self.chosen.iter().any(|(_, chosen)| chosen == silo);
         }
         let (mine, its) = (place(me), place(silo));
-        let closer = |(ring, (distance, _)): (u64, &(u64, SiloAddress))| on_ring(its, ring).wrapping_sub(on_ring(mine, ring)) <= *distance;
+        let closer = |(ring, (distance, _)): (u64, &(u64, SiloAddress))| {
+            on_ring(its, ring).wrapping_sub(on_ring(mine, ring)) <= *distance
+        };
         self.chosen.len() < rings.silos as usize || rings.numbers().zip(&self.chosen).any(closer)
     }
 
@@ -110,7 +151,12 @@ impl Successors {
 }
 
 /// Whether `me` is among the first `share` of `probers` after `silo` on ring 0: divides work on many silos evenly.
-pub(crate) fn is_my_share(me: &SiloAddress, silo: &SiloAddress, probers: &[SiloAddress], share: usize) -> bool {
+pub(crate) fn is_my_share(
+    me: &SiloAddress,
+    silo: &SiloAddress,
+    probers: &[SiloAddress],
+    share: usize,
+) -> bool {
     if probers.len() <= share {
         return true;
     }
@@ -125,7 +171,9 @@ mod tests {
     use super::*;
 
     fn silos(n: u16) -> Vec<SiloAddress> {
-        (0..n).map(|i| SiloAddress::new([10, 0, 0, 1].into(), i + 1, 1)).collect()
+        (0..n)
+            .map(|i| SiloAddress::new([10, 0, 0, 1].into(), i + 1, 1))
+            .collect()
     }
 
     #[test]
@@ -150,18 +198,32 @@ mod tests {
             }
         }
         assert_eq!(watchers.len(), 300);
-        assert!(watchers.values().all(|n| (3..=30).contains(n)), "{watchers:?}");
+        assert!(
+            watchers.values().all(|n| (3..=30).contains(n)),
+            "{watchers:?}"
+        );
     }
 
     #[test]
     fn on_one_ring_a_silo_probes_its_neighbours() {
         let all = silos(300);
-        let mut order: Vec<(u64, SiloAddress)> = all.iter().map(|silo| (on_ring(place(silo), 0), *silo)).collect();
+        let mut order: Vec<(u64, SiloAddress)> = all
+            .iter()
+            .map(|silo| (on_ring(place(silo), 0), *silo))
+            .collect();
         order.sort_unstable();
         let after = |at: usize| order[(at + 1) % 300].1;
         let places: Vec<u64> = all.iter().map(place).collect();
         for (at, (_, me)) in order.iter().enumerate() {
-            let chosen = choose(me, &all, &places, Rings { silos: 3, one: true });
+            let chosen = choose(
+                me,
+                &all,
+                &places,
+                Rings {
+                    silos: 3,
+                    one: true,
+                },
+            );
             let chosen: Vec<SiloAddress> = chosen.into_iter().map(|(_, silo)| silo).collect();
             assert_eq!(chosen, [after(at), after(at + 1), after(at + 2)]);
         }
@@ -169,8 +231,14 @@ mod tests {
 
     #[test]
     fn following_changes_chooses_whom_looking_at_everybody_does() {
-        following(Rings { silos: 10, one: false });
-        following(Rings { silos: 10, one: true });
+        following(Rings {
+            silos: 10,
+            one: false,
+        });
+        following(Rings {
+            silos: 10,
+            one: true,
+        });
     }
 
     fn following(rings: Rings) {
@@ -178,7 +246,9 @@ mod tests {
         let (mut members, mut kept, me) = (Members::default(), Successors::default(), all[0]);
         let mut counted = 0;
         for step in 0..3_000 {
-            let moved: Vec<SiloAddress> = (0..dice.below(3)).map(|_| all[dice.below(all.len())]).collect();
+            let moved: Vec<SiloAddress> = (0..dice.below(3))
+                .map(|_| all[dice.below(all.len())])
+                .collect();
             for silo in &moved {
                 match members.alive.binary_search(silo) {
                     Ok(at) => drop((members.alive.remove(at), members.places.remove(at))),
@@ -191,7 +261,11 @@ mod tests {
             let before = kept.chosen.clone();
             kept.follow(me, &members, Some(&moved), rings);
             counted += usize::from(kept.chosen == before);
-            assert_eq!(kept.chosen, choose(&me, &members.alive, &members.places, rings), "step {step}");
+            assert_eq!(
+                kept.chosen,
+                choose(&me, &members.alive, &members.places, rings),
+                "step {step}"
+            );
         }
         assert!((500..2_900).contains(&counted), "{counted}");
     }
@@ -200,6 +274,11 @@ mod tests {
     fn a_share_is_about_as_large_as_asked() {
         let all = silos(50);
         let target = SiloAddress::new([10, 0, 0, 9].into(), 1, 1);
-        assert_eq!(all.iter().filter(|me| is_my_share(me, &target, &all, 3)).count(), 3);
+        assert_eq!(
+            all.iter()
+                .filter(|me| is_my_share(me, &target, &all, 3))
+                .count(),
+            3
+        );
     }
 }

@@ -8,14 +8,20 @@ use super::timers::Timer;
 use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::{
-    CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, Operation, ReadAnswer, SiloStatus, Snapshot, TableError,
-    TableErrorKind,
+    CauseOfDeath, ClusterView, Discontinuity, Heartbeats, MonoTime, NextStep, Operation,
+    ReadAnswer, SiloStatus, Snapshot, TableError, TableErrorKind,
 };
 
 impl Protocol {
     pub(super) fn settle(&mut self, outcomes: Vec<Outcome>) {
         // Whatever comes of the read, also my end: whoever waits for it is answered.
-        self.refreshing.extend(outcomes.iter().filter_map(|o| if let Outcome::Refreshed(r, _) = o { Some(*r) } else { None }));
+        self.refreshing.extend(outcomes.iter().filter_map(|o| {
+            if let Outcome::Refreshed(r, _) = o {
+                Some(*r)
+            } else {
+                None
+            }
+        }));
         for outcome in outcomes {
             if self.ended {
                 return;
@@ -46,7 +52,10 @@ impl Protocol {
 
     fn on_read(&mut self, sent: MonoTime, answer: ReadAnswer) {
         let heartbeats = match answer {
-            ReadAnswer::Snapshot { snapshot, heartbeats } => {
+            ReadAnswer::Snapshot {
+                snapshot,
+                heartbeats,
+            } => {
                 self.adopt(snapshot, Source::Read);
                 heartbeats
             }
@@ -71,13 +80,21 @@ impl Protocol {
             self.arm_refresh();
         }
         let heartbeats = beaten.then_some(&self.last_beats);
-        let step = self.joiner.on_read(&mut self.ctx, &mut self.writer, sent, heartbeats);
+        let step = self
+            .joiner
+            .on_read(&mut self.ctx, &mut self.writer, sent, heartbeats);
         self.step(step);
     }
 
     fn on_heartbeats(&mut self, sent: MonoTime, heartbeats: Heartbeats) {
         let period = self.ctx.heartbeat_period();
-        self.staleness.on_read(sent, self.ctx.now.mono, &heartbeats, &self.ctx.members.alive, period);
+        self.staleness.on_read(
+            sent,
+            self.ctx.now.mono,
+            &heartbeats,
+            &self.ctx.members.alive,
+            period,
+        );
         self.last_beats = heartbeats;
         self.judge_staleness();
     }
@@ -98,18 +115,33 @@ impl Protocol {
     /// The view moved, by whatever way.
     pub(super) fn adopted(&mut self, before: Option<&ClusterView>, source: Source) {
         self.dirty = true;
-        let Some(view) = self.ctx.view.clone() else { return };
+        let Some(view) = self.ctx.view.clone() else {
+            return;
+        };
         let table = &view.snapshot().version_row.settings;
         if self.settings_seen.as_ref() != Some(table) {
             self.settings_seen = Some(table.clone());
             let (table, configured) = (table.clone(), self.ctx.config.shared());
-            if (crate::SharedSettings { extra: crate::Extra::default(), ..table.clone() }) != configured {
+            if (crate::SharedSettings {
+                extra: crate::Extra::default(),
+                ..table.clone()
+            }) != configured
+            {
                 self.ctx.tell(Notice::SettingsDiffer { table, configured });
             }
         }
-        let was = before.and_then(|b| b.get(&self.ctx.me)).map_or(&[][..], |e| &e.suspicions);
-        for vote in view.get(&self.ctx.me).iter().flat_map(|e| &e.suspicions).filter(|v| !was.contains(v)) {
-            self.ctx.observe(Observation::VoteReceived { accuser: vote.accuser });
+        let was = before
+            .and_then(|b| b.get(&self.ctx.me))
+            .map_or(&[][..], |e| &e.suspicions);
+        for vote in view
+            .get(&self.ctx.me)
+            .iter()
+            .flat_map(|e| &e.suspicions)
+            .filter(|v| !was.contains(v))
+        {
+            self.ctx.observe(Observation::VoteReceived {
+                accuser: vote.accuser,
+            });
         }
         if self.ctx.status != SiloStatus::Created && gate::ends_me(&self.ctx, view.snapshot()) {
             self.found_my_end(&view, before);
@@ -124,7 +156,8 @@ impl Protocol {
             }
         }
         if source == Source::Commit {
-            self.disseminator.on_commit(&mut self.ctx, before.map_or(0, ClusterView::version));
+            self.disseminator
+                .on_commit(&mut self.ctx, before.map_or(0, ClusterView::version));
         }
     }
 
@@ -132,11 +165,20 @@ impl Protocol {
     fn found_my_end(&mut self, view: &ClusterView, before: Option<&ClusterView>) {
         let me = self.ctx.me;
         let entry = view.get(&me);
-        let cause = entry.and_then(|e| e.death.as_ref()).map(|d| d.cause.clone());
+        let cause = entry
+            .and_then(|e| e.death.as_ref())
+            .map(|d| d.cause.clone());
         let left = cause == Some(CauseOfDeath::Left);
-        let newer = view.snapshot().rows.at_endpoint(me.endpoint()).next_back().map(|e| e.address).filter(|s| s.is_successor_of(&me));
+        let newer = view
+            .snapshot()
+            .rows
+            .at_endpoint(me.endpoint())
+            .next_back()
+            .map(|e| e.address)
+            .filter(|s| s.is_successor_of(&me));
         if left && (self.joiner.is_failing() || self.leaver.is_leaving()) {
-            self.disseminator.farewell(&mut self.ctx, view.version(), before);
+            self.disseminator
+                .farewell(&mut self.ctx, view.version(), before);
             let termination = if self.joiner.is_failing() {
                 match self.joiner.give_up() {
                     super::joiner::Step::Failed(error) => Termination::JoinFailed(error),
@@ -146,7 +188,9 @@ impl Protocol {
                 Termination::Left { clean: true }
             };
             self.end(termination);
-        } else if let (true, None | Some(CauseOfDeath::Superseded), Some(newer)) = (self.joiner.is_joining(), &cause, newer) {
+        } else if let (true, None | Some(CauseOfDeath::Superseded), Some(newer)) =
+            (self.joiner.is_joining(), &cause, newer)
+        {
             self.end(Termination::JoinFailed(JoinError::Superseded { newer }));
         } else {
             self.end(Termination::DeclaredDead(DeclaredDead {
@@ -164,7 +208,8 @@ impl Protocol {
             match answer {
                 Answer::Applied { .. } => {
                     self.voter.landed(&self.ctx, *suspect);
-                    self.ctx.observe(Observation::VoteCast { suspect: *suspect });
+                    self.ctx
+                        .observe(Observation::VoteCast { suspect: *suspect });
                 }
                 // A vote that the table already has, or will not take, is not offered again at once.
                 _ => self.voter.landed(&self.ctx, *suspect),
@@ -172,9 +217,14 @@ impl Protocol {
             return;
         }
         if let Some(request) = self.evictions.remove(&intent.id) {
-            self.ctx.tell(Notice::Answered { request, answer: answer.clone() });
+            self.ctx.tell(Notice::Answered {
+                request,
+                answer: answer.clone(),
+            });
         }
-        let step = self.joiner.on_answer(&mut self.ctx, &mut self.writer, &intent.action, answer);
+        let step = self
+            .joiner
+            .on_answer(&mut self.ctx, &mut self.writer, &intent.action, answer);
         if let (Action::Join(_), Answer::Applied { .. } | Answer::Moot) = (&intent.action, answer) {
             self.dirty = true;
             self.beater.start(&mut self.ctx);
@@ -191,10 +241,16 @@ impl Protocol {
         if self.ended {
             return;
         }
-        self.leaver.on_answer(&mut self.ctx, &mut self.writer, &intent.action, answer);
-        if matches!(intent.action, Action::Leave { .. }) && self.leaver.is_ending() && !matches!(answer, Answer::Queued) {
+        self.leaver
+            .on_answer(&mut self.ctx, &mut self.writer, &intent.action, answer);
+        if matches!(intent.action, Action::Leave { .. })
+            && self.leaver.is_ending()
+            && !matches!(answer, Answer::Queued)
+        {
             // The end was found in the view already; this is a row that was gone before.
-            self.end(Termination::Left { clean: !matches!(answer, Answer::Refused(_)) });
+            self.end(Termination::Left {
+                clean: !matches!(answer, Answer::Refused(_)),
+            });
         }
     }
 
@@ -217,7 +273,9 @@ impl Protocol {
             TableErrorKind::TableReplaced => self.table_broke(Discontinuity::Replaced),
             TableErrorKind::TableRolledBack => self.table_broke(Discontinuity::RolledBack),
             TableErrorKind::NotInitialized if seen => self.table_broke(Discontinuity::Replaced),
-            kind if kind.next_step() == NextStep::GiveUp => self.ctx.set_table_state(TableState::Unusable(kind)),
+            kind if kind.next_step() == NextStep::GiveUp => {
+                self.ctx.set_table_state(TableState::Unusable(kind))
+            }
             _ => self.ctx.set_table_state(TableState::Unavailable),
         }
     }
@@ -233,10 +291,16 @@ impl Protocol {
         let reading = std::mem::take(&mut self.refreshing);
         for request in reading.into_iter().chain(self.writer.take_waiters()) {
             let error = TableError::new(kind, Operation::Read, "membership", why);
-            self.ctx.tell(Notice::Refreshed { request, result: Err(error) });
+            self.ctx.tell(Notice::Refreshed {
+                request,
+                result: Err(error),
+            });
         }
         for (_, request) in std::mem::take(&mut self.evictions) {
-            self.ctx.tell(Notice::Answered { request, answer: Answer::Refused(Refusal::Abandoned) });
+            self.ctx.tell(Notice::Answered {
+                request,
+                answer: Answer::Refused(Refusal::Abandoned),
+            });
         }
     }
 
@@ -254,7 +318,9 @@ impl Protocol {
     }
 
     pub(super) fn heartbeat_written(&mut self, call: CallId, result: Result<(), TableError>) {
-        let Some(sent) = self.beater.on_written(&mut self.ctx, call, &result) else { return };
+        let Some(sent) = self.beater.on_written(&mut self.ctx, call, &result) else {
+            return;
+        };
         match result {
             Ok(()) => {
                 if self.ctx.table.state == TableState::Available {
@@ -276,7 +342,8 @@ impl Protocol {
             let waiting = self.pause.release();
             if !self.ended {
                 for (link, from, nonce) in waiting {
-                    self.ctx.reply(link, from, super::message::Message::ProbeAck { nonce });
+                    self.ctx
+                        .reply(link, from, super::message::Message::ProbeAck { nonce });
                 }
             }
         }

@@ -50,7 +50,14 @@ impl Staleness {
     /// Heartbeats were read, by a call sent at `sent` whose answer came at `now`; they are from some moment between. So standing still
     /// counts from the answer of the first read to the question of the last. Only silos in `alive`, which is sorted, are watched.
     /// One pass over all three, side by side.
-    pub(crate) fn on_read(&mut self, sent: MonoTime, now: MonoTime, heartbeats: &Heartbeats, alive: &[SiloAddress], period: Duration) {
+    pub(crate) fn on_read(
+        &mut self,
+        sent: MonoTime,
+        now: MonoTime,
+        heartbeats: &Heartbeats,
+        alive: &[SiloAddress],
+        period: Duration,
+    ) {
         self.still.clear();
         let mut before = std::mem::take(&mut self.known).into_iter().peekable();
         let mut beats = heartbeats.silos.iter().peekable();
@@ -59,9 +66,13 @@ impl Staleness {
             while before.next_if(|known| known.silo < silo).is_some() {}
             while beats.next_if(|(s, _)| **s < silo).is_some() {}
             let old = before.next_if(|known| known.silo == silo);
-            let read = beats.next_if(|(s, _)| **s == silo).map_or(0, |(_, beat)| beat.counter);
+            let read = beats
+                .next_if(|(s, _)| **s == silo)
+                .map_or(0, |(_, beat)| beat.counter);
             let counter = old.map_or(0, |known| known.counter).max(read);
-            let mut watch = old.filter(|known| known.counter == counter).and_then(|known| known.watch);
+            let mut watch = old
+                .filter(|known| known.counter == counter)
+                .and_then(|known| known.watch);
             match &mut watch {
                 Some(w) => {
                     w.last = w.last.max(sent);
@@ -73,22 +84,44 @@ impl Staleness {
                         self.still.push(silo);
                     }
                 }
-                None => watch = Some(Watch { since: now, reads: 1, counted: now, last: sent }),
+                None => {
+                    watch = Some(Watch {
+                        since: now,
+                        reads: 1,
+                        counted: now,
+                        last: sent,
+                    })
+                }
             }
-            self.known.push(Known { silo, counter, watch });
+            self.known.push(Known {
+                silo,
+                counter,
+                watch,
+            });
         }
     }
 
     /// Everybody whose heartbeat has stood still for long enough. (That it has not answered me either is for the caller to add.)
-    pub(crate) fn standing_still(&self, now: MonoTime, settings: &SharedSettings) -> impl Iterator<Item = SiloAddress> {
-        self.still.iter().copied().filter(move |silo| self.stands_still(silo, now, settings))
+    pub(crate) fn standing_still(
+        &self,
+        now: MonoTime,
+        settings: &SharedSettings,
+    ) -> impl Iterator<Item = SiloAddress> {
+        self.still
+            .iter()
+            .copied()
+            .filter(move |silo| self.stands_still(silo, now, settings))
     }
 
     fn stands_still(&self, silo: &SiloAddress, now: MonoTime, settings: &SharedSettings) -> bool {
         let at = self.known.binary_search_by_key(silo, |known| known.silo);
-        at.ok().and_then(|i| self.known.get(i)?.watch).is_some_and(|w| {
-            w.reads >= MIN_READS && w.last.since(w.since) >= settings.staleness() && now.since(w.last) <= settings.i_am_alive_period
-        })
+        at.ok()
+            .and_then(|i| self.known.get(i)?.watch)
+            .is_some_and(|w| {
+                w.reads >= MIN_READS
+                    && w.last.since(w.since) >= settings.staleness()
+                    && now.since(w.last) <= settings.i_am_alive_period
+            })
     }
 }
 
@@ -102,7 +135,17 @@ mod tests {
     }
 
     fn beats(silo: SiloAddress, counter: u64) -> Heartbeats {
-        Heartbeats { silos: [(silo, Heartbeat { counter, at: WallTime::default() })].into(), cluster: None }
+        Heartbeats {
+            silos: [(
+                silo,
+                Heartbeat {
+                    counter,
+                    at: WallTime::default(),
+                },
+            )]
+            .into(),
+            cluster: None,
+        }
     }
 
     #[test]
@@ -116,10 +159,19 @@ mod tests {
             assert!(s.standing_still(at(ms), &settings).next().is_none(), "{ms}");
         }
         s.on_read(at(30_000), at(30_000), &beats(silo, 4), &[silo], p);
-        assert_eq!(s.standing_still(at(30_000), &settings).collect::<Vec<_>>(), [silo]);
-        assert!(s.standing_still(at(40_001), &settings).next().is_none(), "the last read is too old");
+        assert_eq!(
+            s.standing_still(at(30_000), &settings).collect::<Vec<_>>(),
+            [silo]
+        );
+        assert!(
+            s.standing_still(at(40_001), &settings).next().is_none(),
+            "the last read is too old"
+        );
         s.on_read(at(41_000), at(41_000), &beats(silo, 5), &[silo], p);
-        assert!(s.standing_still(at(41_000), &settings).next().is_none(), "it moved");
+        assert!(
+            s.standing_still(at(41_000), &settings).next().is_none(),
+            "it moved"
+        );
     }
 
     #[test]

@@ -47,7 +47,9 @@ pub(crate) struct Timers {
 impl Timers {
     pub(crate) fn set(&mut self, timer: Timer, at: MonoTime) {
         self.clear(timer);
-        let place = self.planned.partition_point(|planned| *planned > (at, timer));
+        let place = self
+            .planned
+            .partition_point(|planned| *planned > (at, timer));
         self.planned.insert(place, (at, timer));
     }
 
@@ -62,7 +64,9 @@ impl Timers {
     }
 
     fn place(&self, timer: Timer) -> Option<usize> {
-        self.planned.iter().rposition(|(_, planned)| *planned == timer)
+        self.planned
+            .iter()
+            .rposition(|(_, planned)| *planned == timer)
     }
 
     pub(crate) fn next(&self) -> Option<MonoTime> {
@@ -71,7 +75,9 @@ impl Timers {
 
     /// The next timer that is due, taken out.
     pub(crate) fn pop_due(&mut self, now: MonoTime) -> Option<Timer> {
-        self.planned.pop_if(|(at, _)| *at <= now).map(|(_, timer)| timer)
+        self.planned
+            .pop_if(|(at, _)| *at <= now)
+            .map(|(_, timer)| timer)
     }
 }
 

@@ -79,7 +79,10 @@ impl Voter {
         let window = ctx.failure_window();
         let mut all = prober.suspects(ctx, sight.score, sight.stretch);
         let limit = ctx.settings().max_join_attempt_time;
-        if self.joining_since.is_some_and(|first| now.since(first) >= limit) {
+        if self
+            .joining_since
+            .is_some_and(|first| now.since(first) >= limit)
+        {
             for (silo, since) in &self.joining {
                 if now.since(*since) >= limit && !all.iter().any(|s| s.silo == *silo) {
                     all.push(stuck(ctx, *silo, sight.score));
@@ -88,16 +91,26 @@ impl Voter {
         }
         all.retain(|s| {
             // Renewed once per failure window while it stands.
-            let voted = self.voted.get(&s.silo).is_some_and(|t| now.since(*t) < window);
+            let voted = self
+                .voted
+                .get(&s.silo)
+                .is_some_and(|t| now.since(*t) < window);
             // None is older than a probe period (probing goes on, so that it is renewed as often), or from before the table came back.
-            let fresh = now.since(s.failed_at) <= s.period && ctx.table.recovered_at.is_none_or(|t| s.failed_at >= t);
+            let fresh = now.since(s.failed_at) <= s.period
+                && ctx.table.recovered_at.is_none_or(|t| s.failed_at >= t);
             !voted && fresh && (!sight.deaf || sight.stale.contains(&s.silo))
         });
         all
     }
 
     /// Holds back whoever shows signs of life; starts a partition check where one is needed.
-    pub(crate) fn poll(&mut self, ctx: &mut Ctx, prober: &mut Prober, check: &mut PartitionCheck, sight: &Sight<'_>) {
+    pub(crate) fn poll(
+        &mut self,
+        ctx: &mut Ctx,
+        prober: &mut Prober,
+        check: &mut PartitionCheck,
+        sight: &Sight<'_>,
+    ) {
         let suspects = self.candidates(ctx, prober, sight);
         for suspect in suspects.iter().filter(|s| s.evidence_of_life) {
             prober.suppressed(&suspect.silo);
@@ -106,11 +119,19 @@ impl Voter {
             return;
         }
         let now = ctx.mono();
-        let due = |silo: &SiloAddress, period: Duration| self.checked.get(silo).is_none_or(|(t, _)| now.since(*t) >= period);
-        let may_be_alone = |silo: &SiloAddress| !sight.stale.contains(silo) && ctx.members.active.len() > 2;
+        let due = |silo: &SiloAddress, period: Duration| {
+            self.checked
+                .get(silo)
+                .is_none_or(|(t, _)| now.since(*t) >= period)
+        };
+        let may_be_alone =
+            |silo: &SiloAddress| !sight.stale.contains(silo) && ctx.members.active.len() > 2;
         let (mut to_check, mut stuck) = (BTreeSet::new(), BTreeSet::new());
         for suspect in suspects.iter().filter(|s| !s.evidence_of_life) {
-            if may_be_alone(&suspect.silo) && self.verdict(ctx, suspect).is_none() && due(&suspect.silo, suspect.period) {
+            if may_be_alone(&suspect.silo)
+                && self.verdict(ctx, suspect).is_none()
+                && due(&suspect.silo, suspect.period)
+            {
                 to_check.insert(suspect.silo);
                 if suspect.mine.grounds == Grounds::Stuck {
                     stuck.insert(suspect.silo);
@@ -119,11 +140,17 @@ impl Voter {
         }
         if !sight.deaf {
             // What the check takes, the last probe takes as well: by its end both have spoken.
-            let doubted = prober.doubted(ctx).filter(|s| may_be_alone(s) && due(s, prober.period(ctx, s, sight.stretch)));
+            let doubted = prober
+                .doubted(ctx)
+                .filter(|s| may_be_alone(s) && due(s, prober.period(ctx, s, sight.stretch)));
             to_check.extend(doubted);
         }
         if !to_check.is_empty() {
-            let timeout = to_check.iter().map(|s| prober.period(ctx, s, sight.stretch)).max().unwrap_or(ctx.config.probe_timeout);
+            let timeout = to_check
+                .iter()
+                .map(|s| prober.period(ctx, s, sight.stretch))
+                .max()
+                .unwrap_or(ctx.config.probe_timeout);
             check.start(ctx, to_check, stuck, timeout);
         }
     }
@@ -149,23 +176,52 @@ impl Voter {
             mine.evidence.stale = stale;
             let votes = std::iter::once(mine).chain(suspect.consent).collect();
             let id = IntentId::new(ctx.random_id());
-            intents.push(Intent { id, author: Some(ctx.me), action: Action::Suspect { suspect: suspect.silo, votes } });
+            intents.push(Intent {
+                id,
+                author: Some(ctx.me),
+                action: Action::Suspect {
+                    suspect: suspect.silo,
+                    votes,
+                },
+            });
         }
         intents
     }
 
     /// Whether somebody is held back only because I have not seen that its heartbeat stands still.
-    pub(crate) fn waits_for_staleness(&self, ctx: &Ctx, prober: &Prober, sight: &Sight<'_>) -> bool {
-        let all = Sight { stale: sight.stale, deaf: false, score: sight.score, local: sight.local, stretch: sight.stretch };
-        self.candidates(ctx, prober, &all).iter().any(|s| !sight.stale.contains(&s.silo))
+    pub(crate) fn waits_for_staleness(
+        &self,
+        ctx: &Ctx,
+        prober: &Prober,
+        sight: &Sight<'_>,
+    ) -> bool {
+        let all = Sight {
+            stale: sight.stale,
+            deaf: false,
+            score: sight.score,
+            local: sight.local,
+            stretch: sight.stretch,
+        };
+        self.candidates(ctx, prober, &all)
+            .iter()
+            .any(|s| !sight.stale.contains(&s.silo))
     }
 }
 
 fn stuck(ctx: &Ctx, silo: SiloAddress, score: u8) -> Suspect {
-    let evidence = Evidence { accuser_health: score, ..Evidence::default() };
+    let evidence = Evidence {
+        accuser_health: score,
+        ..Evidence::default()
+    };
     Suspect {
         silo,
-        mine: Suspicion { accuser: ctx.me, at: ctx.now.wall, grounds: Grounds::Stuck, evidence, extra: crate::Extra::default() },
+        mine: Suspicion {
+            accuser: ctx.me,
+            at: ctx.now.wall,
+            grounds: Grounds::Stuck,
+            evidence,
+            extra: crate::Extra::default(),
+        },
         consent: None,
         failed_at: ctx.mono(),
         period: ctx.config.probe_timeout.max(Duration::from_millis(1)),

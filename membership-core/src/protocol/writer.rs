@@ -9,8 +9,8 @@ use super::io::{CallId, Effect, Observation, RequestId};
 use super::timers::Timer;
 use crate::intent::{Action, Answer, Intent, Observed, Refusal, apply};
 use crate::{
-    CommitId, CommitOutcome, CommitRequest, IntentId, MonoTime, NextStep, ReadAnswer, ReadRequest, SiloStatus, Snapshot, TableError,
-    TableErrorKind, VersionToken, check_token,
+    CommitId, CommitOutcome, CommitRequest, IntentId, MonoTime, NextStep, ReadAnswer, ReadRequest,
+    SiloStatus, Snapshot, TableError, TableErrorKind, VersionToken, check_token,
 };
 
 const CONFLICT_BACKOFF: Duration = Duration::from_millis(40);
@@ -45,13 +45,22 @@ const ERROR_CAP: Duration = Duration::from_secs(60);
 /// less. After half a minute it grows again, up to a second. `urgent` is what ends somebody's life: deaths, votes, leaving. For benchmarks and tests that write as silos do.
 #[must_use]
 pub fn conflict_backoff(conflicts: u32, waited: Duration, silos: usize, urgent: bool) -> Duration {
-    let cap = if urgent { CONFLICT_CAP_URGENT } else { CONFLICT_CAP };
+    let cap = if urgent {
+        CONFLICT_CAP_URGENT
+    } else {
+        CONFLICT_CAP
+    };
     // Ten doublings are beyond both caps.
     let doubled = (CONFLICT_BACKOFF * 2u32.pow(conflicts.clamp(1, 11) - 1)).min(cap);
-    let crowd = u32::try_from(silos).unwrap_or(u32::MAX).div_ceil(CONFLICT_CROWD).max(1);
+    let crowd = u32::try_from(silos)
+        .unwrap_or(u32::MAX)
+        .div_ceil(CONFLICT_CROWD)
+        .max(1);
     let fruitless = match waited.checked_sub(CONFLICT_FRUITLESS) {
         // Five doublings are beyond the cap.
-        Some(over) => (CONFLICT_BACKOFF * 2u32.pow((over.as_secs() / CONFLICT_FRUITLESS_STEP).min(5) as u32)).min(CONFLICT_FRUITLESS_CAP),
+        Some(over) => (CONFLICT_BACKOFF
+            * 2u32.pow((over.as_secs() / CONFLICT_FRUITLESS_STEP).min(5) as u32))
+        .min(CONFLICT_FRUITLESS_CAP),
         None => Duration::ZERO,
     };
     let least = CONFLICT_BACKOFF.saturating_mul(crowd - 1).max(fruitless);
@@ -67,8 +76,17 @@ struct Sent {
 
 #[derive(Debug)]
 enum Flight {
-    Read { call: CallId, sent: MonoTime, version: u64, waiters: Vec<RequestId> },
-    Commit { call: CallId, sent: MonoTime, commit: Box<Sent> },
+    Read {
+        call: CallId,
+        sent: MonoTime,
+        version: u64,
+        waiters: Vec<RequestId>,
+    },
+    Commit {
+        call: CallId,
+        sent: MonoTime,
+        commit: Box<Sent>,
+    },
 }
 
 /// What came of a call.
@@ -77,9 +95,15 @@ pub(crate) enum Outcome {
     /// The table answered (whether it is mine, a read decides).
     Contact,
     /// A read brought this.
-    Read { sent: MonoTime, answer: Box<ReadAnswer> },
+    Read {
+        sent: MonoTime,
+        answer: Box<ReadAnswer>,
+    },
     /// A commit of mine, sent at this time, made this out of the view.
-    Made { sent: MonoTime, snapshot: Box<Snapshot> },
+    Made {
+        sent: MonoTime,
+        snapshot: Box<Snapshot>,
+    },
     /// An intent is settled.
     Answered(Intent, Answer),
     /// A refresh is over.
@@ -137,7 +161,10 @@ impl Writer {
 
     pub(crate) fn has(&self, mine: impl Fn(&Action) -> bool) -> bool {
         self.queue.iter().any(|(i, _)| mine(&i.action))
-            || self.unsettled.iter().any(|s| s.batch.iter().any(|i| mine(&i.action)))
+            || self
+                .unsettled
+                .iter()
+                .any(|s| s.batch.iter().any(|i| mine(&i.action)))
             || matches!(&self.flight, Some(Flight::Commit { commit, .. }) if commit.batch.iter().any(|i| mine(&i.action)))
     }
 
@@ -206,7 +233,12 @@ impl Writer {
     }
 
     /// Starts the next call, if there is one to make. `votes` are fresh from the voter.
-    pub(crate) fn pump(&mut self, ctx: &mut Ctx, votes: Vec<Intent>, observed: &Observed) -> Vec<Outcome> {
+    pub(crate) fn pump(
+        &mut self,
+        ctx: &mut Ctx,
+        votes: Vec<Intent>,
+        observed: &Observed,
+    ) -> Vec<Outcome> {
         let now = ctx.mono();
         // A table that is not the one I knew is left alone: nothing it says can change that.
         if self.flight.is_some() || ctx.table_changed() {
@@ -238,18 +270,35 @@ impl Writer {
         // A store says "unchanged" by the version. Rows that were removed or written past the table are seen by whoever reads all of them.
         let all = self.unmoved >= CONFLICTS_UNMOVED;
         let request = ReadRequest {
-            known: ctx.view.as_ref().filter(|_| !all).map(|v| v.token().clone()),
+            known: ctx
+                .view
+                .as_ref()
+                .filter(|_| !all)
+                .map(|v| v.token().clone()),
             heartbeats: true,
             barrier: std::mem::take(&mut self.wants_barrier) || self.unsettled.is_some() || all,
         };
         self.wants_read = false;
-        self.flight = Some(Flight::Read { call, sent: ctx.mono(), version: ctx.version(), waiters: std::mem::take(&mut self.waiters) });
+        self.flight = Some(Flight::Read {
+            call,
+            sent: ctx.mono(),
+            version: ctx.version(),
+            waiters: std::mem::take(&mut self.waiters),
+        });
         ctx.out.push(Effect::Read { call, request });
     }
 
-    fn start_commit(&mut self, ctx: &mut Ctx, votes: Vec<Intent>, observed: &Observed) -> Vec<Outcome> {
-        let Some(base) = ctx.view.as_ref().map(|v| v.snapshot().clone()) else { return Vec::new() };
-        let submitted: BTreeMap<IntentId, MonoTime> = self.queue.iter().map(|(i, t)| (i.id, *t)).collect();
+    fn start_commit(
+        &mut self,
+        ctx: &mut Ctx,
+        votes: Vec<Intent>,
+        observed: &Observed,
+    ) -> Vec<Outcome> {
+        let Some(base) = ctx.view.as_ref().map(|v| v.snapshot().clone()) else {
+            return Vec::new();
+        };
+        let submitted: BTreeMap<IntentId, MonoTime> =
+            self.queue.iter().map(|(i, t)| (i.id, *t)).collect();
         self.read_done = false;
         let batch = self.batch(ctx.manner.changes_per_commit.max(1), votes);
         let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
@@ -260,7 +309,9 @@ impl Writer {
             match answer {
                 Answer::Applied { .. } => flying.push(intent),
                 // What an old view refuses, a fresh one may not.
-                Answer::Refused(_) if at.is_some_and(|at| self.last_read.is_none_or(|r| r < at)) => {
+                Answer::Refused(_)
+                    if at.is_some_and(|at| self.last_read.is_none_or(|r| r < at)) =>
+                {
                     self.want_read(false);
                     self.queue.extend(at.map(|at| (intent, at)));
                 }
@@ -268,16 +319,39 @@ impl Writer {
                 settled => outcomes.push(Outcome::Answered(intent, settled.clone())),
             }
         }
-        let partial = applied.rest.iter().filter(|r| flying.iter().any(|f| f.id == r.id)).cloned().map(|r| (r, ctx.now.mono));
+        let partial = applied
+            .rest
+            .iter()
+            .filter(|r| flying.iter().any(|f| f.id == r.id))
+            .cloned()
+            .map(|r| (r, ctx.now.mono));
         self.queue.extend(partial.collect::<Vec<_>>());
         if applied.is_empty() {
-            outcomes.extend(flying.into_iter().map(|i| Outcome::Answered(i, Answer::Moot)));
+            outcomes.extend(
+                flying
+                    .into_iter()
+                    .map(|i| Outcome::Answered(i, Answer::Moot)),
+            );
             return outcomes;
         }
         let id = CommitId::new(ctx.random_id());
         let committer = (ctx.me.epoch() != 0).then_some(ctx.me);
-        let request = CommitRequest::new(base.token.clone(), id, committer, applied.inserts, applied.updates, applied.removes);
-        self.send(ctx, Box::new(Sent { request, base, batch: flying }));
+        let request = CommitRequest::new(
+            base.token.clone(),
+            id,
+            committer,
+            applied.inserts,
+            applied.updates,
+            applied.removes,
+        );
+        self.send(
+            ctx,
+            Box::new(Sent {
+                request,
+                base,
+                batch: flying,
+            }),
+        );
         outcomes
     }
 
@@ -285,12 +359,23 @@ impl Writer {
     fn batch(&mut self, most: usize, votes: Vec<Intent>) -> Vec<Intent> {
         let Some(few) = self.most.map(|few| few.min(most)) else {
             let own = most.min(self.queue.len());
-            return self.queue.drain(..own).map(|(i, _)| i).chain(votes).take(most).collect();
+            return self
+                .queue
+                .drain(..own)
+                .map(|(i, _)| i)
+                .chain(votes)
+                .take(most)
+                .collect();
         };
         let all = votes.len() + self.queue.len();
         let first = self.turn % all.max(1);
         let chosen = |at: usize| (at + all - first) % all.max(1) < few;
-        let mut batch: Vec<Intent> = votes.iter().enumerate().filter(|(at, _)| chosen(*at)).map(|(_, vote)| vote.clone()).collect();
+        let mut batch: Vec<Intent> = votes
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| chosen(*at))
+            .map(|(_, vote)| vote.clone())
+            .collect();
         let mut at = votes.len();
         self.queue.retain(|(intent, _)| {
             let taken = chosen(at);
@@ -319,13 +404,30 @@ impl Writer {
 
     fn send(&mut self, ctx: &mut Ctx, commit: Box<Sent>) {
         let call = ctx.call();
-        ctx.out.push(Effect::Commit { call, request: commit.request.clone() });
-        self.flight = Some(Flight::Commit { call, sent: ctx.mono(), commit });
+        ctx.out.push(Effect::Commit {
+            call,
+            request: commit.request.clone(),
+        });
+        self.flight = Some(Flight::Commit {
+            call,
+            sent: ctx.mono(),
+            commit,
+        });
     }
 
-    pub(crate) fn on_read(&mut self, ctx: &mut Ctx, call: CallId, result: Result<ReadAnswer, TableError>) -> Vec<Outcome> {
+    pub(crate) fn on_read(
+        &mut self,
+        ctx: &mut Ctx,
+        call: CallId,
+        result: Result<ReadAnswer, TableError>,
+    ) -> Vec<Outcome> {
         let (sent, version, waiters) = match self.flight.take() {
-            Some(Flight::Read { call: c, sent, version, waiters }) if c == call => (sent, version, waiters),
+            Some(Flight::Read {
+                call: c,
+                sent,
+                version,
+                waiters,
+            }) if c == call => (sent, version, waiters),
             other => {
                 self.flight = other;
                 return Vec::new();
@@ -337,7 +439,10 @@ impl Writer {
                 self.back_off(ctx);
                 self.want_read(false);
                 self.read_done = false;
-                let mut outcomes: Vec<Outcome> = waiters.into_iter().map(|w| Outcome::Refreshed(w, Err(error.clone()))).collect();
+                let mut outcomes: Vec<Outcome> = waiters
+                    .into_iter()
+                    .map(|w| Outcome::Refreshed(w, Err(error.clone())))
+                    .collect();
                 outcomes.insert(0, Outcome::Failed(sent, error));
                 return outcomes;
             }
@@ -346,26 +451,52 @@ impl Writer {
         self.last_read = Some(sent);
         self.read_done = true;
         let still = |at| matches!(answer, ReadAnswer::Unchanged { .. }) && version == at;
-        self.unmoved = if self.conflicted.take().is_some_and(still) { self.unmoved + 1 } else { 0 };
+        self.unmoved = if self.conflicted.take().is_some_and(still) {
+            self.unmoved + 1
+        } else {
+            0
+        };
         let mut settled = Vec::new();
         self.settle(ctx, version, &answer, &mut settled);
         // First the view, then what it says of my intents.
-        let mut outcomes = vec![Outcome::Contact, Outcome::Read { sent, answer: Box::new(answer) }];
+        let mut outcomes = vec![
+            Outcome::Contact,
+            Outcome::Read {
+                sent,
+                answer: Box::new(answer),
+            },
+        ];
         outcomes.append(&mut settled);
         outcomes.extend(waiters.into_iter().map(|w| Outcome::Refreshed(w, Ok(()))));
         outcomes
     }
 
     /// A commit of unknown outcome is settled by what the table says now.
-    fn settle(&mut self, ctx: &mut Ctx, version: u64, answer: &ReadAnswer, outcomes: &mut Vec<Outcome>) {
-        let Some(commit) = self.unsettled.take() else { return };
+    fn settle(
+        &mut self,
+        ctx: &mut Ctx,
+        version: u64,
+        answer: &ReadAnswer,
+        outcomes: &mut Vec<Outcome>,
+    ) {
+        let Some(commit) = self.unsettled.take() else {
+            return;
+        };
         let expected = &commit.request.expected;
         let (now_at, row) = match answer {
-            ReadAnswer::Snapshot { snapshot, .. } => (snapshot.version(), Some(snapshot.version_row.clone())),
+            ReadAnswer::Snapshot { snapshot, .. } => {
+                (snapshot.version(), Some(snapshot.version_row.clone()))
+            }
             // The view may have moved on since the read began.
-            ReadAnswer::Unchanged { .. } => (version, ctx.view.as_ref().map(|v| v.snapshot().version_row.clone())),
+            ReadAnswer::Unchanged { .. } => (
+                version,
+                ctx.view.as_ref().map(|v| v.snapshot().version_row.clone()),
+            ),
         };
-        if row.as_ref().is_some_and(|row| check_token(expected, row).is_err()) {
+        if row
+            .as_ref()
+            .is_some_and(|row| check_token(expected, row).is_err())
+        {
             // Another table, or another past: the gate will say so, and until then nothing is written.
             self.unsettled = Some(commit);
             self.back_off(ctx);
@@ -373,17 +504,31 @@ impl Writer {
         }
         let (id, made) = (commit.request.id, commit.request.makes());
         if row.and_then(|row| row.record(made).map(|r| r.id)) == Some(id) {
-            ctx.observe(Observation::Committed { rows: commit.request.changes.len() });
-            outcomes.extend(commit.batch.into_iter().map(|i| Outcome::Answered(i, Answer::Applied { version: made })));
+            ctx.observe(Observation::Committed {
+                rows: commit.request.changes.len(),
+            });
+            outcomes.extend(
+                commit
+                    .batch
+                    .into_iter()
+                    .map(|i| Outcome::Answered(i, Answer::Applied { version: made })),
+            );
             return;
         }
         // Votes are not sent again as they were, however long ago that was: whoever is silent still is voted against anew. Nor is what failed
         // again and again. At most one wins of two commits on one version, whatever is in them.
-        let anew = self.commit_errors >= FAILED_IN_A_ROW || commit.batch.iter().any(|i| matches!(i.action, Action::Suspect { .. }));
+        let anew = self.commit_errors >= FAILED_IN_A_ROW
+            || commit
+                .batch
+                .iter()
+                .any(|i| matches!(i.action, Action::Suspect { .. }));
         if now_at == expected.version() && !anew {
             // It may still be on its way: the same bytes again, so that at most one of the two wins.
             if !ctx.suspended && !ctx.table_changed() {
-                let again = Sent { request: commit.request.again(), ..*commit };
+                let again = Sent {
+                    request: commit.request.again(),
+                    ..*commit
+                };
                 self.send(ctx, Box::new(again));
             } else {
                 self.unsettled = Some(commit);
@@ -401,28 +546,42 @@ impl Writer {
 
     /// Of a batch that did not happen nothing is left over for later: what was split off waits in the queue, and is a part of what was sent.
     fn reunite(&mut self, batch: &[Intent]) {
-        self.queue.retain(|(queued, _)| batch.iter().all(|sent| sent.id != queued.id));
+        self.queue
+            .retain(|(queued, _)| batch.iter().all(|sent| sent.id != queued.id));
     }
 
     fn requeue(&mut self, ctx: &Ctx, batch: Vec<Intent>) {
         self.reunite(&batch);
         // Votes are taken fresh from the prober for the next attempt.
-        let own = batch.into_iter().filter(|i| !matches!(i.action, Action::Suspect { .. }));
+        let own = batch
+            .into_iter()
+            .filter(|i| !matches!(i.action, Action::Suspect { .. }));
         let mut queue: Vec<(Intent, MonoTime)> = own.map(|i| (i, ctx.mono())).collect();
         queue.append(&mut self.queue);
         self.queue = queue;
     }
 
-    pub(crate) fn on_committed(&mut self, ctx: &mut Ctx, call: CallId, result: Result<CommitOutcome, TableError>) -> Vec<Outcome> {
+    pub(crate) fn on_committed(
+        &mut self,
+        ctx: &mut Ctx,
+        call: CallId,
+        result: Result<CommitOutcome, TableError>,
+    ) -> Vec<Outcome> {
         let (sent, commit) = match self.flight.take() {
-            Some(Flight::Commit { call: c, sent, commit }) if c == call => (sent, commit),
+            Some(Flight::Commit {
+                call: c,
+                sent,
+                commit,
+            }) if c == call => (sent, commit),
             other => {
                 self.flight = other;
                 return Vec::new();
             }
         };
         match result {
-            Ok(CommitOutcome::Committed(token)) if !commit.request.next_token(&[]).same_commit(&token) => {
+            Ok(CommitOutcome::Committed(token))
+                if !commit.request.next_token(&[]).same_commit(&token) =>
+            {
                 // A token of something else proves nothing: find out.
                 ctx.observe(Observation::UnknownOutcome);
                 self.unsettled = Some(commit);
@@ -433,8 +592,12 @@ impl Writer {
             Ok(CommitOutcome::Conflict(conflict)) => {
                 self.errors = 0;
                 ctx.observe(Observation::Conflict);
-                let urgent =
-                    commit.batch.iter().any(|i| matches!(i.action, Action::Evict { .. } | Action::Leave { .. } | Action::Suspect { .. }));
+                let urgent = commit.batch.iter().any(|i| {
+                    matches!(
+                        i.action,
+                        Action::Evict { .. } | Action::Leave { .. } | Action::Suspect { .. }
+                    )
+                });
                 self.commit_errors = 0;
                 if self.conflicts == 0 || ctx.mono().since(self.last_conflict) > CONFLICT_OVER {
                     (self.conflicts, self.conflicts_since) = (0, ctx.mono());
@@ -444,18 +607,28 @@ impl Writer {
                 let waited = ctx.mono().since(self.conflicts_since);
                 let wait = match ctx.manner.backoff(self.conflicts) {
                     Some((least, most)) => least + ctx.jitter(most.saturating_sub(least)),
-                    None => ctx.jitter(conflict_backoff(self.conflicts, waited, commit.base.rows.len(), urgent)),
+                    None => ctx.jitter(conflict_backoff(
+                        self.conflicts,
+                        waited,
+                        commit.base.rows.len(),
+                        urgent,
+                    )),
                 };
                 self.commit_after = ctx.mono() + wait;
                 // Votes wait elsewhere, and nothing else would wake me for them.
-                ctx.timers.set(Timer::Writer, self.commit_after.max(self.call_after));
+                ctx.timers
+                    .set(Timer::Writer, self.commit_after.max(self.call_after));
                 let base = commit.base.version();
                 self.requeue(ctx, commit.batch);
                 let mut outcomes = vec![Outcome::Contact];
                 match conflict.snapshot {
-                    Some(snapshot) => {
-                        outcomes.push(Outcome::Read { sent, answer: Box::new(ReadAnswer::Snapshot { snapshot, heartbeats: None }) })
-                    }
+                    Some(snapshot) => outcomes.push(Outcome::Read {
+                        sent,
+                        answer: Box::new(ReadAnswer::Snapshot {
+                            snapshot,
+                            heartbeats: None,
+                        }),
+                    }),
                     None => {
                         self.want_read(false);
                         self.conflicted = Some(base);
@@ -471,8 +644,14 @@ impl Writer {
                         self.unsettled = Some(commit);
                     }
                     // A first attempt certainly did not happen; a second one may belong to a first that did.
-                    _ if commit.request.attempt == crate::Attempt::Again => self.unsettled = Some(commit),
-                    _ if matches!(error.kind(), TableErrorKind::LimitExceeded | TableErrorKind::InvalidRequest) => {
+                    _ if commit.request.attempt == crate::Attempt::Again => {
+                        self.unsettled = Some(commit)
+                    }
+                    _ if matches!(
+                        error.kind(),
+                        TableErrorKind::LimitExceeded | TableErrorKind::InvalidRequest
+                    ) =>
+                    {
                         self.take_fewer(commit.batch.len());
                         self.back_off(ctx);
                         if commit.batch.len() > 1 {
@@ -482,7 +661,11 @@ impl Writer {
                         }
                         let refusal = Answer::Refused(Refusal::TooLarge(error.to_string()));
                         self.reunite(&commit.batch);
-                        return commit.batch.into_iter().map(|i| Outcome::Answered(i, refusal.clone())).collect();
+                        return commit
+                            .batch
+                            .into_iter()
+                            .map(|i| Outcome::Answered(i, refusal.clone()))
+                            .collect();
                     }
                     step => {
                         if step == NextStep::GiveUp || self.commit_errors >= FAILED_IN_A_ROW {
@@ -501,21 +684,35 @@ impl Writer {
         }
     }
 
-    fn on_success(&mut self, ctx: &mut Ctx, sent: MonoTime, commit: Sent, token: VersionToken) -> Vec<Outcome> {
+    fn on_success(
+        &mut self,
+        ctx: &mut Ctx,
+        sent: MonoTime,
+        commit: Sent,
+        token: VersionToken,
+    ) -> Vec<Outcome> {
         self.errors = 0;
         self.conflicts = 0;
         self.commit_errors = 0;
         // As many as there may be, step by step.
         self.most = self.most.map(|most| most * 2).filter(|most| *most <= MANY);
-        ctx.observe(Observation::Committed { rows: commit.request.changes.len() });
+        ctx.observe(Observation::Committed {
+            rows: commit.request.changes.len(),
+        });
         let version = commit.request.makes();
         let made = commit.request.apply_to(&commit.base, token);
         // Whoever asked for an eviction hears of it even if it is my own end.
-        let (evictions, others): (Vec<_>, Vec<_>) = commit.batch.into_iter().partition(|i| matches!(i.action, Action::Evict { .. }));
+        let (evictions, others): (Vec<_>, Vec<_>) = commit
+            .batch
+            .into_iter()
+            .partition(|i| matches!(i.action, Action::Evict { .. }));
         let answered = |i| Outcome::Answered(i, Answer::Applied { version });
         let mut outcomes = vec![Outcome::Contact];
         outcomes.extend(evictions.into_iter().map(answered));
-        outcomes.push(Outcome::Made { sent, snapshot: Box::new(made) });
+        outcomes.push(Outcome::Made {
+            sent,
+            snapshot: Box::new(made),
+        });
         outcomes.extend(others.into_iter().map(answered));
         outcomes
     }
@@ -523,7 +720,11 @@ impl Writer {
     /// How long to wait after so many errors in a row.
     fn error_wait(ctx: &mut Ctx, errors: u32) -> Duration {
         // Leaving and joining silos do not sleep for a minute; nobody sleeps longer than a refresh period.
-        let cap = if ctx.status == SiloStatus::Active { ERROR_CAP.min(ctx.config.table_refresh_period) } else { ERROR_BACKOFF * 2 };
+        let cap = if ctx.status == SiloStatus::Active {
+            ERROR_CAP.min(ctx.config.table_refresh_period)
+        } else {
+            ERROR_BACKOFF * 2
+        };
         let most = (ERROR_BACKOFF * 2u32.pow(errors.clamp(1, 10) - 1)).min(cap.max(ERROR_BACKOFF));
         most / 2 + ctx.jitter(most / 2)
     }

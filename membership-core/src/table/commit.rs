@@ -6,7 +6,8 @@ use super::error::{Operation, TableError, TableErrorKind};
 use super::limits::TableLimits;
 use crate::model::version::{ChangedKeys, MAX_CORE_BYTES, MAX_RECORDED_KEYS, RECENT_COMMITS};
 use crate::{
-    CommitId, CommitRecord, MAX_SAFE_INTEGER, MembershipEntry, Row, SharedSettings, SiloAddress, Snapshot, VersionRow, VersionToken,
+    CommitId, CommitRecord, MAX_SAFE_INTEGER, MembershipEntry, Row, SharedSettings, SiloAddress,
+    Snapshot, VersionRow, VersionToken,
 };
 
 /// A change of one row.
@@ -82,13 +83,24 @@ impl CommitRequest {
             .chain(updates.into_iter().map(|e| RowChange::Update(stamp(e))))
             .chain(removes.into_iter().map(RowChange::Remove))
             .collect();
-        Self { expected, id, attempt: Attempt::First, committer, changes, settings: None, core: None }
+        Self {
+            expected,
+            id,
+            attempt: Attempt::First,
+            committer,
+            changes,
+            settings: None,
+            core: None,
+        }
     }
 
     /// The same bytes, sent again after an unknown outcome.
     #[must_use]
     pub fn again(&self) -> Self {
-        Self { attempt: Attempt::Again, ..self.clone() }
+        Self {
+            attempt: Attempt::Again,
+            ..self.clone()
+        }
     }
 
     /// The version it makes.
@@ -102,25 +114,38 @@ impl CommitRequest {
     /// # Errors
     /// `InvalidRequest` or `LimitExceeded`; nothing was sent.
     pub fn validate(&self, limits: &TableLimits, store: &'static str) -> Result<(), TableError> {
-        let fail = |kind, message: String| Err(TableError::new(kind, Operation::Commit, store, message));
+        let fail =
+            |kind, message: String| Err(TableError::new(kind, Operation::Commit, store, message));
         if self.changes.is_empty() && self.settings.is_none() && self.core.is_none() {
-            return fail(TableErrorKind::InvalidRequest, "the commit changes nothing".to_owned());
+            return fail(
+                TableErrorKind::InvalidRequest,
+                "the commit changes nothing".to_owned(),
+            );
         }
         if self.makes() > MAX_SAFE_INTEGER {
-            return fail(TableErrorKind::LimitExceeded, "versions end at 2^53".to_owned());
+            return fail(
+                TableErrorKind::LimitExceeded,
+                "versions end at 2^53".to_owned(),
+            );
         }
         let mut keys = BTreeSet::new();
         let mut bytes = 0;
         for change in &self.changes {
             if !keys.insert(change.key()) {
-                return fail(TableErrorKind::InvalidRequest, format!("row {} is changed twice", change.key()));
+                return fail(
+                    TableErrorKind::InvalidRequest,
+                    format!("row {} is changed twice", change.key()),
+                );
             }
             if let RowChange::Insert(row) | RowChange::Update(row) = change {
                 match row.entry() {
                     None => {
                         return fail(
                             TableErrorKind::InvalidRequest,
-                            format!("row {} cannot be decoded, and must not be written", row.key()),
+                            format!(
+                                "row {} cannot be decoded, and must not be written",
+                                row.key()
+                            ),
                         );
                     }
                     Some(e) if e.written_at != self.makes() => {
@@ -139,7 +164,12 @@ impl CommitRequest {
                 if row.size() > limits.bytes_per_row {
                     return fail(
                         TableErrorKind::LimitExceeded,
-                        format!("row {} has {} bytes, the store takes {}", row.key(), row.size(), limits.bytes_per_row),
+                        format!(
+                            "row {} has {} bytes, the store takes {}",
+                            row.key(),
+                            row.size(),
+                            limits.bytes_per_row
+                        ),
                     );
                 }
                 bytes += row.size();
@@ -148,17 +178,27 @@ impl CommitRequest {
         if self.changes.len() > limits.rows_per_commit {
             return fail(
                 TableErrorKind::LimitExceeded,
-                format!("the commit changes {} rows, the store takes {} at once", self.changes.len(), limits.rows_per_commit),
+                format!(
+                    "the commit changes {} rows, the store takes {} at once",
+                    self.changes.len(),
+                    limits.rows_per_commit
+                ),
             );
         }
         if bytes > limits.bytes_per_commit {
             return fail(
                 TableErrorKind::LimitExceeded,
-                format!("the commit has {bytes} bytes, the store takes {} at once", limits.bytes_per_commit),
+                format!(
+                    "the commit has {bytes} bytes, the store takes {} at once",
+                    limits.bytes_per_commit
+                ),
             );
         }
         if self.core.as_ref().is_some_and(|c| c.len() > MAX_CORE_BYTES) {
-            return fail(TableErrorKind::LimitExceeded, format!("the core's cell has more than {MAX_CORE_BYTES} bytes"));
+            return fail(
+                TableErrorKind::LimitExceeded,
+                format!("the core's cell has more than {MAX_CORE_BYTES} bytes"),
+            );
         }
         Ok(())
     }
@@ -173,7 +213,11 @@ impl CommitRequest {
         if current.deleting {
             return Judgement::Refused(TableErrorKind::BeingDeleted);
         }
-        if current.recent.iter().any(|r| r.id == self.id && r.version == self.makes()) {
+        if current
+            .recent
+            .iter()
+            .any(|r| r.id == self.id && r.version == self.makes())
+        {
             return Judgement::AlreadyCommitted;
         }
         if current.version < expected.version() {
@@ -208,7 +252,12 @@ impl CommitRequest {
         } else {
             ChangedKeys::Keys(self.changes.iter().map(|c| c.key().to_owned()).collect())
         };
-        next.recent.push(CommitRecord { version: next.version, id: self.id, committer: self.committer, changed });
+        next.recent.push(CommitRecord {
+            version: next.version,
+            id: self.id,
+            committer: self.committer,
+            changed,
+        });
         if next.recent.len() > RECENT_COMMITS {
             next.recent.drain(..next.recent.len() - RECENT_COMMITS);
         }
@@ -246,7 +295,11 @@ impl CommitRequest {
                 }
             }
         }
-        Snapshot { version_row: std::sync::Arc::new(self.next_version_row(&base.version_row)), token, rows }
+        Snapshot {
+            version_row: std::sync::Arc::new(self.next_version_row(&base.version_row)),
+            token,
+            rows,
+        }
     }
 }
 
@@ -289,14 +342,30 @@ mod tests {
     use crate::{InstanceId, TableId, WallTime};
 
     fn entry(port: u16) -> MembershipEntry {
-        MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+        MembershipEntry::new(
+            SiloAddress::new([127, 0, 0, 1].into(), port, 1),
+            InstanceId::new(1),
+            WallTime::default(),
+        )
     }
 
     fn commit(row: &VersionRow, id: u128, port: u16) -> CommitRequest {
-        CommitRequest::new(row.token(&[]), CommitId::new(id), None, [entry(port)], [], [])
+        CommitRequest::new(
+            row.token(&[]),
+            CommitId::new(id),
+            None,
+            [entry(port)],
+            [],
+            [],
+        )
     }
 
-    const LIMITS: TableLimits = TableLimits { rows_per_commit: 2, bytes_per_row: 1000, bytes_per_commit: 1500, rows: 10 };
+    const LIMITS: TableLimits = TableLimits {
+        rows_per_commit: 2,
+        bytes_per_row: 1000,
+        bytes_per_commit: 1500,
+        rows: 10,
+    };
 
     #[test]
     fn judgement_tells_again_from_first_and_finds_ones_own_success() {
@@ -307,8 +376,18 @@ mod tests {
         assert_eq!(mine.judge(&row), Judgement::AlreadyCommitted);
         let lost = commit(&start, 2000, 2);
         for id in 2..=17 {
-            assert_eq!(mine.again().judge(&row), Judgement::AlreadyCommitted, "version {}", row.version);
-            assert_eq!(lost.again().judge(&row), Judgement::Conflict, "version {}", row.version);
+            assert_eq!(
+                mine.again().judge(&row),
+                Judgement::AlreadyCommitted,
+                "version {}",
+                row.version
+            );
+            assert_eq!(
+                lost.again().judge(&row),
+                Judgement::Conflict,
+                "version {}",
+                row.version
+            );
             row = commit(&row, id, 1).next_version_row(&row);
         }
         assert_eq!((row.version, row.recent.len()), (17, 16));
@@ -324,11 +403,23 @@ mod tests {
         let two = commit(&one, 2, 2);
         let other_one = commit(&start, 9, 1).next_version_row(&start);
         let other_two = commit(&other_one, 10, 1).next_version_row(&other_one);
-        assert_eq!(two.judge(&start), Judgement::Refused(TableErrorKind::TableRolledBack));
-        assert_eq!(two.judge(&other_one), Judgement::Refused(TableErrorKind::TableRolledBack));
-        assert_eq!(two.judge(&other_two), Judgement::Refused(TableErrorKind::TableRolledBack));
         assert_eq!(
-            two.judge(&VersionRow::initial(TableId::new(2), SharedSettings::default())),
+            two.judge(&start),
+            Judgement::Refused(TableErrorKind::TableRolledBack)
+        );
+        assert_eq!(
+            two.judge(&other_one),
+            Judgement::Refused(TableErrorKind::TableRolledBack)
+        );
+        assert_eq!(
+            two.judge(&other_two),
+            Judgement::Refused(TableErrorKind::TableRolledBack)
+        );
+        assert_eq!(
+            two.judge(&VersionRow::initial(
+                TableId::new(2),
+                SharedSettings::default()
+            )),
             Judgement::Refused(TableErrorKind::TableReplaced)
         );
     }
@@ -339,12 +430,23 @@ mod tests {
         let token = start.token(&[]);
         let id = CommitId::new(1);
         let make = |ins: Vec<MembershipEntry>, rem: Vec<String>| {
-            CommitRequest::new(token.clone(), id, None, ins, [], rem).validate(&LIMITS, "test").map_err(|e| e.kind())
+            CommitRequest::new(token.clone(), id, None, ins, [], rem)
+                .validate(&LIMITS, "test")
+                .map_err(|e| e.kind())
         };
         assert_eq!(make(vec![], vec![]), Err(TableErrorKind::InvalidRequest));
-        assert_eq!(make(vec![entry(1), entry(1)], vec![]), Err(TableErrorKind::InvalidRequest));
-        assert_eq!(make(vec![entry(1)], vec![entry(1).address.row_key()]), Err(TableErrorKind::InvalidRequest));
-        assert_eq!(make(vec![entry(1), entry(2), entry(3)], vec![]), Err(TableErrorKind::LimitExceeded));
+        assert_eq!(
+            make(vec![entry(1), entry(1)], vec![]),
+            Err(TableErrorKind::InvalidRequest)
+        );
+        assert_eq!(
+            make(vec![entry(1)], vec![entry(1).address.row_key()]),
+            Err(TableErrorKind::InvalidRequest)
+        );
+        assert_eq!(
+            make(vec![entry(1), entry(2), entry(3)], vec![]),
+            Err(TableErrorKind::LimitExceeded)
+        );
         let mut big = entry(1);
         big.silo_name = "x".repeat(1000);
         assert_eq!(make(vec![big], vec![]), Err(TableErrorKind::LimitExceeded));

@@ -33,7 +33,11 @@ pub fn check_token(known: &VersionToken, now: &VersionRow) -> Result<(), Discont
     if now.version < known.version() {
         return Err(Discontinuity::RolledBack);
     }
-    let commit = if now.version == known.version() { Some(now.last_commit()) } else { now.record(known.version()).map(|r| r.id) };
+    let commit = if now.version == known.version() {
+        Some(now.last_commit())
+    } else {
+        now.record(known.version()).map(|r| r.id)
+    };
     match commit {
         Some(id) if id != known.commit() => Err(Discontinuity::RolledBack),
         _ => Ok(()),
@@ -48,7 +52,11 @@ pub fn check_token(known: &VersionToken, now: &VersionRow) -> Result<(), Discont
 pub fn check_snapshot(known: &Snapshot, now: &Snapshot) -> Result<(), Discontinuity> {
     check_token(&known.token, &now.version_row)?;
     if known.version() == now.version() {
-        return if known.rows.digest() == now.rows.digest() { Ok(()) } else { Err(Discontinuity::RolledBack) };
+        return if known.rows.digest() == now.rows.digest() {
+            Ok(())
+        } else {
+            Err(Discontinuity::RolledBack)
+        };
     }
     let is_unknown = |row: &Row, before: Option<&Row>| match before {
         Some(old) if old.is_same(row) || old.hash() == row.hash() => false,
@@ -57,25 +65,46 @@ pub fn check_snapshot(known: &Snapshot, now: &Snapshot) -> Result<(), Discontinu
         _ => row.entry().is_some_and(|e| e.written_at <= known.version()),
     };
     let unknown = match now.changed_since(known) {
-        Some(changed) => changed.iter().filter_map(|s| now.rows.row(s)).any(|row| is_unknown(row, known.rows.by_key(row.key()))),
-        None => now.rows.beside(&known.rows).any(|(row, before)| is_unknown(row, before)),
+        Some(changed) => changed
+            .iter()
+            .filter_map(|s| now.rows.row(s))
+            .any(|row| is_unknown(row, known.rows.by_key(row.key()))),
+        None => now
+            .rows
+            .beside(&known.rows)
+            .any(|(row, before)| is_unknown(row, before)),
     };
-    if unknown { Err(Discontinuity::RolledBack) } else { Ok(()) }
+    if unknown {
+        Err(Discontinuity::RolledBack)
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CommitId, CommitRequest, InstanceId, MembershipEntry, Rows, SharedSettings, SiloAddress, TableId, WallTime};
+    use crate::{
+        CommitId, CommitRequest, InstanceId, MembershipEntry, Rows, SharedSettings, SiloAddress,
+        TableId, WallTime,
+    };
     use std::sync::Arc;
 
     fn empty(table: u128) -> Snapshot {
         let version_row = VersionRow::initial(TableId::new(table), SharedSettings::default());
-        Snapshot { token: version_row.token(&[]), version_row: Arc::new(version_row), rows: Rows::new() }
+        Snapshot {
+            token: version_row.token(&[]),
+            version_row: Arc::new(version_row),
+            rows: Rows::new(),
+        }
     }
 
     fn then(base: &Snapshot, id: u128, port: u16) -> Snapshot {
-        let e = MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(id), WallTime::default());
+        let e = MembershipEntry::new(
+            SiloAddress::new([127, 0, 0, 1].into(), port, 1),
+            InstanceId::new(id),
+            WallTime::default(),
+        );
         let commit = CommitRequest::new(base.token.clone(), CommitId::new(id), None, [e], [], []);
         commit.apply_to(base, commit.next_token(&[]))
     }
@@ -92,7 +121,10 @@ mod tests {
     fn wiped_rolled_back_and_forked_tables_are_told() {
         let a = then(&empty(1), 1, 1);
         let b = then(&a, 2, 2);
-        assert_eq!(check_snapshot(&a, &then(&empty(2), 1, 1)), Err(Discontinuity::Replaced));
+        assert_eq!(
+            check_snapshot(&a, &then(&empty(2), 1, 1)),
+            Err(Discontinuity::Replaced)
+        );
         assert_eq!(check_snapshot(&b, &a), Err(Discontinuity::RolledBack));
         let fork = then(&then(&a, 7, 7), 8, 8);
         assert_eq!(check_snapshot(&b, &fork), Err(Discontinuity::RolledBack));

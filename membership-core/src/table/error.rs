@@ -142,11 +142,17 @@ impl TableErrorKind {
 
     const fn advice(self) -> &'static str {
         match self {
-            Self::Unavailable => "nothing was written; check that the store is up and reachable, then try again",
+            Self::Unavailable => {
+                "nothing was written; check that the store is up and reachable, then try again"
+            }
             Self::Busy => "nothing was written; try again",
-            Self::OutcomeUnknown => "it may have been written; read the table before doing anything else",
+            Self::OutcomeUnknown => {
+                "it may have been written; read the table before doing anything else"
+            }
             Self::NoSuchRow => "the silo has no row: it was removed or never joined",
-            Self::PermissionDenied => "correct user and password, or grant what the provider's README lists",
+            Self::PermissionDenied => {
+                "correct user and password, or grant what the provider's README lists"
+            }
             Self::Configuration => "correct the configuration",
             Self::LimitExceeded => "nothing was sent; change less at once or make the row smaller",
             Self::InvalidRequest => "nothing was sent; correct the request",
@@ -154,8 +160,12 @@ impl TableErrorKind {
             Self::NewerLayout => "nothing was written; update this program",
             Self::NotInitialized => "start a silo, or call `initialize`",
             Self::BeingDeleted => "run delete again to finish it",
-            Self::TableReplaced => "it was wiped or made anew; restart the silos that still know the old one",
-            Self::TableRolledBack => "it went back in time; restart the silos that know the newer one",
+            Self::TableReplaced => {
+                "it was wiped or made anew; restart the silos that still know the old one"
+            }
+            Self::TableRolledBack => {
+                "it went back in time; restart the silos that know the newer one"
+            }
             Self::Damaged => "run `membership doctor`",
         }
     }
@@ -178,8 +188,21 @@ pub struct TableError {
 impl TableError {
     /// An error of this kind. `message` says what happened, without secrets.
     #[must_use]
-    pub fn new(kind: TableErrorKind, operation: Operation, store: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, operation, store, place: None, key: None, message: message.into(), source: None }
+    pub fn new(
+        kind: TableErrorKind,
+        operation: Operation,
+        store: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind,
+            operation,
+            store,
+            place: None,
+            key: None,
+            message: message.into(),
+            source: None,
+        }
     }
 
     /// Names the row or key it is about.
@@ -220,7 +243,11 @@ impl TableError {
             _ if attempt == Attempt::First => self,
             OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => self,
             kind => {
-                let message = format!("it was sent before, and what became of it is not known: {} [{}]", self.message(), kind.as_str());
+                let message = format!(
+                    "it was sent before, and what became of it is not known: {} [{}]",
+                    self.message(),
+                    kind.as_str()
+                );
                 let unknown = Self::new(OutcomeUnknown, self.operation(), self.store(), message);
                 let place = self.place().map(str::to_owned);
                 place.into_iter().fold(unknown, Self::at).with_source(self)
@@ -306,24 +333,59 @@ mod tests {
 
     #[test]
     fn nothing_that_a_second_sending_meets_says_that_the_first_did_not_happen() {
-        let of = |kind, attempt| TableError::new(kind, Operation::Commit, "memory", "away").at("near:1").of_commit(attempt).kind();
+        let of = |kind, attempt| {
+            TableError::new(kind, Operation::Commit, "memory", "away")
+                .at("near:1")
+                .of_commit(attempt)
+                .kind()
+        };
         for kind in TableErrorKind::ALL {
             assert_eq!(of(kind, Attempt::First), kind);
             let again = of(kind, Attempt::Again);
-            let decides = matches!(kind, TableErrorKind::TableReplaced | TableErrorKind::TableRolledBack | TableErrorKind::BeingDeleted);
-            assert_eq!(again, if decides { kind } else { TableErrorKind::OutcomeUnknown });
+            let decides = matches!(
+                kind,
+                TableErrorKind::TableReplaced
+                    | TableErrorKind::TableRolledBack
+                    | TableErrorKind::BeingDeleted
+            );
+            assert_eq!(
+                again,
+                if decides {
+                    kind
+                } else {
+                    TableErrorKind::OutcomeUnknown
+                }
+            );
         }
     }
 
     #[test]
     fn says_what_to_do_next() {
         for kind in TableErrorKind::ALL {
-            let e = TableError::new(kind, Operation::Commit, "memory", "it went wrong").with_key("k");
-            assert!(e.to_string().contains("it went wrong") && e.to_string().contains(kind.as_str()), "{e}");
+            let e =
+                TableError::new(kind, Operation::Commit, "memory", "it went wrong").with_key("k");
+            assert!(
+                e.to_string().contains("it went wrong") && e.to_string().contains(kind.as_str()),
+                "{e}"
+            );
         }
-        let e = TableError::new(TableErrorKind::Busy, Operation::Read, "memory", "it went wrong").at("near:1").at("far:2");
-        assert!(e.to_string().starts_with("memory read at near:1: it went wrong ["), "{e}");
-        assert_eq!(TableErrorKind::OutcomeUnknown.next_step(), NextStep::FindOut);
+        let e = TableError::new(
+            TableErrorKind::Busy,
+            Operation::Read,
+            "memory",
+            "it went wrong",
+        )
+        .at("near:1")
+        .at("far:2");
+        assert!(
+            e.to_string()
+                .starts_with("memory read at near:1: it went wrong ["),
+            "{e}"
+        );
+        assert_eq!(
+            TableErrorKind::OutcomeUnknown.next_step(),
+            NextStep::FindOut
+        );
         assert_eq!(TableErrorKind::Busy.next_step(), NextStep::Retry);
         assert_eq!(TableErrorKind::Damaged.next_step(), NextStep::GiveUp);
     }

@@ -5,10 +5,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Attempt, CommitOutcome, CommitRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowChange, TableError, TableErrorKind,
+    Attempt, CommitOutcome, CommitRequest, MembershipTable, Operation, ReadAnswer, ReadRequest,
+    RowChange, TableError, TableErrorKind,
 };
 use crate::intent::oldest_first;
-use crate::{CommitId, Heartbeats, MembershipEntry, SiloAddress, SiloStatus, Snapshot, VersionToken, WallTime};
+use crate::{
+    CommitId, Heartbeats, MembershipEntry, SiloAddress, SiloStatus, Snapshot, VersionToken,
+    WallTime,
+};
 
 /// How often a repair or a cleanup starts over when others commit in between, before it says so.
 const CONFLICTS: u32 = 16;
@@ -38,7 +42,10 @@ impl CleanupPolicy {
         dead.sort_unstable();
         dead.truncate(dead.len().saturating_sub(self.keep));
         let limit = self.now.minus(self.older_than);
-        let old = dead.into_iter().filter(|(at, _)| *at < limit).collect::<Vec<_>>();
+        let old = dead
+            .into_iter()
+            .filter(|(at, _)| *at < limit)
+            .collect::<Vec<_>>();
         let gone = oldest_first(&snapshot.rows, old.iter().map(|(_, silo)| *silo).collect());
         gone.into_iter().map(|silo| silo.row_key()).collect()
     }
@@ -59,13 +66,23 @@ pub trait TableExt: MembershipTable {
     ///
     /// # Errors
     /// As [`MembershipTable::commit`]; a row that exists is a conflict, not an error.
-    async fn insert_row(&self, entry: MembershipEntry, token: &VersionToken, id: CommitId) -> Result<CommitOutcome, TableError>;
+    async fn insert_row(
+        &self,
+        entry: MembershipEntry,
+        token: &VersionToken,
+        id: CommitId,
+    ) -> Result<CommitOutcome, TableError>;
 
     /// Replaces one row in the version that `token` names.
     ///
     /// # Errors
     /// As [`MembershipTable::commit`]; a row that does not exist is a conflict, not an error.
-    async fn update_row(&self, entry: MembershipEntry, token: &VersionToken, id: CommitId) -> Result<CommitOutcome, TableError>;
+    async fn update_row(
+        &self,
+        entry: MembershipEntry,
+        token: &VersionToken,
+        id: CommitId,
+    ) -> Result<CommitOutcome, TableError>;
 
     /// Removes what the policy calls defunct, in as few commits as the limits allow; gives the removed keys. `ids` names the commits.
     ///
@@ -88,23 +105,49 @@ pub trait TableExt: MembershipTable {
     ///
     /// # Errors
     /// What a read or a commit says; `Busy` when others kept committing in between.
-    async fn remove_undecodable(&self, key: &str, ids: &mut (dyn FnMut() -> CommitId + Send)) -> Result<bool, TableError>;
+    async fn remove_undecodable(
+        &self,
+        key: &str,
+        ids: &mut (dyn FnMut() -> CommitId + Send),
+    ) -> Result<bool, TableError>;
 }
 
-async fn snapshot<T: MembershipTable + ?Sized>(table: &T, heartbeats: bool) -> Result<(Snapshot, Heartbeats), TableError> {
-    match table.read(&ReadRequest { known: None, heartbeats, barrier: true }).await? {
-        ReadAnswer::Snapshot { snapshot, heartbeats } => Ok((snapshot, heartbeats.unwrap_or_default())),
-        ReadAnswer::Unchanged { .. } => {
-            Err(TableError::new(TableErrorKind::Damaged, Operation::Read, table.store(), "it says unchanged to somebody who knows nothing"))
-        }
+async fn snapshot<T: MembershipTable + ?Sized>(
+    table: &T,
+    heartbeats: bool,
+) -> Result<(Snapshot, Heartbeats), TableError> {
+    match table
+        .read(&ReadRequest {
+            known: None,
+            heartbeats,
+            barrier: true,
+        })
+        .await?
+    {
+        ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        } => Ok((snapshot, heartbeats.unwrap_or_default())),
+        ReadAnswer::Unchanged { .. } => Err(TableError::new(
+            TableErrorKind::Damaged,
+            Operation::Read,
+            table.store(),
+            "it says unchanged to somebody who knows nothing",
+        )),
     }
 }
 
 /// Sends a commit, and once more where its outcome was unknown: the second answer is by the commit id. A second error says nothing of the
 /// first sending, whose outcome stays unknown.
-async fn settle<T: MembershipTable + ?Sized>(table: &T, request: CommitRequest) -> Result<CommitOutcome, TableError> {
+async fn settle<T: MembershipTable + ?Sized>(
+    table: &T,
+    request: CommitRequest,
+) -> Result<CommitOutcome, TableError> {
     match table.commit(&request).await {
-        Err(unknown) if unknown.kind() == TableErrorKind::OutcomeUnknown && request.attempt == Attempt::First => {
+        Err(unknown)
+            if unknown.kind() == TableErrorKind::OutcomeUnknown
+                && request.attempt == Attempt::First =>
+        {
             table.commit(&request.again()).await.map_err(|_| unknown)
         }
         other => other,
@@ -112,7 +155,12 @@ async fn settle<T: MembershipTable + ?Sized>(table: &T, request: CommitRequest) 
 }
 
 fn busy<T: MembershipTable + ?Sized>(table: &T) -> TableError {
-    TableError::new(TableErrorKind::Busy, Operation::Commit, table.store(), "others kept committing in between")
+    TableError::new(
+        TableErrorKind::Busy,
+        Operation::Commit,
+        table.store(),
+        "others kept committing in between",
+    )
 }
 
 #[async_trait]
@@ -121,12 +169,38 @@ impl<T: MembershipTable + ?Sized> TableExt for T {
         snapshot(self, true).await
     }
 
-    async fn insert_row(&self, entry: MembershipEntry, token: &VersionToken, id: CommitId) -> Result<CommitOutcome, TableError> {
-        self.commit(&CommitRequest::new(token.clone(), id, None, [entry], [], [])).await
+    async fn insert_row(
+        &self,
+        entry: MembershipEntry,
+        token: &VersionToken,
+        id: CommitId,
+    ) -> Result<CommitOutcome, TableError> {
+        self.commit(&CommitRequest::new(
+            token.clone(),
+            id,
+            None,
+            [entry],
+            [],
+            [],
+        ))
+        .await
     }
 
-    async fn update_row(&self, entry: MembershipEntry, token: &VersionToken, id: CommitId) -> Result<CommitOutcome, TableError> {
-        self.commit(&CommitRequest::new(token.clone(), id, None, [], [entry], [])).await
+    async fn update_row(
+        &self,
+        entry: MembershipEntry,
+        token: &VersionToken,
+        id: CommitId,
+    ) -> Result<CommitOutcome, TableError> {
+        self.commit(&CommitRequest::new(
+            token.clone(),
+            id,
+            None,
+            [],
+            [entry],
+            [],
+        ))
+        .await
     }
 
     async fn cleanup_defunct_silo_entries(
@@ -144,7 +218,8 @@ impl<T: MembershipTable + ?Sized> TableExt for T {
             if keys.is_empty() {
                 return Ok(removed);
             }
-            let request = CommitRequest::new(now.token.clone(), ids(), None, [], [], keys.iter().cloned());
+            let request =
+                CommitRequest::new(now.token.clone(), ids(), None, [], [], keys.iter().cloned());
             match settle(self, request.clone()).await? {
                 CommitOutcome::Committed(token) => {
                     removed.append(&mut keys);
@@ -165,10 +240,16 @@ impl<T: MembershipTable + ?Sized> TableExt for T {
     async fn gateways(&self) -> Result<Vec<SiloAddress>, TableError> {
         let (now, _) = snapshot(self, false).await?;
         let gateways = now.rows.entries().filter(|e| e.is_gateway());
-        Ok(gateways.map(|e| SiloAddress::new(e.address.ip(), e.gateway_port, e.address.epoch())).collect())
+        Ok(gateways
+            .map(|e| SiloAddress::new(e.address.ip(), e.gateway_port, e.address.epoch()))
+            .collect())
     }
 
-    async fn remove_undecodable(&self, key: &str, ids: &mut (dyn FnMut() -> CommitId + Send)) -> Result<bool, TableError> {
+    async fn remove_undecodable(
+        &self,
+        key: &str,
+        ids: &mut (dyn FnMut() -> CommitId + Send),
+    ) -> Result<bool, TableError> {
         for _ in 0..CONFLICTS {
             let (now, _) = snapshot(self, false).await?;
             match now.rows.by_key(key) {

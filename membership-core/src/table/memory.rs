@@ -10,16 +10,24 @@ use async_trait::async_trait;
 
 use super::state::{Applied, TableState};
 use super::{
-    CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, InitializeRequest, MembershipTable, Operation, ReadAnswer,
-    ReadRequest, Recency, RowRead, TableError, TableErrorKind, TableLimits,
+    CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, InitializeRequest,
+    MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead, TableError,
+    TableErrorKind, TableLimits,
 };
 use crate::encoding::decode_version_row;
-use crate::{ClusterName, Heartbeat, Heartbeats, MAX_CLUSTER_CELL_BYTES, Row, SiloAddress, VersionToken};
+use crate::{
+    ClusterName, Heartbeat, Heartbeats, MAX_CLUSTER_CELL_BYTES, Row, SiloAddress, VersionToken,
+};
 
 const STORE: &str = "memory";
 
 /// What the in-memory table takes unless told otherwise: more than any real store.
-const LIMITS: TableLimits = TableLimits { rows_per_commit: 10_000, bytes_per_row: 1 << 20, bytes_per_commit: 1 << 26, rows: 1_000_000 };
+const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 10_000,
+    bytes_per_row: 1 << 20,
+    bytes_per_commit: 1 << 26,
+    rows: 1_000_000,
+};
 
 type Clusters = Arc<Mutex<BTreeMap<ClusterName, MemoryState>>>;
 
@@ -50,14 +58,23 @@ impl MemoryStore {
     /// A client of one cluster's table in it.
     #[must_use]
     pub fn table(&self, cluster: ClusterName) -> MemoryTable {
-        MemoryTable { clusters: self.clusters.clone(), cluster, limits: LIMITS }
+        MemoryTable {
+            clusters: self.clusters.clone(),
+            cluster,
+            limits: LIMITS,
+        }
     }
 }
 
 impl std::fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<String> = lock(&self.clusters).keys().map(ToString::to_string).collect();
-        f.debug_struct("MemoryStore").field("clusters", &names).finish()
+        let names: Vec<String> = lock(&self.clusters)
+            .keys()
+            .map(ToString::to_string)
+            .collect();
+        f.debug_struct("MemoryStore")
+            .field("clusters", &names)
+            .finish()
     }
 }
 
@@ -76,8 +93,14 @@ pub struct MemoryState {
 
 impl MemoryState {
     fn heartbeats(&self) -> Heartbeats {
-        let shown = self.beats.iter().filter(|(silo, _)| self.table.has_silo(silo));
-        Heartbeats { silos: shown.map(|(silo, beat)| (*silo, *beat)).collect(), cluster: self.cell.clone() }
+        let shown = self
+            .beats
+            .iter()
+            .filter(|(silo, _)| self.table.has_silo(silo));
+        Heartbeats {
+            silos: shown.map(|(silo, beat)| (*silo, *beat)).collect(),
+            cluster: self.cell.clone(),
+        }
     }
 }
 
@@ -97,7 +120,9 @@ pub struct MemoryTable {
 
 impl std::fmt::Debug for MemoryTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryTable").field("cluster", &self.cluster).finish_non_exhaustive()
+        f.debug_struct("MemoryTable")
+            .field("cluster", &self.cluster)
+            .finish_non_exhaustive()
     }
 }
 
@@ -141,11 +166,18 @@ impl MemoryTable {
         self.with(|state| {
             let none = MemoryState::default();
             let state = state.unwrap_or(&none);
-            let row = state.table.current(request.known.as_ref(), Operation::Read, STORE)?;
+            let row = state
+                .table
+                .current(request.known.as_ref(), Operation::Read, STORE)?;
             let heartbeats = request.heartbeats.then(|| state.heartbeats());
             Ok(match &request.known {
-                Some(known) if known.version() == row.version => ReadAnswer::Unchanged { heartbeats },
-                _ => ReadAnswer::Snapshot { snapshot: state.table.snapshot(row), heartbeats },
+                Some(known) if known.version() == row.version => {
+                    ReadAnswer::Unchanged { heartbeats }
+                }
+                _ => ReadAnswer::Snapshot {
+                    snapshot: state.table.snapshot(row),
+                    heartbeats,
+                },
             })
         })
     }
@@ -154,14 +186,22 @@ impl MemoryTable {
     ///
     /// # Errors
     /// As there.
-    pub fn read_row_sync(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    pub fn read_row_sync(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         self.with(|state| {
             let none = MemoryState::default();
             let state = state.unwrap_or(&none);
             let version_row = state.table.current(known, Operation::ReadRow, STORE)?;
             let row = state.table.rows.by_key(&silo.row_key()).cloned();
             let heartbeat = row.as_ref().and_then(|_| state.beats.get(silo).copied());
-            Ok(RowRead { token: version_row.token(&[]), row, heartbeat })
+            Ok(RowRead {
+                token: version_row.token(&[]),
+                row,
+                heartbeat,
+            })
         })
     }
 
@@ -171,19 +211,21 @@ impl MemoryTable {
     /// As there.
     pub fn commit_sync(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&self.limits, STORE)?;
-        self.change(|state| match state.table.commit(request, &self.limits, STORE)? {
-            Applied::Not(answer) => Ok(answer),
-            Applied::Now(token) => {
-                for change in &request.changes {
-                    if let super::RowChange::Remove(key) = change
-                        && let Ok(silo) = key.parse()
-                    {
-                        state.beats.remove(&silo);
+        self.change(
+            |state| match state.table.commit(request, &self.limits, STORE)? {
+                Applied::Not(answer) => Ok(answer),
+                Applied::Now(token) => {
+                    for change in &request.changes {
+                        if let super::RowChange::Remove(key) = change
+                            && let Ok(silo) = key.parse()
+                        {
+                            state.beats.remove(&silo);
+                        }
                     }
+                    Ok(CommitOutcome::Committed(token))
                 }
-                Ok(CommitOutcome::Committed(token))
-            }
-        })
+            },
+        )
     }
 
     /// [`MembershipTable::update_i_am_alive`] at once.
@@ -191,20 +233,31 @@ impl MemoryTable {
     /// # Errors
     /// As there; a heartbeat of a silo without a row is `NoSuchRow`.
     pub fn update_i_am_alive_sync(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        let fail = |kind, message: &str| Err(TableError::new(kind, Operation::UpdateIAmAlive, STORE, message));
+        let fail = |kind, message: &str| {
+            Err(TableError::new(
+                kind,
+                Operation::UpdateIAmAlive,
+                STORE,
+                message,
+            ))
+        };
         self.change(|state| {
-            state.table.current(None, Operation::UpdateIAmAlive, STORE)?;
+            state
+                .table
+                .current(None, Operation::UpdateIAmAlive, STORE)?;
             match write {
                 HeartbeatWrite::Silo { silo, heartbeat } if state.table.has_silo(silo) => {
                     state.beats.insert(*silo, *heartbeat);
                     Ok(())
                 }
                 HeartbeatWrite::Silo { silo, .. } => {
-                    fail(TableErrorKind::NoSuchRow, "the silo has no row").map_err(|e: TableError| e.with_key(silo.row_key()))
+                    fail(TableErrorKind::NoSuchRow, "the silo has no row")
+                        .map_err(|e: TableError| e.with_key(silo.row_key()))
                 }
-                HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => {
-                    fail(TableErrorKind::LimitExceeded, "the cluster's cell takes 4096 bytes")
-                }
+                HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => fail(
+                    TableErrorKind::LimitExceeded,
+                    "the cluster's cell takes 4096 bytes",
+                ),
                 HeartbeatWrite::Cluster { text } => {
                     state.cell = Some(text.clone());
                     Ok(())
@@ -276,7 +329,11 @@ impl MembershipTable for MemoryTable {
         self.read_sync(request)
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         self.read_row_sync(silo, known)
     }
 
@@ -297,6 +354,9 @@ impl MembershipTable for MemoryTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: Durability::Kept,
+        }
     }
 }

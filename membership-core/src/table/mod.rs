@@ -14,7 +14,10 @@ mod yardstick;
 
 pub use commit::{Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange};
 pub use continuity::{Discontinuity, check_snapshot, check_token};
-pub use document::{DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision, Stored};
+pub use document::{
+    DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision,
+    Stored,
+};
 pub use error::{NextStep, Operation, TableError, TableErrorKind};
 pub use ext::{CleanupPolicy, TableExt};
 pub use limits::{Durability, Guarantees, Recency, TableLimits};
@@ -28,7 +31,10 @@ use std::pin::Pin;
 use async_trait::async_trait;
 use futures_core::Stream;
 
-use crate::{ClusterName, Heartbeat, Heartbeats, Row, SharedSettings, SiloAddress, Snapshot, TableId, VersionToken};
+use crate::{
+    ClusterName, Heartbeat, Heartbeats, Row, SharedSettings, SiloAddress, Snapshot, TableId,
+    VersionToken,
+};
 
 /// What `initialize` needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +61,11 @@ impl ReadRequest {
     /// Everything, knowing nothing.
     #[must_use]
     pub const fn all() -> Self {
-        Self { known: None, heartbeats: true, barrier: false }
+        Self {
+            known: None,
+            heartbeats: true,
+            barrier: false,
+        }
     }
 }
 
@@ -161,7 +171,11 @@ pub trait MembershipTable: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As for [`read`](Self::read).
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError>;
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError>;
 
     /// All the changes and the version + 1, atomically, if the version row still is what the request's token names.
     ///

@@ -42,18 +42,35 @@ pub fn usable_version_row(
     let fail = |kind, message: String| TableError::new(kind, during, store, message);
     let Some(text) = stored else {
         return Err(match (known, stray) {
-            (Some(_), _) => fail(TableErrorKind::TableReplaced, "the version row that was known is gone".to_owned()),
-            (None, Some(key)) => fail(TableErrorKind::Damaged, "rows stand there without a version row".to_owned()).with_key(key),
-            (None, None) => fail(TableErrorKind::NotInitialized, "the cluster has no version row".to_owned()),
+            (Some(_), _) => fail(
+                TableErrorKind::TableReplaced,
+                "the version row that was known is gone".to_owned(),
+            ),
+            (None, Some(key)) => fail(
+                TableErrorKind::Damaged,
+                "rows stand there without a version row".to_owned(),
+            )
+            .with_key(key),
+            (None, None) => fail(
+                TableErrorKind::NotInitialized,
+                "the cluster has no version row".to_owned(),
+            ),
         });
     };
     let row = decode_version_row(text).map_err(|why| fail(kind_of(&why), why.to_string()))?;
     match known.map_or(Ok(()), |known| check_token(known, &row)) {
-        Err(Discontinuity::Replaced) => Err(fail(TableErrorKind::TableReplaced, format!("the table is {} now", row.table_id))),
-        _ if row.deleting => Err(fail(TableErrorKind::BeingDeleted, "the cluster is being deleted".to_owned())),
-        Err(Discontinuity::RolledBack) => {
-            Err(fail(TableErrorKind::TableRolledBack, format!("version {} is not what the known one became", row.version)))
-        }
+        Err(Discontinuity::Replaced) => Err(fail(
+            TableErrorKind::TableReplaced,
+            format!("the table is {} now", row.table_id),
+        )),
+        _ if row.deleting => Err(fail(
+            TableErrorKind::BeingDeleted,
+            "the cluster is being deleted".to_owned(),
+        )),
+        Err(Discontinuity::RolledBack) => Err(fail(
+            TableErrorKind::TableRolledBack,
+            format!("version {} is not what the known one became", row.version),
+        )),
         Ok(()) => Ok(row),
     }
 }
@@ -76,10 +93,18 @@ impl CommitRequest {
     /// # Errors
     /// `OutcomeUnknown` where it was sent again and the table has moved too far to tell; `LimitExceeded`; and every way in which the table
     /// is not the one that the commit is for.
-    pub fn decide(&self, stored: Option<&str>, limits: &TableLimits, store: &'static str) -> Result<Decision, TableError> {
+    pub fn decide(
+        &self,
+        stored: Option<&str>,
+        limits: &TableLimits,
+        store: &'static str,
+    ) -> Result<Decision, TableError> {
         let fail = |kind, message: String| TableError::new(kind, Operation::Commit, store, message);
         let Some(text) = stored else {
-            return Err(fail(TableErrorKind::TableReplaced, "the version row that was known is gone".to_owned()));
+            return Err(fail(
+                TableErrorKind::TableReplaced,
+                "the version row that was known is gone".to_owned(),
+            ));
         };
         let row = decode_version_row(text).map_err(|why| fail(kind_of(&why), why.to_string()))?;
         match self.judge(&row) {
@@ -87,7 +112,10 @@ impl CommitRequest {
                 let next = self.next_version_row(&row);
                 let rows = usize::try_from(next.row_count).unwrap_or(usize::MAX);
                 if rows > limits.rows && next.row_count > row.row_count {
-                    let message = format!("the table would have {rows} rows, the store takes {}", limits.rows);
+                    let message = format!(
+                        "the table would have {rows} rows, the store takes {}",
+                        limits.rows
+                    );
                     return Err(fail(TableErrorKind::LimitExceeded, message));
                 }
                 Ok(Decision::Write(Box::new(next)))
@@ -95,10 +123,20 @@ impl CommitRequest {
             Judgement::AlreadyCommitted => Ok(Decision::Committed(self.next_token(&[]))),
             Judgement::Conflict => Ok(Decision::Conflict(Box::new(row))),
             Judgement::OutcomeUnknown => {
-                let message = format!("the table has moved from version {} to {} since", self.expected.version(), row.version);
+                let message = format!(
+                    "the table has moved from version {} to {} since",
+                    self.expected.version(),
+                    row.version
+                );
                 Err(fail(TableErrorKind::OutcomeUnknown, message))
             }
-            Judgement::Refused(kind) => Err(fail(kind, format!("the table, at version {}, is not the one the commit is for", row.version))),
+            Judgement::Refused(kind) => Err(fail(
+                kind,
+                format!(
+                    "the table, at version {}, is not the one the commit is for",
+                    row.version
+                ),
+            )),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable, ReadAnswer, ReadRequest,
-    RowRead, TableError, TableLimits, Yardstick,
+    CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest,
+    MembershipTable, ReadAnswer, ReadRequest, RowRead, TableError, TableLimits, Yardstick,
 };
 use crate::{ClusterName, SiloAddress, VersionToken};
 
@@ -28,7 +28,11 @@ impl<T: MembershipTable + ?Sized> MembershipTable for Arc<T> {
         (**self).read(request).await
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         (**self).read_row(silo, known).await
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::rules::kind_of;
 use super::{
-    CommitOutcome, CommitRequest, Conflict, InitializeRequest, Judgement, Operation, RowChange, TableError, TableErrorKind, TableLimits,
-    check_token,
+    CommitOutcome, CommitRequest, Conflict, InitializeRequest, Judgement, Operation, RowChange,
+    TableError, TableErrorKind, TableLimits, check_token,
 };
 use crate::encoding::VersionRowError;
 use crate::{MAX_SAFE_INTEGER, Rows, Snapshot, VersionRow, VersionToken};
@@ -36,27 +36,55 @@ pub(super) enum Applied {
 
 impl TableState {
     /// The version row, if the table is there, can be read, and can be the one that `known` is from.
-    pub fn current(&self, known: Option<&VersionToken>, during: Operation, store: &'static str) -> Result<&Arc<VersionRow>, TableError> {
+    pub fn current(
+        &self,
+        known: Option<&VersionToken>,
+        during: Operation,
+        store: &'static str,
+    ) -> Result<&Arc<VersionRow>, TableError> {
         let fail = |kind, message: String| Err(TableError::new(kind, during, store, message));
         let row = match &self.version_row {
             Some(Ok(row)) => row,
             Some(Err(why)) => return fail(kind_of(why), why.to_string()),
-            None if known.is_some() => return fail(TableErrorKind::TableReplaced, "the version row that was known is gone".to_owned()),
+            None if known.is_some() => {
+                return fail(
+                    TableErrorKind::TableReplaced,
+                    "the version row that was known is gone".to_owned(),
+                );
+            }
             None => match self.rows.iter().next() {
-                None => return fail(TableErrorKind::NotInitialized, "the cluster has no version row".to_owned()),
+                None => {
+                    return fail(
+                        TableErrorKind::NotInitialized,
+                        "the cluster has no version row".to_owned(),
+                    );
+                }
                 Some(row) => return Err(self.damaged(row.key(), during, store)),
             },
         };
         if known.is_some_and(|k| k.table_id() != row.table_id) {
-            return fail(TableErrorKind::TableReplaced, format!("the table is {} now", row.table_id));
+            return fail(
+                TableErrorKind::TableReplaced,
+                format!("the table is {} now", row.table_id),
+            );
         }
         if row.deleting {
-            return fail(TableErrorKind::BeingDeleted, "the cluster is being deleted".to_owned());
+            return fail(
+                TableErrorKind::BeingDeleted,
+                "the cluster is being deleted".to_owned(),
+            );
         }
         if let Some(known) = known
             && let Err(what) = check_token(known, row)
         {
-            return fail(what.into(), format!("version {} is not what version {} became", row.version, known.version()));
+            return fail(
+                what.into(),
+                format!(
+                    "version {} is not what version {} became",
+                    row.version,
+                    known.version()
+                ),
+            );
         }
         Ok(row)
     }
@@ -68,52 +96,94 @@ impl TableState {
 
     /// What `read` gives, without heartbeats.
     pub fn snapshot(&self, row: &Arc<VersionRow>) -> Snapshot {
-        Snapshot { version_row: row.clone(), token: row.token(&[]), rows: self.rows.clone() }
+        Snapshot {
+            version_row: row.clone(),
+            token: row.token(&[]),
+            rows: self.rows.clone(),
+        }
     }
 
     /// Whether a version row was made.
-    pub fn initialize(&mut self, request: &InitializeRequest, store: &'static str) -> Result<bool, TableError> {
+    pub fn initialize(
+        &mut self,
+        request: &InitializeRequest,
+        store: &'static str,
+    ) -> Result<bool, TableError> {
         if self.version_row.is_some() {
-            return self.current(None, Operation::Initialize, store).map(|_| false);
+            return self
+                .current(None, Operation::Initialize, store)
+                .map(|_| false);
         }
         if let Some(row) = self.rows.iter().next() {
             return Err(self.damaged(row.key(), Operation::Initialize, store));
         }
-        self.version_row = Some(Ok(Arc::new(VersionRow::initial(request.table_id, request.settings.clone()))));
+        self.version_row = Some(Ok(Arc::new(VersionRow::initial(
+            request.table_id,
+            request.settings.clone(),
+        ))));
         Ok(true)
     }
 
     /// Judges and, where it is next, applies a commit that was validated.
-    pub fn commit(&mut self, request: &CommitRequest, limits: &TableLimits, store: &'static str) -> Result<Applied, TableError> {
-        let fail = |kind, message: &str| Err(TableError::new(kind, Operation::Commit, store, message));
+    pub fn commit(
+        &mut self,
+        request: &CommitRequest,
+        limits: &TableLimits,
+        store: &'static str,
+    ) -> Result<Applied, TableError> {
+        let fail =
+            |kind, message: &str| Err(TableError::new(kind, Operation::Commit, store, message));
         let row = match &self.version_row {
             Some(Ok(row)) => row.clone(),
-            _ => self.current(Some(&request.expected), Operation::Commit, store)?.clone(),
+            _ => self
+                .current(Some(&request.expected), Operation::Commit, store)?
+                .clone(),
         };
         let conflict = |state: &Self| {
-            let conflict = Conflict { newest: row.recent.last().cloned(), snapshot: Some(state.snapshot(&row)) };
+            let conflict = Conflict {
+                newest: row.recent.last().cloned(),
+                snapshot: Some(state.snapshot(&row)),
+            };
             Ok(Applied::Not(CommitOutcome::Conflict(conflict)))
         };
         match request.judge(&row) {
             Judgement::Apply => {}
-            Judgement::AlreadyCommitted => return Ok(Applied::Not(CommitOutcome::Committed(request.next_token(&[])))),
+            Judgement::AlreadyCommitted => {
+                return Ok(Applied::Not(CommitOutcome::Committed(
+                    request.next_token(&[]),
+                )));
+            }
             Judgement::Conflict => return conflict(self),
             Judgement::OutcomeUnknown => {
-                return fail(TableErrorKind::OutcomeUnknown, "the table has moved more than 16 versions on: only the rows can tell");
+                return fail(
+                    TableErrorKind::OutcomeUnknown,
+                    "the table has moved more than 16 versions on: only the rows can tell",
+                );
             }
-            Judgement::Refused(kind) => return fail(kind, "the table is not the one that the version token is from"),
+            Judgement::Refused(kind) => {
+                return fail(
+                    kind,
+                    "the table is not the one that the version token is from",
+                );
+            }
         }
         if row.version >= MAX_SAFE_INTEGER {
             return fail(TableErrorKind::LimitExceeded, "versions end at 2^53");
         }
-        let fits = |change: &RowChange| matches!(change, RowChange::Insert(_)) != self.rows.by_key(change.key()).is_some();
+        let fits = |change: &RowChange| {
+            matches!(change, RowChange::Insert(_)) != self.rows.by_key(change.key()).is_some()
+        };
         if !request.changes.iter().all(fits) {
             return conflict(self);
         }
         let token = request.next_token(&[]);
         let next = request.apply_to(&self.snapshot(&row), token.clone());
         if next.rows.len() > limits.rows && next.rows.len() > self.rows.len() {
-            let message = format!("the table would have {} rows, the store takes {}", next.rows.len(), limits.rows);
+            let message = format!(
+                "the table would have {} rows, the store takes {}",
+                next.rows.len(),
+                limits.rows
+            );
             return fail(TableErrorKind::LimitExceeded, &message);
         }
         self.version_row = Some(Ok(next.version_row));
@@ -124,9 +194,14 @@ impl TableState {
     /// Refuses to remove what is not ours.
     pub fn may_delete(&self, store: &'static str) -> Result<(), TableError> {
         match &self.version_row {
-            Some(Err(why @ (VersionRowError::Foreign(_) | VersionRowError::NewerLayout { .. }))) => {
-                Err(TableError::new(kind_of(why), Operation::Delete, store, why.to_string()))
-            }
+            Some(Err(
+                why @ (VersionRowError::Foreign(_) | VersionRowError::NewerLayout { .. }),
+            )) => Err(TableError::new(
+                kind_of(why),
+                Operation::Delete,
+                store,
+                why.to_string(),
+            )),
             _ => Ok(()),
         }
     }

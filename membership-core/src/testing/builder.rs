@@ -43,7 +43,12 @@ impl Default for Builder {
             latency: Latency::default(),
             table_latency: USUAL_LATENCY,
             count_bytes: false,
-            limits: TableLimits { rows_per_commit: 100, bytes_per_row: 64 << 10, bytes_per_commit: 1 << 20, rows: 10_000 },
+            limits: TableLimits {
+                rows_per_commit: 100,
+                bytes_per_row: 64 << 10,
+                bytes_per_commit: 1 << 20,
+                rows: 10_000,
+            },
             refuse: true,
             detail: Detail::Tail(TAIL),
             checks: None,
@@ -161,7 +166,10 @@ impl Builder {
             flaps: BTreeMap::new(),
             flaps_so_far: 0,
             cuts: Vec::new(),
-            usual: Usual { latency: self.latency, table: self.table_latency },
+            usual: Usual {
+                latency: self.latency,
+                table: self.table_latency,
+            },
             count_bytes: self.count_bytes,
             sizes: Sizes::default(),
             told: super::describe::Told::default(),
@@ -186,6 +194,9 @@ pub enum BuildError {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("seed", &self.seed).field("silos", &self.silos).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("seed", &self.seed)
+            .field("silos", &self.silos)
+            .finish_non_exhaustive()
     }
 }

@@ -42,23 +42,40 @@ pub struct Outcome {
 /// The first invariant that does not hold.
 pub fn run(seed: u64, options: &CampaignOptions) -> Result<Outcome, Violation> {
     let kinds = drawn(seed, options);
-    let told = |violation: Violation| violation.with_replay(replay_command(seed, options)).with_shrink(shrink_command(seed, options));
+    let told = |violation: Violation| {
+        violation
+            .with_replay(replay_command(seed, options))
+            .with_shrink(shrink_command(seed, options))
+    };
     let mut cluster = prepare(seed, options).map_err(told)?;
     drive(&mut cluster, seed, options, &kinds).map_err(told)?;
-    Ok(Outcome { stats: *cluster.stats(), kinds, hash: cluster.trace().hash() })
+    Ok(Outcome {
+        stats: *cluster.stats(),
+        kinds,
+        hash: cluster.trace().hash(),
+    })
 }
 
 /// Runs the campaign of a seed and returns every line of its trace, with the violation, if there is one.
 #[must_use]
 pub fn replay(seed: u64, options: &CampaignOptions) -> (String, Option<Violation>) {
-    let options = CampaignOptions { everything: true, ..options.clone() };
+    let options = CampaignOptions {
+        everything: true,
+        ..options.clone()
+    };
     let kinds = drawn(seed, &options);
     match prepare(seed, &options) {
         Err(violation) => (String::new(), Some(violation)),
         Ok(mut cluster) => {
             let violation = drive(&mut cluster, seed, &options, &kinds).err();
             let names: Vec<&str> = kinds.into_iter().map(Fault::name).collect();
-            (super::transcript::render(&format!("campaign of seed {seed}: {}", names.join(", ")), &cluster), violation)
+            (
+                super::transcript::render(
+                    &format!("campaign of seed {seed}: {}", names.join(", ")),
+                    &cluster,
+                ),
+                violation,
+            )
         }
     }
 }
@@ -72,7 +89,10 @@ pub fn drawn(seed: u64, options: &CampaignOptions) -> BTreeSet<Fault> {
     let mut dice = Dice::new(seed ^ 0x6b69_6e64);
     let mut kinds = Fault::ALL.to_vec();
     dice.shuffle(&mut kinds);
-    let spare = kinds.len().saturating_sub(options.least_kinds).min(MORE_KINDS);
+    let spare = kinds
+        .len()
+        .saturating_sub(options.least_kinds)
+        .min(MORE_KINDS);
     kinds.truncate(options.least_kinds + dice.below(spare + 1));
     kinds.into_iter().collect()
 }
@@ -90,16 +110,31 @@ fn steps(seed: u64, options: &CampaignOptions) -> u32 {
 }
 
 fn prepare(seed: u64, options: &CampaignOptions) -> Result<Cluster, Violation> {
-    let detail = if options.everything { Detail::Everything } else { Detail::Tail(TAIL) };
-    let builder = Cluster::builder().seed(seed).silos(options.silos).config(options.config.clone()).detail(detail);
+    let detail = if options.everything {
+        Detail::Everything
+    } else {
+        Detail::Tail(TAIL)
+    };
+    let builder = Cluster::builder()
+        .seed(seed)
+        .silos(options.silos)
+        .config(options.config.clone())
+        .detail(detail);
     let builder = match options.prepare {
         Some(prepare) => prepare(builder),
         None => builder,
     };
-    builder.build().map_err(|e| Violation::new(seed, "world", e.to_string(), Duration::ZERO, Vec::new()))
+    builder
+        .build()
+        .map_err(|e| Violation::new(seed, "world", e.to_string(), Duration::ZERO, Vec::new()))
 }
 
-fn drive(cluster: &mut Cluster, seed: u64, options: &CampaignOptions, kinds: &BTreeSet<Fault>) -> Result<(), Violation> {
+fn drive(
+    cluster: &mut Cluster,
+    seed: u64,
+    options: &CampaignOptions,
+    kinds: &BTreeSet<Fault>,
+) -> Result<(), Violation> {
     cluster.run_until_agreed(options.config.max_join_attempt_time)?;
     let end = cluster.now() + Duration::from_secs(options.minutes * 60);
     let mut plan = plan::Plan::new(seed, options.silos);
@@ -127,6 +162,10 @@ fn drive(cluster: &mut Cluster, seed: u64, options: &CampaignOptions, kinds: &BT
 /// Silos that run, are Active and are neither paused nor held nor leaving.
 fn fit(cluster: &Cluster) -> Vec<ProcessId> {
     let truth = cluster.truth();
-    let able = |id: &ProcessId| truth.life(*id).is_some_and(|l| l.leaving.is_none() && !l.paused.is_on() && !l.held.is_on() && !l.hidden);
+    let able = |id: &ProcessId| {
+        truth.life(*id).is_some_and(|l| {
+            l.leaving.is_none() && !l.paused.is_on() && !l.held.is_on() && !l.hidden
+        })
+    };
     cluster.running().into_iter().filter(able).collect()
 }

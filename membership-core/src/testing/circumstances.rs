@@ -94,13 +94,23 @@ impl Life {
     /// How wrong its wall clock was at a time, in milliseconds.
     #[must_use]
     pub fn skew_at(&self, at: VirtualTime) -> i64 {
-        self.earlier_skews.iter().find(|(until, _)| *until > at).map_or(self.skew, |(_, skew)| *skew).at(at)
+        self.earlier_skews
+            .iter()
+            .find(|(until, _)| *until > at)
+            .map_or(self.skew, |(_, skew)| *skew)
+            .at(at)
     }
 
     /// How wrong its wall clock was at the ends of each stretch of time from `from` until now, in milliseconds.
     pub fn skews(&self, from: VirtualTime, now: VirtualTime) -> impl Iterator<Item = i64> + Clone {
-        let earlier = self.earlier_skews.iter().filter(move |(until, _)| *until >= from).copied();
-        earlier.chain([(now, self.skew)]).flat_map(move |(until, skew)| [skew.at(from), skew.at(until)])
+        let earlier = self
+            .earlier_skews
+            .iter()
+            .filter(move |(until, _)| *until >= from)
+            .copied();
+        earlier
+            .chain([(now, self.skew)])
+            .flat_map(move |(until, skew)| [skew.at(from), skew.at(until)])
     }
 }
 
@@ -196,59 +206,88 @@ impl Circumstances {
     /// The name of a silo in traces: its process's, or its address if it has none.
     #[must_use]
     pub fn name(&self, silo: &SiloAddress) -> String {
-        self.owner(silo).map_or_else(|| silo.to_string(), |life| life.name.clone())
+        self.owner(silo)
+            .map_or_else(|| silo.to_string(), |life| life.name.clone())
     }
 
     /// Whether the silo's process ran without a break, and nothing was held, since `from` (or since its start).
     #[must_use]
     pub fn ran_since(&self, silo: &SiloAddress, from: VirtualTime) -> bool {
-        self.owner(silo).is_some_and(|l| l.ended.is_none() && !l.paused.touched(from) && !l.held.touched(from) && !l.hidden)
+        self.owner(silo).is_some_and(|l| {
+            l.ended.is_none() && !l.paused.touched(from) && !l.held.touched(from) && !l.hidden
+        })
     }
 
     /// Whether the table is the one that the silo's process found when it started. After a wipe, a restore or a rollback it says so, and
     /// writes no heartbeats until it is started anew.
     #[must_use]
     pub fn has_its_table(&self, silo: &SiloAddress) -> bool {
-        self.owner(silo).is_some_and(|life| !self.table_changed.touched(life.started))
+        self.owner(silo)
+            .is_some_and(|life| !self.table_changed.touched(life.started))
     }
 
     /// Whether the silo may not know yet that its row is in: it was never seen to beat, and table calls were slow or their outcomes unknown.
     /// Until it knows it writes no heartbeat.
     #[must_use]
     pub fn may_not_know_its_row(&self, silo: &SiloAddress, from: VirtualTime) -> bool {
-        self.rough_table.touched(from) && self.beats.get(silo).is_none_or(|beats| beats[0].is_none())
+        self.rough_table.touched(from)
+            && self.beats.get(silo).is_none_or(|beats| beats[0].is_none())
     }
 
     /// Whether both ran and could talk both ways since `from` (or since the younger one's start).
     #[must_use]
     pub fn in_touch_since(&self, a: &SiloAddress, b: &SiloAddress, from: VirtualTime) -> bool {
-        let (Some(la), Some(lb)) = (self.owner(a), self.owner(b)) else { return false };
-        let open = |x, y| self.blocks.get(&(x, y)).is_none_or(|spell| !spell.touched(from));
-        let lossless = |place| self.lossy.get(&place).is_none_or(|spell: &Spell| !spell.touched(from));
+        let (Some(la), Some(lb)) = (self.owner(a), self.owner(b)) else {
+            return false;
+        };
+        let open = |x, y| {
+            self.blocks
+                .get(&(x, y))
+                .is_none_or(|spell| !spell.touched(from))
+        };
+        let lossless = |place| {
+            self.lossy
+                .get(&place)
+                .is_none_or(|spell: &Spell| !spell.touched(from))
+        };
         self.ran_since(a, from)
             && self.ran_since(b, from)
             && !self.network_down.touched(from)
-            && (la.place == lb.place || (open(la.place, lb.place) && open(lb.place, la.place) && lossless(la.place) && lossless(lb.place)))
+            && (la.place == lb.place
+                || (open(la.place, lb.place)
+                    && open(lb.place, la.place)
+                    && lossless(la.place)
+                    && lossless(lb.place)))
     }
 
     /// How far back something may have led to a vote that counts now: votes expire, and were formed before they were written.
     #[must_use]
     pub fn memory_of_votes(&self) -> Duration {
         let c = &self.config;
-        let time = c.death_vote_expiration + c.failure_window() * 2 + c.max_probe_timeout * c.num_missed_probes_limit;
+        let time = c.death_vote_expiration
+            + c.failure_window() * 2
+            + c.max_probe_timeout * c.num_missed_probes_limit;
         self.stretched(time + c.table_refresh_period)
     }
 
     /// At most so long does something take that takes this long by the clock of any process.
     #[must_use]
     pub fn stretched(&self, time: Duration) -> Duration {
-        if self.worst_ppm == 0 { time } else { time.mul_f64(1e6 / (1e6 - self.worst_ppm.min(900_000) as f64)) }
+        if self.worst_ppm == 0 {
+            time
+        } else {
+            time.mul_f64(1e6 / (1e6 - self.worst_ppm.min(900_000) as f64))
+        }
     }
 
     /// At least so long does something take that takes this long by the clock of any process.
     #[must_use]
     pub fn shrunk(&self, time: Duration) -> Duration {
-        if self.worst_ppm == 0 { time } else { time.mul_f64(1e6 / (1e6 + self.worst_ppm as f64)) }
+        if self.worst_ppm == 0 {
+            time
+        } else {
+            time.mul_f64(1e6 / (1e6 + self.worst_ppm as f64))
+        }
     }
 
     /// `now` minus `back`, not before the beginning.
@@ -270,7 +309,12 @@ impl Circumstances {
         let period = self.config.i_am_alive_period;
         let oldest = self.ago(self.shrunk(period * self.config.num_missed_i_am_alive_limit));
         let newest = decided.saturating_sub(self.stretched(period + JUDGED));
-        self.beats.get(silo).is_some_and(|beats| beats.iter().flatten().any(|t| (oldest..=newest).contains(t)))
+        self.beats.get(silo).is_some_and(|beats| {
+            beats
+                .iter()
+                .flatten()
+                .any(|t| (oldest..=newest).contains(t))
+        })
     }
 
     /// The wall clock of a silo's process at a time, which may lie behind.

@@ -32,13 +32,21 @@ impl Skew {
     /// The same clock, stepped now: wrong by so much from now on.
     #[must_use]
     pub const fn stepped(self, now: VirtualTime, ms: i64) -> Self {
-        Self { ms, since: now, ppm: self.ppm }
+        Self {
+            ms,
+            since: now,
+            ppm: self.ppm,
+        }
     }
 
     /// The same clock, too fast by so much from now on.
     #[must_use]
     pub fn drifting(self, now: VirtualTime, ppm: i64) -> Self {
-        Self { ms: self.at(now), since: now, ppm: ppm.clamp(-MOST_PPM, MOST_PPM) }
+        Self {
+            ms: self.at(now),
+            since: now,
+            ppm: ppm.clamp(-MOST_PPM, MOST_PPM),
+        }
     }
 }
 
@@ -59,7 +67,11 @@ pub(super) struct Monotonic {
 impl Monotonic {
     /// One that is never wrong, and shows this when the world begins.
     pub(super) const fn beginning(shown: Duration) -> Self {
-        Self { since: Duration::ZERO, shown, ppm: 0 }
+        Self {
+            since: Duration::ZERO,
+            shown,
+            ppm: 0,
+        }
     }
 
     pub(super) const fn ppm(&self) -> i64 {
@@ -68,7 +80,11 @@ impl Monotonic {
 
     /// Too fast by so many parts per million from now on.
     pub(super) fn set_rate(&mut self, now: VirtualTime, ppm: i64) {
-        *self = Self { since: now, shown: self.shows(now), ppm: ppm.clamp(-MOST_PPM, MOST_PPM) };
+        *self = Self {
+            since: now,
+            shown: self.shows(now),
+            ppm: ppm.clamp(-MOST_PPM, MOST_PPM),
+        };
     }
 
     /// What it shows.
@@ -77,12 +93,18 @@ impl Monotonic {
         let wrong = drifted(passed, self.ppm);
         let shown = self.shown + passed;
         let by = Duration::from_nanos(wrong.unsigned_abs());
-        if wrong < 0 { shown.saturating_sub(by) } else { shown + by }
+        if wrong < 0 {
+            shown.saturating_sub(by)
+        } else {
+            shown + by
+        }
     }
 
     /// The first moment at which it shows this; in the past, if it has.
     pub(super) fn when(&self, shown: Duration) -> VirtualTime {
-        let Some(ahead) = shown.checked_sub(self.shown) else { return self.since.saturating_sub(self.shown - shown) };
+        let Some(ahead) = shown.checked_sub(self.shown) else {
+            return self.since.saturating_sub(self.shown - shown);
+        };
         if self.ppm == 0 {
             return self.since + ahead;
         }
@@ -120,7 +142,10 @@ mod tests {
                 let wanted = last + Duration::from_nanos(step * step * 7_919);
                 let at = clock.when(wanted);
                 assert!(clock.shows(at) >= wanted, "{ppm} ppm: {wanted:?} at {at:?}");
-                assert!(clock.shows(at - Duration::from_nanos(4)) <= wanted, "not much too late");
+                assert!(
+                    clock.shows(at - Duration::from_nanos(4)) <= wanted,
+                    "not much too late"
+                );
                 last = wanted;
             }
             let (shown, now) = (clock.shows(S(500)), S(500));

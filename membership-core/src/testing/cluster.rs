@@ -81,7 +81,10 @@ impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let version = self.store.truth.as_ref().map(crate::Snapshot::version);
         let mut f = f.debug_struct("Cluster");
-        f.field("seed", &self.seed).field("now", &self.now).field("running", &self.running().len()).field("version", &version);
+        f.field("seed", &self.seed)
+            .field("now", &self.now)
+            .field("running", &self.running().len())
+            .field("version", &version);
         f.finish_non_exhaustive()
     }
 }
@@ -107,25 +110,41 @@ impl Cluster {
     ///
     /// # Errors
     /// As for [`run_for`](Self::run_for).
-    pub fn run_until(&mut self, at_most: Duration, condition: impl FnMut(&Self) -> bool) -> Result<bool, Violation> {
+    pub fn run_until(
+        &mut self,
+        at_most: Duration,
+        condition: impl FnMut(&Self) -> bool,
+    ) -> Result<bool, Violation> {
         let until = self.now + at_most;
         self.run_to(until, condition)
     }
 
-    fn run_to(&mut self, until: VirtualTime, mut condition: impl FnMut(&Self) -> bool) -> Result<bool, Violation> {
+    fn run_to(
+        &mut self,
+        until: VirtualTime,
+        mut condition: impl FnMut(&Self) -> bool,
+    ) -> Result<bool, Violation> {
         let mut looked_at = None;
         loop {
             if let Some(violation) = &self.violation {
                 return Err(violation.clone());
             }
-            let changes = (self.stats.views, self.stats.commits, self.stats.starts, self.stats.kills, self.stats.stops);
+            let changes = (
+                self.stats.views,
+                self.stats.commits,
+                self.stats.starts,
+                self.stats.kills,
+                self.stats.stops,
+            );
             if looked_at != Some(changes) {
                 looked_at = Some(changes);
                 if condition(self) {
                     return Ok(true);
                 }
             }
-            let Some((at, event)) = self.agenda.next(until) else { break };
+            let Some((at, event)) = self.agenda.next(until) else {
+                break;
+            };
             self.set_time(at);
             self.happen(event);
         }
@@ -141,20 +160,49 @@ impl Cluster {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Wake(id) => self.wake(id),
-            Event::Deliver { from, to, header, body } => {
-                self.feed(to, Some(from), Input::Message { link: LinkId(from.0 as u64), header, body });
+            Event::Deliver {
+                from,
+                to,
+                header,
+                body,
+            } => {
+                self.feed(
+                    to,
+                    Some(from),
+                    Input::Message {
+                        link: LinkId(from.0 as u64),
+                        header,
+                        body,
+                    },
+                );
             }
             Event::Undeliverable { to, endpoint } => {
-                self.feed(to, None, Input::SendFailed { to: endpoint, reason: "connection refused".to_owned() });
+                self.feed(
+                    to,
+                    None,
+                    Input::SendFailed {
+                        to: endpoint,
+                        reason: "connection refused".to_owned(),
+                    },
+                );
             }
-            Event::Ask { process, call, what, answer } => self.ask(process, call, what, answer),
+            Event::Ask {
+                process,
+                call,
+                what,
+                answer,
+            } => self.ask(process, call, what, answer),
             Event::Answer { process, input } => {
                 if matches!(input, Input::Start) {
                     self.listen(process);
                 }
                 self.feed(process, None, input);
             }
-            Event::GiveUp { process, call, input } => self.give_up(process, call, input),
+            Event::GiveUp {
+                process,
+                call,
+                input,
+            } => self.give_up(process, call, input),
             Event::Wish { process, command } => {
                 if command == Command::BeginLeave
                     && let Some(life) = self.truth.lives.get_mut(process.0)
@@ -173,7 +221,9 @@ impl Cluster {
     }
 
     fn wake(&mut self, id: ProcessId) {
-        let Some(process) = self.processes.get_mut(id.0) else { return };
+        let Some(process) = self.processes.get_mut(id.0) else {
+            return;
+        };
         if process.wake_at != Some(self.now) {
             return;
         }
@@ -181,7 +231,11 @@ impl Cluster {
         if !process.is_running() || process.paused_until.is_some() {
             return;
         }
-        if process.machine.next_wakeup().is_some_and(|mono| process.when(mono) <= self.now) {
+        if process
+            .machine
+            .next_wakeup()
+            .is_some_and(|mono| process.when(mono) <= self.now)
+        {
             self.stats.wakes += 1;
             self.feed(id, None, Input::Wake);
         } else {
@@ -191,11 +245,15 @@ impl Cluster {
 
     /// Plans the next wake-up of a process. One that is planned already for an earlier time finds out then.
     pub(super) fn plan_wake(&mut self, id: ProcessId) {
-        let Some(process) = self.processes.get_mut(id.0) else { return };
+        let Some(process) = self.processes.get_mut(id.0) else {
+            return;
+        };
         if !process.is_running() || process.paused_until.is_some() {
             return;
         }
-        let Some(mono) = process.machine.next_wakeup() else { return };
+        let Some(mono) = process.machine.next_wakeup() else {
+            return;
+        };
         let at = process.when(mono).max(self.now);
         if process.wake_at.is_none_or(|planned| planned > at) {
             process.wake_at = Some(at);
@@ -212,7 +270,9 @@ impl Cluster {
 
     /// A process takes an input, now or when its pause ends.
     pub(super) fn take(&mut self, id: ProcessId, from: Option<ProcessId>, input: Input) {
-        let Some(process) = self.processes.get_mut(id.0) else { return };
+        let Some(process) = self.processes.get_mut(id.0) else {
+            return;
+        };
         if !process.is_running() {
             return;
         }
@@ -226,7 +286,10 @@ impl Cluster {
         if process.busy.0 == self.now {
             process.busy.1 += 1;
             if process.busy.1 > SPIN {
-                self.fail("world", format!("process {id} took {SPIN} inputs at one moment"));
+                self.fail(
+                    "world",
+                    format!("process {id} took {SPIN} inputs at one moment"),
+                );
                 return;
             }
         } else {
@@ -238,14 +301,28 @@ impl Cluster {
         {
             self.truth.evictions.insert((*silo, by.to_string()));
         }
-        self.show(&Fact::Takes { process: id, input: &input });
+        self.show(&Fact::Takes {
+            process: id,
+            input: &input,
+        });
         if let (Some(from), Input::Message { body, .. }) = (from, &input) {
             let body = body.clone();
-            self.show(&Fact::Delivered { from, to: id, body: &body });
+            self.show(&Fact::Delivered {
+                from,
+                to: id,
+                body: &body,
+            });
         }
         let mut effects = std::mem::take(&mut self.scratch);
         if let Some(process) = self.processes.get_mut(id.0) {
-            self.trace.mix(self.now, [id.0 as u64, fingerprint::of(&input), from.map_or(0, |f| f.0 as u64 + 1)]);
+            self.trace.mix(
+                self.now,
+                [
+                    id.0 as u64,
+                    fingerprint::of(&input),
+                    from.map_or(0, |f| f.0 as u64 + 1),
+                ],
+            );
             let clocks = process.clocks(self.now);
             process.machine.handle(clocks, input, &mut effects);
             if let (Some(life), Some(me)) = (self.truth.lives.get_mut(id.0), process.machine.me())
@@ -266,8 +343,16 @@ impl Cluster {
         if let Effect::Commit { request, .. } = &effect {
             self.truth.decided.entry(request.id).or_insert(self.now);
         }
-        self.show(&Fact::Wants { process: id, effect: &effect });
-        if let Some(text) = describe::effect(&effect, self.trace.wants_everything(), &self.truth, &mut self.told) {
+        self.show(&Fact::Wants {
+            process: id,
+            effect: &effect,
+        });
+        if let Some(text) = describe::effect(
+            &effect,
+            self.trace.wants_everything(),
+            &self.truth,
+            &mut self.told,
+        ) {
             self.note(id, text);
         }
         match effect {
@@ -278,8 +363,14 @@ impl Cluster {
             Effect::WriteHeartbeat { call, write } => self.call(id, call, Call::Beat(write)),
             Effect::Publish(view) => {
                 self.stats.views += 1;
-                self.trace.mix(self.now, [view.version(), view.digest() as u64, id.0 as u64]);
-                self.show(&Fact::Published { process: id, view: &view });
+                self.trace.mix(
+                    self.now,
+                    [view.version(), view.digest() as u64, id.0 as u64],
+                );
+                self.show(&Fact::Published {
+                    process: id,
+                    view: &view,
+                });
                 if let Some(process) = self.processes.get_mut(id.0) {
                     process.view = Some(view);
                 }
@@ -296,17 +387,27 @@ impl Cluster {
     }
 
     fn told(&mut self, id: ProcessId, notice: Notice) {
-        let Some(process) = self.processes.get_mut(id.0) else { return };
+        let Some(process) = self.processes.get_mut(id.0) else {
+            return;
+        };
         if matches!(notice, Notice::LeaveBegun { .. }) && process.leaving {
             let at = self.now + process.drains_for;
-            self.agenda.plan(at, Event::Wish { process: id, command: Command::FinishLeave });
+            self.agenda.plan(
+                at,
+                Event::Wish {
+                    process: id,
+                    command: Command::FinishLeave,
+                },
+            );
         }
         process.notices.push((self.now, notice));
     }
 
     /// A process is no more: nobody listens at its address, unless somebody else already does.
     pub(super) fn end(&mut self, id: ProcessId, how: Running) {
-        let Some(process) = self.processes.get_mut(id.0) else { return };
+        let Some(process) = self.processes.get_mut(id.0) else {
+            return;
+        };
         if !process.is_running() {
             return;
         }
@@ -328,8 +429,14 @@ impl Cluster {
     }
 
     pub(super) fn resume(&mut self, id: ProcessId, at_once: bool) {
-        let Some(process) = self.processes.get_mut(id.0) else { return };
-        if !process.is_running() || process.paused_until.is_none_or(|until| until > self.now && !at_once) {
+        let Some(process) = self.processes.get_mut(id.0) else {
+            return;
+        };
+        if !process.is_running()
+            || process
+                .paused_until
+                .is_none_or(|until| until > self.now && !at_once)
+        {
             return;
         }
         process.paused_until = None;
@@ -356,7 +463,11 @@ impl Cluster {
             // It only measures.
             let _ = load.see(fact, &self.truth);
         }
-        let broken = self.checks.iter_mut().find_map(|c| c.see(fact, &self.truth).err().map(|what| (c.invariant(), what)));
+        let broken = self.checks.iter_mut().find_map(|c| {
+            c.see(fact, &self.truth)
+                .err()
+                .map(|what| (c.invariant(), what))
+        });
         if let Some((invariant, what)) = broken {
             self.fail(invariant, what);
         }
@@ -379,7 +490,13 @@ impl Cluster {
 
     pub(super) fn fail(&mut self, invariant: &'static str, what: String) {
         if self.violation.is_none() {
-            self.violation = Some(Violation::new(self.seed, invariant, what, self.now, self.trace.tail(SHOWN)));
+            self.violation = Some(Violation::new(
+                self.seed,
+                invariant,
+                what,
+                self.now,
+                self.trace.tail(SHOWN),
+            ));
         }
     }
 

@@ -5,8 +5,12 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use super::circumstances::Circumstances;
-use crate::protocol::{Destination, Effect, IndirectOutcome, Message, Notice, Observation, Termination};
-use crate::{ClusterView, CommitRequest, FencingToken, MembershipEntry, RowChange, SiloAddress, SiloStatus};
+use crate::protocol::{
+    Destination, Effect, IndirectOutcome, Message, Notice, Observation, Termination,
+};
+use crate::{
+    ClusterView, CommitRequest, FencingToken, MembershipEntry, RowChange, SiloAddress, SiloStatus,
+};
 
 /// The view that was told last, by version and digest, as text: in a large cluster thousands publish the same one.
 #[derive(Debug, Default)]
@@ -23,7 +27,12 @@ impl Told {
 }
 
 /// The line for an effect; none for what happens all the time (probes, heartbeats, reads, measurements).
-pub(super) fn effect(effect: &Effect, chatty: bool, truth: &Circumstances, told: &mut Told) -> Option<String> {
+pub(super) fn effect(
+    effect: &Effect,
+    chatty: bool,
+    truth: &Circumstances,
+    told: &mut Told,
+) -> Option<String> {
     match effect {
         Effect::Send { to, body, .. } if chatty || is_rare(body) => {
             message(body, truth).map(|m| format!("sends {m} to {}", destination(to, truth)))
@@ -39,39 +48,61 @@ pub(super) fn effect(effect: &Effect, chatty: bool, truth: &Circumstances, told:
 }
 
 fn is_rare(body: &Message) -> bool {
-    matches!(body, Message::IndirectProbe { .. } | Message::IndirectReply { .. } | Message::YouAreDead { .. })
+    matches!(
+        body,
+        Message::IndirectProbe { .. } | Message::IndirectReply { .. } | Message::YouAreDead { .. }
+    )
 }
 
 fn endpoint(at: &SocketAddr, truth: &Circumstances) -> String {
-    truth.lives.iter().find(|l| l.endpoint == *at).map_or_else(|| at.to_string(), |l| format!("address of {}", l.name))
+    truth
+        .lives
+        .iter()
+        .find(|l| l.endpoint == *at)
+        .map_or_else(|| at.to_string(), |l| format!("address of {}", l.name))
 }
 
 fn destination(to: &Destination, truth: &Circumstances) -> String {
     match to {
         Destination::Endpoint(at) => endpoint(at, truth),
         Destination::Fresh(at) => format!("{} (dialled afresh)", endpoint(at, truth)),
-        Destination::Link(link) => {
-            usize::try_from(link.0).ok().and_then(|i| truth.lives.get(i)).map_or_else(|| "a link".to_owned(), |l| l.name.clone())
-        }
+        Destination::Link(link) => usize::try_from(link.0)
+            .ok()
+            .and_then(|i| truth.lives.get(i))
+            .map_or_else(|| "a link".to_owned(), |l| l.name.clone()),
     }
 }
 
 fn message(body: &Message, truth: &Circumstances) -> Option<String> {
     Some(match body {
         Message::Probe { .. } | Message::ProbeAck { .. } => return None,
-        Message::Identity { silo, .. } => format!("identity ({})", silo.map_or_else(|| "no epoch yet".to_owned(), |s| truth.name(&s))),
-        Message::IndirectProbe { suspect, .. } => format!("indirect-probe of {}", truth.name(suspect)),
+        Message::Identity { silo, .. } => format!(
+            "identity ({})",
+            silo.map_or_else(|| "no epoch yet".to_owned(), |s| truth.name(&s))
+        ),
+        Message::IndirectProbe { suspect, .. } => {
+            format!("indirect-probe of {}", truth.name(suspect))
+        }
         Message::IndirectReply { outcome, .. } => match outcome {
             IndirectOutcome::Yes => "indirect-reply: yes".to_owned(),
-            IndirectOutcome::No { consent: Some(_) } => "indirect-reply: no, with its vote".to_owned(),
+            IndirectOutcome::No { consent: Some(_) } => {
+                "indirect-reply: no, with its vote".to_owned()
+            }
             IndirectOutcome::No { consent: None } => "indirect-reply: no".to_owned(),
             IndirectOutcome::Unknown => "indirect-reply: unknown".to_owned(),
         },
         Message::AskDelta { have, .. } => format!("ask-delta from v{have}"),
         Message::Delta(d) => {
-            format!("delta {} to v{}", d.from.map_or_else(|| "of everything".to_owned(), |v| format!("from v{v}")), d.to())
+            format!(
+                "delta {} to v{}",
+                d.from
+                    .map_or_else(|| "of everything".to_owned(), |v| format!("from v{v}")),
+                d.to()
+            )
         }
-        Message::Farewell { version, .. } | Message::YouAreDead { version } => format!("{} at v{version}", body.name()),
+        Message::Farewell { version, .. } | Message::YouAreDead { version } => {
+            format!("{} at v{version}", body.name())
+        }
         other => other.name().to_owned(),
     })
 }
@@ -82,7 +113,11 @@ fn row(entry: &MembershipEntry, truth: &Circumstances) -> String {
         let _ = write!(text, " ({})", death.cause);
     }
     if !entry.suspicions.is_empty() {
-        let accusers: Vec<String> = entry.suspicions.iter().map(|v| truth.name(&v.accuser)).collect();
+        let accusers: Vec<String> = entry
+            .suspicions
+            .iter()
+            .map(|v| truth.name(&v.accuser))
+            .collect();
         let _ = write!(text, " accused by {}", accusers.join(", "));
     }
     text
@@ -93,19 +128,38 @@ pub(super) fn commit(request: &CommitRequest, truth: &Circumstances) -> String {
         .changes
         .iter()
         .map(|change| match change {
-            RowChange::Insert(r) => r.entry().map_or_else(|| r.key().to_owned(), |e| format!("+{}", row(e, truth))),
-            RowChange::Update(r) => r.entry().map_or_else(|| r.key().to_owned(), |e| row(e, truth)),
-            RowChange::Remove(key) => format!("-{}", key.parse().map_or_else(|_| key.clone(), |silo: SiloAddress| truth.name(&silo))),
+            RowChange::Insert(r) => r
+                .entry()
+                .map_or_else(|| r.key().to_owned(), |e| format!("+{}", row(e, truth))),
+            RowChange::Update(r) => r
+                .entry()
+                .map_or_else(|| r.key().to_owned(), |e| row(e, truth)),
+            RowChange::Remove(key) => format!(
+                "-{}",
+                key.parse()
+                    .map_or_else(|_| key.clone(), |silo: SiloAddress| truth.name(&silo))
+            ),
         })
         .collect();
-    format!("v{}: {}", request.makes(), if changes.is_empty() { "no row".to_owned() } else { changes.join("; ") })
+    format!(
+        "v{}: {}",
+        request.makes(),
+        if changes.is_empty() {
+            "no row".to_owned()
+        } else {
+            changes.join("; ")
+        }
+    )
 }
 
 fn view(view: &ClusterView, truth: &Circumstances) -> String {
     let mut text = format!("v{}:", view.version());
     let mut by_status: BTreeMap<SiloStatus, Vec<SiloAddress>> = BTreeMap::new();
     for entry in view.members() {
-        by_status.entry(entry.status).or_default().push(entry.address);
+        by_status
+            .entry(entry.status)
+            .or_default()
+            .push(entry.address);
     }
     for (status, silos) in by_status {
         if silos.len() > 8 {
@@ -123,14 +177,23 @@ fn tell(notice: &Notice, chatty: bool, truth: &Circumstances) -> Option<String> 
         Notice::Joining { version, .. } => format!("tells: joining at v{version}"),
         Notice::JoinProgress(p) if chatty => {
             let unreached: Vec<String> = p.unreached.iter().map(|u| truth.name(&u.silo)).collect();
-            format!("tells: still joining, {} ({})", p.waiting_for, unreached.join(", "))
+            format!(
+                "tells: still joining, {} ({})",
+                p.waiting_for,
+                unreached.join(", ")
+            )
         }
         Notice::JoinProgress(_) => return None,
         Notice::Active { version } => format!("tells: active at v{version}"),
         Notice::LeaveBegun { version } => format!("tells: leaving begun at {version:?}"),
         Notice::Answered { answer, .. } => format!("tells: answer {answer:?}"),
         Notice::Refreshed { result, .. } => {
-            format!("tells: refreshed {}", result.as_ref().map_or_else(|e| e.kind().as_str().to_owned(), |v| format!("v{v}")))
+            format!(
+                "tells: refreshed {}",
+                result
+                    .as_ref()
+                    .map_or_else(|e| e.kind().as_str().to_owned(), |v| format!("v{v}"))
+            )
         }
         Notice::Table(state) => format!("tells: table {state:?}"),
         Notice::SettingsDiffer { .. } => "tells: settings differ".to_owned(),
@@ -140,8 +203,16 @@ fn tell(notice: &Notice, chatty: bool, truth: &Circumstances) -> Option<String> 
 
 fn observe(observation: &Observation, truth: &Circumstances) -> Option<String> {
     Some(match observation {
-        Observation::ProbeMissed { peer, misses, indirect } => {
-            format!("misses {} ({misses} in a row{})", truth.name(peer), if *indirect { ", indirectly" } else { "" })
+        Observation::ProbeMissed {
+            peer,
+            misses,
+            indirect,
+        } => {
+            format!(
+                "misses {} ({misses} in a row{})",
+                truth.name(peer),
+                if *indirect { ", indirectly" } else { "" }
+            )
         }
         Observation::Health { score, local } => format!("feels {score} (local {local})"),
         Observation::VoteCast { suspect } => format!("has voted against {}", truth.name(suspect)),
@@ -164,7 +235,11 @@ pub(super) fn termination(end: &Termination, truth: &Circumstances) -> String {
                 "declared dead ({}) at v{}, votes: {}",
                 d.cause(),
                 d.version,
-                if accusers.is_empty() { "none".to_owned() } else { accusers.join(", ") }
+                if accusers.is_empty() {
+                    "none".to_owned()
+                } else {
+                    accusers.join(", ")
+                }
             )
         }
         Termination::JoinFailed(e) => format!("join failed: {e}"),

@@ -21,17 +21,34 @@ pub(super) enum Event {
     /// A process wanted to be woken.
     Wake(ProcessId),
     /// A message gets there.
-    Deliver { from: ProcessId, to: ProcessId, header: Header, body: Arc<Message> },
+    Deliver {
+        from: ProcessId,
+        to: ProcessId,
+        header: Header,
+        body: Arc<Message>,
+    },
     /// A sender learns that nobody listens there.
     Undeliverable { to: ProcessId, endpoint: SocketAddr },
     /// A table call gets to the table; the answer is due, unless it was given already.
-    Ask { process: ProcessId, call: CallId, what: Call, answer: Option<Due> },
+    Ask {
+        process: ProcessId,
+        call: CallId,
+        what: Call,
+        answer: Option<Due>,
+    },
     /// The answer of the table gets to the process.
     Answer { process: ProcessId, input: Input },
     /// A process that is held has waited for an answer as long as it waits for one, unless it has it.
-    GiveUp { process: ProcessId, call: CallId, input: Input },
+    GiveUp {
+        process: ProcessId,
+        call: CallId,
+        input: Input,
+    },
     /// The application of a process wants something.
-    Wish { process: ProcessId, command: Command },
+    Wish {
+        process: ProcessId,
+        command: Command,
+    },
     /// The pause of a process ends, if it is not prolonged.
     Resume(ProcessId),
     /// What was held goes on, if that is not prolonged.
@@ -80,7 +97,11 @@ pub(super) struct Agenda {
 impl Agenda {
     pub(super) fn plan(&mut self, at: VirtualTime, event: Event) {
         self.seq += 1;
-        self.heap.push(Planned { at, seq: self.seq, event: Box::new(event) });
+        self.heap.push(Planned {
+            at,
+            seq: self.seq,
+            event: Box::new(event),
+        });
     }
 
     pub(super) fn next(&mut self, until: VirtualTime) -> Option<(VirtualTime, Event)> {
@@ -93,6 +114,8 @@ impl Agenda {
 
 impl std::fmt::Debug for Agenda {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Agenda").field("planned", &self.heap.len()).finish_non_exhaustive()
+        f.debug_struct("Agenda")
+            .field("planned", &self.heap.len())
+            .finish_non_exhaustive()
     }
 }

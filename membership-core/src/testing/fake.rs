@@ -4,10 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Cluster, Machine, MachineFactory};
-use crate::protocol::{CallId, Command, Destination, Effect, Header, Input, Message, Notice, PROTOCOL_VERSION, Setup, Termination};
+use crate::protocol::{
+    CallId, Command, Destination, Effect, Header, Input, Message, Notice, PROTOCOL_VERSION, Setup,
+    Termination,
+};
 use crate::{
-    CauseOfDeath, ClusterView, CommitId, CommitOutcome, CommitRequest, Death, Extra, Heartbeat, HeartbeatWrite, InitializeRequest,
-    MembershipEntry, MonoTime, Now, ReadAnswer, ReadRequest, SiloAddress, SiloStatus, Snapshot, TableId,
+    CauseOfDeath, ClusterView, CommitId, CommitOutcome, CommitRequest, Death, Extra, Heartbeat,
+    HeartbeatWrite, InitializeRequest, MembershipEntry, MonoTime, Now, ReadAnswer, ReadRequest,
+    SiloAddress, SiloStatus, Snapshot, TableId,
 };
 
 const PERIOD: Duration = Duration::from_secs(2);
@@ -25,7 +29,16 @@ pub(super) struct Fake {
 
 pub(super) fn fakes() -> MachineFactory {
     Box::new(|setup| {
-        Box::new(Fake { setup, me: None, status: SiloStatus::Created, view: None, calls: 0, beats: 0, next: None, leaving: false })
+        Box::new(Fake {
+            setup,
+            me: None,
+            status: SiloStatus::Created,
+            view: None,
+            calls: 0,
+            beats: 0,
+            next: None,
+            leaving: false,
+        })
     })
 }
 
@@ -38,15 +51,30 @@ struct Tampered {
 
 type Tamper = Arc<Mutex<dyn FnMut(&Input, &mut Vec<Effect>) + Send>>;
 
-pub(super) fn tampered(mut factory: MachineFactory, tamper: impl FnMut(&Input, &mut Vec<Effect>) + Send + 'static) -> MachineFactory {
+pub(super) fn tampered(
+    mut factory: MachineFactory,
+    tamper: impl FnMut(&Input, &mut Vec<Effect>) + Send + 'static,
+) -> MachineFactory {
     let tamper: Tamper = Arc::new(Mutex::new(tamper));
-    Box::new(move |setup| Box::new(Tampered { inner: factory(setup), mishear: |_| {}, tamper: tamper.clone() }))
+    Box::new(move |setup| {
+        Box::new(Tampered {
+            inner: factory(setup),
+            mishear: |_| {},
+            tamper: tamper.clone(),
+        })
+    })
 }
 
 /// Machines that hear something else than they are told.
 pub(super) fn misheard(mut factory: MachineFactory, mishear: fn(&mut Input)) -> MachineFactory {
     let tamper: Tamper = Arc::new(Mutex::new(|_: &Input, _: &mut Vec<Effect>| {}));
-    Box::new(move |setup| Box::new(Tampered { inner: factory(setup), mishear, tamper: tamper.clone() }))
+    Box::new(move |setup| {
+        Box::new(Tampered {
+            inner: factory(setup),
+            mishear,
+            tamper: tamper.clone(),
+        })
+    })
 }
 
 impl Machine for Tampered {
@@ -77,16 +105,25 @@ impl Fake {
 
     fn read(&mut self, effects: &mut Vec<Effect>) {
         let call = self.call();
-        effects.push(Effect::Read { call, request: ReadRequest::all() });
+        effects.push(Effect::Read {
+            call,
+            request: ReadRequest::all(),
+        });
     }
 
     fn adopt(&mut self, now: Now, snapshot: Snapshot, effects: &mut Vec<Effect>) {
-        let me = *self.me.get_or_insert_with(|| SiloAddress::at(self.setup.identity.advertise, now.wall.as_millis()));
+        let me = *self.me.get_or_insert_with(|| {
+            SiloAddress::at(self.setup.identity.advertise, now.wall.as_millis())
+        });
         let mut mine = snapshot.rows.get(&me).cloned();
         if let Some(e) = &mine {
             self.status = e.status;
         }
-        if self.view.as_ref().is_none_or(|v| v.version() < snapshot.version()) {
+        if self
+            .view
+            .as_ref()
+            .is_none_or(|v| v.version() < snapshot.version())
+        {
             let view = ClusterView::new(snapshot.clone());
             self.view = Some(view.clone());
             effects.push(Effect::Publish(view));
@@ -97,7 +134,10 @@ impl Fake {
                 entry.status = SiloStatus::Active;
                 let call = self.call();
                 let id = CommitId::new(u128::from(self.setup.seed) << 32 | u128::from(call.0));
-                effects.push(Effect::Commit { call, request: CommitRequest::new(snapshot.token, id, Some(me), [entry], [], []) });
+                effects.push(Effect::Commit {
+                    call,
+                    request: CommitRequest::new(snapshot.token, id, Some(me), [entry], [], []),
+                });
             }
             Some(entry) if self.leaving && entry.status == SiloStatus::Active => {
                 entry.status = SiloStatus::Dead;
@@ -110,7 +150,17 @@ impl Fake {
                 });
                 let call = self.call();
                 let id = CommitId::new(u128::from(self.setup.seed) << 32 | u128::from(call.0));
-                effects.push(Effect::Commit { call, request: CommitRequest::new(snapshot.token, id, Some(me), [], [entry.clone()], []) });
+                effects.push(Effect::Commit {
+                    call,
+                    request: CommitRequest::new(
+                        snapshot.token,
+                        id,
+                        Some(me),
+                        [],
+                        [entry.clone()],
+                        [],
+                    ),
+                });
             }
             _ => {}
         }
@@ -118,7 +168,9 @@ impl Fake {
     }
 
     fn probe_everybody(&self, effects: &mut Vec<Effect>) {
-        let (Some(view), Some(me)) = (&self.view, self.me) else { return };
+        let (Some(view), Some(me)) = (&self.view, self.me) else {
+            return;
+        };
         for other in view.active().filter(|e| e.address != me) {
             effects.push(Effect::Send {
                 to: Destination::Endpoint(other.address.endpoint()),
@@ -132,7 +184,9 @@ impl Fake {
         Header {
             cluster: 0,
             protocol: PROTOCOL_VERSION,
-            from: self.me.unwrap_or(SiloAddress::at(self.setup.identity.advertise, 0)),
+            from: self
+                .me
+                .unwrap_or(SiloAddress::at(self.setup.identity.advertise, 0)),
             instance: self.setup.identity.instance,
             to: None,
             table_id: None,
@@ -148,18 +202,36 @@ impl Machine for Fake {
             Input::Start => {
                 let table_id = TableId::new(u128::from(self.setup.seed));
                 let call = self.call();
-                effects.push(Effect::Initialize { call, request: InitializeRequest { table_id, settings: self.setup.config.shared() } });
+                effects.push(Effect::Initialize {
+                    call,
+                    request: InitializeRequest {
+                        table_id,
+                        settings: self.setup.config.shared(),
+                    },
+                });
             }
             Input::Initialized { .. } => self.read(effects),
-            Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, .. }), .. } => self.adopt(now, snapshot, effects),
-            Input::Committed { result: Ok(CommitOutcome::Committed(_)), .. } if self.leaving => {
+            Input::Read {
+                result: Ok(ReadAnswer::Snapshot { snapshot, .. }),
+                ..
+            } => self.adopt(now, snapshot, effects),
+            Input::Committed {
+                result: Ok(CommitOutcome::Committed(_)),
+                ..
+            } if self.leaving => {
                 effects.push(Effect::Tell(Notice::LeaveBegun { version: None }));
             }
-            Input::Committed { .. } | Input::Read { .. } => self.next = Some(now.mono + PERIOD / 10),
+            Input::Committed { .. } | Input::Read { .. } => {
+                self.next = Some(now.mono + PERIOD / 10)
+            }
             Input::Message { link, body, .. } => {
                 if let Message::Probe { nonce } = *body {
                     let body = Arc::new(Message::ProbeAck { nonce });
-                    effects.push(Effect::Send { to: Destination::Link(link), header: self.header(), body });
+                    effects.push(Effect::Send {
+                        to: Destination::Link(link),
+                        header: self.header(),
+                        body,
+                    });
                 }
             }
             Input::Wake if self.next.is_some_and(|at| at <= now.mono) => {
@@ -168,7 +240,13 @@ impl Machine for Fake {
                 self.probe_everybody(effects);
                 if let (Some(silo), SiloStatus::Active) = (self.me, self.status) {
                     self.beats += 1;
-                    let write = HeartbeatWrite::Silo { silo, heartbeat: Heartbeat { counter: self.beats, at: now.wall } };
+                    let write = HeartbeatWrite::Silo {
+                        silo,
+                        heartbeat: Heartbeat {
+                            counter: self.beats,
+                            at: now.wall,
+                        },
+                    };
                     let call = self.call();
                     effects.push(Effect::WriteHeartbeat { call, write });
                 }
@@ -177,7 +255,9 @@ impl Machine for Fake {
                 self.leaving = true;
                 self.read(effects);
             }
-            Input::Command(Command::FinishLeave) => effects.push(Effect::Stop(Termination::Left { clean: true })),
+            Input::Command(Command::FinishLeave) => {
+                effects.push(Effect::Stop(Termination::Left { clean: true }))
+            }
             _ => {}
         }
     }
@@ -197,15 +277,33 @@ impl Machine for Fake {
 
 /// All checkers except P9, which these machines do not keep: they join without asking.
 fn checks() -> Vec<Box<dyn super::checks::Check>> {
-    super::checks::all().into_iter().filter(|c| c.invariant() != "P9").collect()
+    super::checks::all()
+        .into_iter()
+        .filter(|c| c.invariant() != "P9")
+        .collect()
 }
 
 pub(super) fn cluster(seed: u64, silos: usize) -> Cluster {
-    Cluster::builder().seed(seed).silos(silos).checks(checks()).machines(fakes()).build().unwrap()
+    Cluster::builder()
+        .seed(seed)
+        .silos(silos)
+        .checks(checks())
+        .machines(fakes())
+        .build()
+        .unwrap()
 }
 
-pub(super) fn tampered_cluster(silos: usize, tamper: impl FnMut(&Input, &mut Vec<Effect>) + Send + 'static) -> Cluster {
-    Cluster::builder().seed(1).silos(silos).checks(checks()).machines(tampered(fakes(), tamper)).build().unwrap()
+pub(super) fn tampered_cluster(
+    silos: usize,
+    tamper: impl FnMut(&Input, &mut Vec<Effect>) + Send + 'static,
+) -> Cluster {
+    Cluster::builder()
+        .seed(1)
+        .silos(silos)
+        .checks(checks())
+        .machines(tampered(fakes(), tamper))
+        .build()
+        .unwrap()
 }
 
 mod tests {
@@ -266,7 +364,10 @@ mod tests {
         assert!(c.is_paused(all[1]));
         let (paused, before) = (c.stats().inputs - inputs, c.stats().inputs);
         c.run_for(S(2)).unwrap();
-        assert!(!c.is_paused(all[1]) && c.stats().inputs - before > 40 && paused > 100, "mail came late, all at once");
+        assert!(
+            !c.is_paused(all[1]) && c.stats().inputs - before > 40 && paused > 100,
+            "mail came late, all at once"
+        );
     }
 
     #[test]
@@ -299,7 +400,10 @@ mod tests {
         let first = c.running()[0];
         let second = c.start_behind(first);
         c.run_for(S(10)).unwrap();
-        assert_eq!(c.address(first).unwrap().endpoint(), c.address(second).unwrap().endpoint());
+        assert_eq!(
+            c.address(first).unwrap().endpoint(),
+            c.address(second).unwrap().endpoint()
+        );
         let new = c.take_over(first);
         c.run_for(S(10)).unwrap();
         assert!(c.is_running(first) && c.is_running(new));

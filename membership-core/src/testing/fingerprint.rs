@@ -9,12 +9,18 @@ struct Mix(u64);
 
 impl Mix {
     const fn number(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        self.0 = (self.0 ^ number)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
     }
 
     fn text(&mut self, text: &str) {
         for eight in text.as_bytes().chunks(8) {
-            self.number(eight.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+            self.number(
+                eight
+                    .iter()
+                    .fold(0, |number, byte| number << 8 | u64::from(*byte)),
+            );
         }
         self.number(u64::try_from(text.len()).unwrap_or(u64::MAX));
     }
@@ -39,7 +45,9 @@ impl Mix {
     }
 
     fn beats(&mut self, heartbeats: Option<&Heartbeats>) {
-        let Some(all) = heartbeats else { return self.number(1) };
+        let Some(all) = heartbeats else {
+            return self.number(1);
+        };
         for (silo, heartbeat) in &all.silos {
             self.number(silo.epoch() ^ heartbeat.counter << 48);
         }
@@ -66,13 +74,22 @@ impl Mix {
             | Message::NotMe { nonce }
             | Message::DialMe { nonce, .. }
             | Message::DialBack { nonce } => self.number(*nonce),
-            Message::Identity { nonce, silo, instance, host } => {
+            Message::Identity {
+                nonce,
+                silo,
+                instance,
+                host,
+            } => {
                 self.number(*nonce);
                 self.number(silo.map_or(0, |silo| silo.epoch()));
                 self.long(instance.get());
                 self.text(host);
             }
-            Message::IndirectProbe { round, suspect, timeout } => {
+            Message::IndirectProbe {
+                round,
+                suspect,
+                timeout,
+            } => {
                 self.number(*round);
                 self.silo(suspect);
                 self.long(timeout.as_nanos());
@@ -121,7 +138,11 @@ pub(super) fn of(input: &Input) -> u64 {
             mix.number(asked.as_nanos());
         }
         Input::Initialized { call, result } | Input::HeartbeatWritten { call, result } => {
-            mix.text(if matches!(input, Input::Initialized { .. }) { "initialized" } else { "heartbeat" });
+            mix.text(if matches!(input, Input::Initialized { .. }) {
+                "initialized"
+            } else {
+                "heartbeat"
+            });
             mix.number(call.0);
             if let Err(error) = result {
                 mix.error(error);
@@ -131,7 +152,10 @@ pub(super) fn of(input: &Input) -> u64 {
             mix.text("read");
             mix.number(call.0);
             match result {
-                Ok(ReadAnswer::Snapshot { snapshot, heartbeats }) => {
+                Ok(ReadAnswer::Snapshot {
+                    snapshot,
+                    heartbeats,
+                }) => {
                     mix.token(&snapshot.token);
                     mix.beats(heartbeats.as_ref());
                 }
@@ -180,10 +204,23 @@ mod tests {
                 version: 3,
                 digest: 4,
             };
-            Input::Message { link: LinkId(1), header, body: Arc::new(body) }
+            Input::Message {
+                link: LinkId(1),
+                header,
+                body: Arc::new(body),
+            }
         };
-        let read = |kind, why: &str| Input::Read { call: CallId(1), result: Err(TableError::new(kind, Operation::Read, "virtual", why)) };
-        let evict = |n| Input::Command(Command::Evict { request: RequestId(1), silo: silo(n), reason: String::new() });
+        let read = |kind, why: &str| Input::Read {
+            call: CallId(1),
+            result: Err(TableError::new(kind, Operation::Read, "virtual", why)),
+        };
+        let evict = |n| {
+            Input::Command(Command::Evict {
+                request: RequestId(1),
+                silo: silo(n),
+                reason: String::new(),
+            })
+        };
         let all = [
             Input::Start,
             Input::Wake,
@@ -191,22 +228,67 @@ mod tests {
             message(1, Message::Probe { nonce: 2 }),
             message(2, Message::Probe { nonce: 1 }),
             // Names of one length, and one nonce.
-            message(1, Message::DialMe { nonce: 1, endpoint: silo(1).endpoint() }),
+            message(
+                1,
+                Message::DialMe {
+                    nonce: 1,
+                    endpoint: silo(1).endpoint(),
+                },
+            ),
             message(1, Message::NotMe { nonce: 1 }),
             message(1, Message::Identify { nonce: 1 }),
-            message(1, Message::IndirectReply { round: 1, outcome: IndirectOutcome::Yes }),
-            message(1, Message::IndirectReply { round: 1, outcome: IndirectOutcome::No { consent: None } }),
-            message(1, Message::IndirectReply { round: 1, outcome: IndirectOutcome::Unknown }),
-            Input::SendFailed { to: silo(1).endpoint(), reason: "refused".to_owned() },
-            Input::SendFailed { to: silo(2).endpoint(), reason: "refused".to_owned() },
-            Input::SendFailed { to: silo(1).endpoint(), reason: "refuses".to_owned() },
+            message(
+                1,
+                Message::IndirectReply {
+                    round: 1,
+                    outcome: IndirectOutcome::Yes,
+                },
+            ),
+            message(
+                1,
+                Message::IndirectReply {
+                    round: 1,
+                    outcome: IndirectOutcome::No { consent: None },
+                },
+            ),
+            message(
+                1,
+                Message::IndirectReply {
+                    round: 1,
+                    outcome: IndirectOutcome::Unknown,
+                },
+            ),
+            Input::SendFailed {
+                to: silo(1).endpoint(),
+                reason: "refused".to_owned(),
+            },
+            Input::SendFailed {
+                to: silo(2).endpoint(),
+                reason: "refused".to_owned(),
+            },
+            Input::SendFailed {
+                to: silo(1).endpoint(),
+                reason: "refuses".to_owned(),
+            },
             read(TableErrorKind::Unavailable, "down"),
             read(TableErrorKind::Unavailable, "slow"),
             read(TableErrorKind::Busy, "down"),
-            Input::Read { call: CallId(1), result: Ok(ReadAnswer::Unchanged { heartbeats: None }) },
-            Input::Read { call: CallId(2), result: Ok(ReadAnswer::Unchanged { heartbeats: None }) },
-            Input::HeartbeatWritten { call: CallId(1), result: Ok(()) },
-            Input::Initialized { call: CallId(1), result: Ok(()) },
+            Input::Read {
+                call: CallId(1),
+                result: Ok(ReadAnswer::Unchanged { heartbeats: None }),
+            },
+            Input::Read {
+                call: CallId(2),
+                result: Ok(ReadAnswer::Unchanged { heartbeats: None }),
+            },
+            Input::HeartbeatWritten {
+                call: CallId(1),
+                result: Ok(()),
+            },
+            Input::Initialized {
+                call: CallId(1),
+                result: Ok(()),
+            },
             evict(1),
             evict(2),
         ];

@@ -25,13 +25,19 @@ impl Cluster {
 
     /// Starts a silo at an address, now. Whoever listened there goes on running, but nobody reaches it any more.
     pub fn start_at(&mut self, endpoint: SocketAddr) -> ProcessId {
-        let place = self.processes.iter().find(|p| p.endpoint == endpoint).map_or_else(|| self.places(), |p| p.place);
+        let place = self
+            .processes
+            .iter()
+            .find(|p| p.endpoint == endpoint)
+            .map_or_else(|| self.places(), |p| p.place);
         self.spawn(endpoint, place, true, Duration::ZERO)
     }
 
     /// Starts a silo on another machine that advertises the address of a running one: whoever dials it, itself too, reaches the first.
     pub fn start_behind(&mut self, first: ProcessId) -> ProcessId {
-        let Some(endpoint) = self.processes.get(first.0).map(|p| p.endpoint) else { return first };
+        let Some(endpoint) = self.processes.get(first.0).map(|p| p.endpoint) else {
+            return first;
+        };
         let place = self.places();
         self.spawn(endpoint, place, false, Duration::ZERO)
     }
@@ -44,7 +50,9 @@ impl Cluster {
 
     /// Starts a new process at the address of an earlier one that goes on running, unreachable.
     pub fn take_over(&mut self, silo: ProcessId) -> ProcessId {
-        let Some(endpoint) = self.processes.get(silo.0).map(|p| p.endpoint) else { return silo };
+        let Some(endpoint) = self.processes.get(silo.0).map(|p| p.endpoint) else {
+            return silo;
+        };
         self.stats.restarts += 1;
         // One that has yet to begin, too: it will not listen there any more.
         for (process, life) in self.processes.iter().zip(&mut self.truth.lives) {
@@ -58,14 +66,28 @@ impl Cluster {
     }
 
     fn places(&self) -> usize {
-        self.processes.iter().map(|p| p.place + 1).max().unwrap_or(0)
+        self.processes
+            .iter()
+            .map(|p| p.place + 1)
+            .max()
+            .unwrap_or(0)
     }
 
-    fn spawn(&mut self, endpoint: SocketAddr, place: usize, listens: bool, delay: Duration) -> ProcessId {
+    fn spawn(
+        &mut self,
+        endpoint: SocketAddr,
+        place: usize,
+        listens: bool,
+        delay: Duration,
+    ) -> ProcessId {
         let id = ProcessId(self.processes.len());
         let instance = InstanceId::new(self.dice.name());
         let earlier = self.processes.iter().filter(|p| p.place == place).count();
-        let name = if earlier == 0 { format!("s{place}") } else { format!("s{place}{}", "'".repeat(earlier)) };
+        let name = if earlier == 0 {
+            format!("s{place}")
+        } else {
+            format!("s{place}{}", "'".repeat(earlier))
+        };
         let identity = Identity {
             cluster: self.name.clone(),
             advertise: endpoint,
@@ -77,14 +99,21 @@ impl Cluster {
             zone: String::new(),
             metadata: std::collections::BTreeMap::new(),
         };
-        let setup = Setup { identity, config: self.config.clone(), limits: self.limits, seed: self.dice.number() };
+        let setup = Setup {
+            identity,
+            config: self.config.clone(),
+            limits: self.limits,
+            seed: self.dice.number(),
+        };
         let machine = (self.factory)(setup);
         self.processes.push(Process {
             machine,
             running: Running::Yes,
             place,
             endpoint,
-            mono: Monotonic::beginning(CLOCK_BEGIN + self.dice.between(Duration::ZERO, CLOCK_BEGIN)),
+            mono: Monotonic::beginning(
+                CLOCK_BEGIN + self.dice.between(Duration::ZERO, CLOCK_BEGIN),
+            ),
             skew: Skew::default(),
             paused_until: None,
             hung: false,
@@ -123,13 +152,22 @@ impl Cluster {
             self.join_cuts(place);
         }
         self.note(id, "starts".to_owned());
-        self.agenda.plan(self.now + delay, Event::Answer { process: id, input: Input::Start });
+        self.agenda.plan(
+            self.now + delay,
+            Event::Answer {
+                process: id,
+                input: Input::Start,
+            },
+        );
         id
     }
 
     /// A process begins to listen, unless another machine has its address.
     pub(super) fn listen(&mut self, id: ProcessId) {
-        let (Some(process), Some(life)) = (self.processes.get(id.0), self.truth.lives.get(id.0)) else { return };
+        let (Some(process), Some(life)) = (self.processes.get(id.0), self.truth.lives.get(id.0))
+        else {
+            return;
+        };
         if process.is_running() && !life.hidden {
             self.listeners.insert(process.endpoint, id);
         }
@@ -168,22 +206,43 @@ impl Cluster {
         }
         self.stats.leaves += 1;
         self.note(silo, "is asked to leave".to_owned());
-        self.agenda.plan(self.now, Event::Wish { process: silo, command: Command::BeginLeave });
+        self.agenda.plan(
+            self.now,
+            Event::Wish {
+                process: silo,
+                command: Command::BeginLeave,
+            },
+        );
     }
 
     /// The application wants anything else.
     pub fn command(&mut self, silo: ProcessId, command: Command) {
         self.note(silo, format!("is told {command:?}"));
-        self.agenda.plan(self.now, Event::Wish { process: silo, command });
+        self.agenda.plan(
+            self.now,
+            Event::Wish {
+                process: silo,
+                command,
+            },
+        );
     }
 
     /// Any input for a process, now. The answer to a table call that it does not wait for is not taken.
     pub fn inject(&mut self, silo: ProcessId, input: Input) {
-        self.agenda.plan(self.now, Event::Answer { process: silo, input });
+        self.agenda.plan(
+            self.now,
+            Event::Answer {
+                process: silo,
+                input,
+            },
+        );
     }
 }
 
 fn endpoint_of(place: usize) -> SocketAddr {
     let byte = |n: usize| u8::try_from(n % 250).unwrap_or(0);
-    SocketAddr::from(([10, byte(place / 62_500), byte(place / 250), byte(place) + 1], 7100))
+    SocketAddr::from((
+        [10, byte(place / 62_500), byte(place / 250), byte(place) + 1],
+        7100,
+    ))
 }

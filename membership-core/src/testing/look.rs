@@ -26,19 +26,28 @@ impl Cluster {
     /// Every process that runs, paused ones included, in the order of their starts.
     #[must_use]
     pub fn running(&self) -> Vec<ProcessId> {
-        self.processes.iter().enumerate().filter(|(_, p)| p.is_running()).map(|(i, _)| ProcessId(i)).collect()
+        self.processes
+            .iter()
+            .enumerate()
+            .filter(|(_, p)| p.is_running())
+            .map(|(i, _)| ProcessId(i))
+            .collect()
     }
 
     /// Whether a process runs.
     #[must_use]
     pub fn is_running(&self, silo: ProcessId) -> bool {
-        self.processes.get(silo.0).is_some_and(super::process::Process::is_running)
+        self.processes
+            .get(silo.0)
+            .is_some_and(super::process::Process::is_running)
     }
 
     /// Whether a process is paused.
     #[must_use]
     pub fn is_paused(&self, silo: ProcessId) -> bool {
-        self.processes.get(silo.0).is_some_and(|p| p.paused_until.is_some())
+        self.processes
+            .get(silo.0)
+            .is_some_and(|p| p.paused_until.is_some())
     }
 
     /// The view a process published last.
@@ -62,7 +71,9 @@ impl Cluster {
     /// Whether a process publishes and writes nothing for now.
     #[must_use]
     pub fn is_suspended(&self, silo: ProcessId) -> bool {
-        self.processes.get(silo.0).is_some_and(|p| p.machine.is_suspended())
+        self.processes
+            .get(silo.0)
+            .is_some_and(|p| p.machine.is_suspended())
     }
 
     /// How a process ended, if it stopped by itself.
@@ -74,7 +85,9 @@ impl Cluster {
     /// What a process told its application, and when.
     #[must_use]
     pub fn notices(&self, silo: ProcessId) -> &[(VirtualTime, Notice)] {
-        self.processes.get(silo.0).map_or(&[], |p| p.notices.as_slice())
+        self.processes
+            .get(silo.0)
+            .map_or(&[], |p| p.notices.as_slice())
     }
 
     /// What is really in the table; none when there is none.
@@ -132,17 +145,35 @@ impl Cluster {
     /// Whether all running processes publish the table as it is, and exactly they are Active in it.
     #[must_use]
     pub fn agrees(&self) -> bool {
-        let Some(table) = self.table() else { return false };
-        let mut active = table.rows.entries().filter(|e| e.status != SiloStatus::Dead).peekable();
+        let Some(table) = self.table() else {
+            return false;
+        };
+        let mut active = table
+            .rows
+            .entries()
+            .filter(|e| e.status != SiloStatus::Dead)
+            .peekable();
         active.peek().is_some()
-            && active.all(|e| e.status == SiloStatus::Active && self.truth.owners.get(&e.address).is_some_and(|p| self.is_running(*p)))
+            && active.all(|e| {
+                e.status == SiloStatus::Active
+                    && self
+                        .truth
+                        .owners
+                        .get(&e.address)
+                        .is_some_and(|p| self.is_running(*p))
+            })
             && self.running().into_iter().all(|id| self.is_current(id))
     }
 
     /// Whether a process publishes the table as it is, and is Active in it.
     fn is_current(&self, silo: ProcessId) -> bool {
-        let current = |(v, table): (&ClusterView, &Snapshot)| v.version() == table.version() && v.token().same_commit(&table.token);
-        self.view(silo).zip(self.table()).is_some_and(current) && self.row(silo).is_some_and(|e| e.status == SiloStatus::Active)
+        let current = |(v, table): (&ClusterView, &Snapshot)| {
+            v.version() == table.version() && v.token().same_commit(&table.token)
+        };
+        self.view(silo).zip(self.table()).is_some_and(current)
+            && self
+                .row(silo)
+                .is_some_and(|e| e.status == SiloStatus::Active)
     }
 
     /// Begins to measure the messages per silo (invariant P8), for the silos that run now.
@@ -184,14 +215,26 @@ impl Cluster {
         self.end_faults();
         let within = self.truth.stretched(Recovery::within(&self.config));
         self.run_for(within.saturating_sub(NEWS))?;
-        let agreed = self.agrees().then(|| self.table().map(Snapshot::version)).flatten();
+        let agreed = self
+            .agrees()
+            .then(|| self.table().map(Snapshot::version))
+            .flatten();
         self.run_for(within.min(NEWS))?;
-        if agreed.is_some_and(|version| self.table().is_some_and(|table| table.version() != version)) {
+        if agreed
+            .is_some_and(|version| self.table().is_some_and(|table| table.version() != version))
+        {
             self.run_until(NEWS, Self::agrees)?;
         }
-        let live: Vec<(ProcessId, Option<ClusterView>)> = self.running().into_iter().map(|id| (id, self.view(id).cloned())).collect();
+        let live: Vec<(ProcessId, Option<ClusterView>)> = self
+            .running()
+            .into_iter()
+            .map(|id| (id, self.view(id).cloned()))
+            .collect();
         let table = self.table().cloned();
-        self.show(&Fact::Settled { live: &live, table: table.as_ref() });
+        self.show(&Fact::Settled {
+            live: &live,
+            table: table.as_ref(),
+        });
         self.violation.clone().map_or(Ok(()), Err)
     }
 
@@ -218,7 +261,13 @@ impl Cluster {
             .filter(|id| self.row(*id).is_none_or(|e| e.status != SiloStatus::Active))
             .filter_map(|id| self.truth.life(id).map(|l| l.name.clone()))
             .collect();
-        self.fail("P7", format!("no agreement within {at_most:?}; not Active: {}", missing.join(" ")));
+        self.fail(
+            "P7",
+            format!(
+                "no agreement within {at_most:?}; not Active: {}",
+                missing.join(" ")
+            ),
+        );
         self.violation.clone().map_or(Ok(()), Err)
     }
 }

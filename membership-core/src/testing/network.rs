@@ -22,14 +22,23 @@ pub struct Latency {
 impl Default for Latency {
     /// One data centre: 0.2 to 1.5 ms, one in a hundred up to 20 ms.
     fn default() -> Self {
-        Self { low: Duration::from_micros(200), high: Duration::from_micros(1_500), slow_share: 0.01, slow: Duration::from_millis(20) }
+        Self {
+            low: Duration::from_micros(200),
+            high: Duration::from_micros(1_500),
+            slow_share: 0.01,
+            slow: Duration::from_millis(20),
+        }
     }
 }
 
 impl Latency {
     /// How long one message takes.
     pub fn draw(&self, dice: &mut Dice) -> Duration {
-        if dice.chance(self.slow_share) { dice.between(self.high, self.slow) } else { dice.between(self.low, self.high) }
+        if dice.chance(self.slow_share) {
+            dice.between(self.high, self.slow)
+        } else {
+            dice.between(self.low, self.high)
+        }
     }
 }
 
@@ -63,7 +72,10 @@ impl Network {
     /// One where everything gets through.
     #[must_use]
     pub fn new(latency: Latency) -> Self {
-        Self { latency, ..Self::default() }
+        Self {
+            latency,
+            ..Self::default()
+        }
     }
 
     /// After how long a message gets from a place to another; none when it does not. A place always reaches itself.
@@ -73,12 +85,18 @@ impl Network {
         }
         let usual = self.latency_between(from, to).draw(dice);
         let (share, most) = self.delayed;
-        Some(if dice.chance(share) { usual + dice.between(Duration::ZERO, most) } else { usual })
+        Some(if dice.chance(share) {
+            usual + dice.between(Duration::ZERO, most)
+        } else {
+            usual
+        })
     }
 
     fn gets_lost(&self, from: usize, to: usize, dice: &mut Dice) -> bool {
         let at = |rates: &BTreeMap<usize, f64>, place| rates.get(&place).copied().unwrap_or(0.0);
-        dice.chance(self.loss) || dice.chance(at(&self.egress, from)) || dice.chance(at(&self.ingress, to))
+        dice.chance(self.loss)
+            || dice.chance(at(&self.egress, from))
+            || dice.chance(at(&self.ingress, to))
     }
 
     /// Whether the network makes a second copy of a message, which is carried like the first.
@@ -136,7 +154,11 @@ impl Network {
     /// How much longer some messages take than usual.
     #[must_use]
     pub fn longest_delay(&self) -> Duration {
-        if self.delayed.0 > 0.0 { self.delayed.1 } else { Duration::ZERO }
+        if self.delayed.0 > 0.0 {
+            self.delayed.1
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Deals the places out to so many zones, one after the other; messages between zones take so long. 0 or 1: no zones.
@@ -148,7 +170,11 @@ impl Network {
     /// The zone of a place.
     #[must_use]
     pub const fn zone(&self, place: usize) -> usize {
-        if self.zones > 1 { place % self.zones } else { 0 }
+        if self.zones > 1 {
+            place % self.zones
+        } else {
+            0
+        }
     }
 
     /// How many zones there are.
@@ -160,7 +186,9 @@ impl Network {
     /// How long messages take between two places.
     #[must_use]
     pub fn latency_between(&self, a: usize, b: usize) -> Latency {
-        self.between_zones.filter(|_| self.zone(a) != self.zone(b)).unwrap_or(self.latency)
+        self.between_zones
+            .filter(|_| self.zone(a) != self.zone(b))
+            .unwrap_or(self.latency)
     }
 
     /// Shuts a direction. Says whether it was open.

@@ -23,8 +23,15 @@ pub(super) enum Running {
 
 /// What a process wanted to get out while it was held.
 pub(super) enum Held {
-    Message { to: Destination, header: Header, body: Arc<Message> },
-    Call { call: CallId, what: Call },
+    Message {
+        to: Destination,
+        header: Header,
+        body: Arc<Message>,
+    },
+    Call {
+        call: CallId,
+        what: Call,
+    },
 }
 
 /// How much a process has sent.
@@ -68,7 +75,10 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn clocks(&self, now: VirtualTime) -> Now {
         let mono = self.mono.shows(now);
-        Now { mono: MonoTime::from_nanos(u64::try_from(mono.as_nanos()).unwrap_or(u64::MAX)), wall: wall(now, self.skew.at(now)) }
+        Now {
+            mono: MonoTime::from_nanos(u64::try_from(mono.as_nanos()).unwrap_or(u64::MAX)),
+            wall: wall(now, self.skew.at(now)),
+        }
     }
 
     /// The virtual time of one of its monotonic times.
@@ -89,6 +99,9 @@ impl Process {
 
 impl std::fmt::Debug for Process {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Process").field("endpoint", &self.endpoint).field("running", &self.running).finish_non_exhaustive()
+        f.debug_struct("Process")
+            .field("endpoint", &self.endpoint)
+            .field("running", &self.running)
+            .finish_non_exhaustive()
     }
 }

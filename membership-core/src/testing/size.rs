@@ -63,7 +63,8 @@ mod tests {
         };
         let mut sizes = Sizes::default();
         let body = Arc::new(Message::Probe { nonce: 1 });
-        let bytes = postcard::to_extend(&*body, postcard::to_extend(&header, Vec::new()).unwrap()).unwrap();
+        let bytes =
+            postcard::to_extend(&*body, postcard::to_extend(&header, Vec::new()).unwrap()).unwrap();
         assert_eq!(sizes.frame(&header, &body), 6 + bytes.len() as u64);
         assert_eq!(sizes.frame(&header, &body), 6 + bytes.len() as u64);
         let longer = Arc::new(Message::Identify { nonce: u64::MAX });

@@ -8,8 +8,9 @@ use super::dice::Dice;
 use super::traffic::{self, Scale, TableTraffic};
 use crate::protocol::{CallId, Input};
 use crate::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, MemoryState, MemoryTable, Operation,
-    ReadAnswer, ReadRequest, SiloAddress, Snapshot, TableError, TableErrorKind,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest,
+    MemoryState, MemoryTable, Operation, ReadAnswer, ReadRequest, SiloAddress, Snapshot,
+    TableError, TableErrorKind,
 };
 
 const TIMED_OUT: &str = "no answer within the timeout";
@@ -30,12 +31,22 @@ pub(super) fn given_up(input: &Input) -> Option<Input> {
     let error = |kind, operation| TableError::new(kind, operation, "virtual", TIMED_OUT);
     let gone = |operation| error(TableErrorKind::Unavailable, operation);
     Some(match input {
-        Input::Initialized { call, .. } => Input::Initialized { call: *call, result: Err(gone(Operation::Initialize)) },
-        Input::Read { call, .. } => Input::Read { call: *call, result: Err(gone(Operation::Read)) },
-        Input::Committed { call, .. } => {
-            Input::Committed { call: *call, result: Err(error(TableErrorKind::OutcomeUnknown, Operation::Commit)) }
-        }
-        Input::HeartbeatWritten { call, .. } => Input::HeartbeatWritten { call: *call, result: Err(gone(Operation::UpdateIAmAlive)) },
+        Input::Initialized { call, .. } => Input::Initialized {
+            call: *call,
+            result: Err(gone(Operation::Initialize)),
+        },
+        Input::Read { call, .. } => Input::Read {
+            call: *call,
+            result: Err(gone(Operation::Read)),
+        },
+        Input::Committed { call, .. } => Input::Committed {
+            call: *call,
+            result: Err(error(TableErrorKind::OutcomeUnknown, Operation::Commit)),
+        },
+        Input::HeartbeatWritten { call, .. } => Input::HeartbeatWritten {
+            call: *call,
+            result: Err(gone(Operation::UpdateIAmAlive)),
+        },
         _ => return None,
     })
 }
@@ -63,22 +74,57 @@ impl Call {
     pub(super) fn failed(&self, call: CallId, kind: TableErrorKind, why: &str) -> Input {
         let error = TableError::new(kind, self.operation(), "virtual", why);
         match self {
-            Self::Initialize(_) => Input::Initialized { call, result: Err(error) },
-            Self::Read(_) => Input::Read { call, result: Err(error) },
-            Self::Commit(_) => Input::Committed { call, result: Err(error) },
-            Self::Beat(_) => Input::HeartbeatWritten { call, result: Err(error) },
+            Self::Initialize(_) => Input::Initialized {
+                call,
+                result: Err(error),
+            },
+            Self::Read(_) => Input::Read {
+                call,
+                result: Err(error),
+            },
+            Self::Commit(_) => Input::Committed {
+                call,
+                result: Err(error),
+            },
+            Self::Beat(_) => Input::HeartbeatWritten {
+                call,
+                result: Err(error),
+            },
         }
     }
 
     /// How many rows the table touches for it: the version row, each row that it reads or writes, and each heartbeat.
     pub(super) fn rows(&self, answer: &Input) -> usize {
         match (self, answer) {
-            (_, Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, heartbeats }), .. }) => {
-                1 + snapshot.rows.len() + traffic::beats_in(heartbeats.as_ref())
-            }
-            (_, Input::Read { result: Ok(ReadAnswer::Unchanged { heartbeats }), .. }) => 1 + traffic::beats_in(heartbeats.as_ref()),
-            (Self::Commit(_), Input::Committed { result: Ok(CommitOutcome::Conflict(conflict)), .. }) => {
-                1 + conflict.snapshot.as_ref().map_or(0, |snapshot| snapshot.rows.len())
+            (
+                _,
+                Input::Read {
+                    result:
+                        Ok(ReadAnswer::Snapshot {
+                            snapshot,
+                            heartbeats,
+                        }),
+                    ..
+                },
+            ) => 1 + snapshot.rows.len() + traffic::beats_in(heartbeats.as_ref()),
+            (
+                _,
+                Input::Read {
+                    result: Ok(ReadAnswer::Unchanged { heartbeats }),
+                    ..
+                },
+            ) => 1 + traffic::beats_in(heartbeats.as_ref()),
+            (
+                Self::Commit(_),
+                Input::Committed {
+                    result: Ok(CommitOutcome::Conflict(conflict)),
+                    ..
+                },
+            ) => {
+                1 + conflict
+                    .snapshot
+                    .as_ref()
+                    .map_or(0, |snapshot| snapshot.rows.len())
             }
             (Self::Commit(request), _) => 1 + request.changes.len(),
             _ => 1,
@@ -87,7 +133,11 @@ impl Call {
 
     /// How it fails when nobody knows whether the store got it.
     pub(super) fn timed_out(&self, call: CallId) -> Input {
-        let kind = if matches!(self, Self::Commit(_)) { TableErrorKind::OutcomeUnknown } else { TableErrorKind::Unavailable };
+        let kind = if matches!(self, Self::Commit(_)) {
+            TableErrorKind::OutcomeUnknown
+        } else {
+            TableErrorKind::Unavailable
+        };
         self.failed(call, kind, TIMED_OUT)
     }
 }
@@ -141,7 +191,8 @@ pub(super) struct Store {
 }
 
 /// How long a call takes in either direction when nothing is wrong.
-pub(super) const USUAL_LATENCY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(6));
+pub(super) const USUAL_LATENCY: (Duration, Duration) =
+    (Duration::from_millis(1), Duration::from_millis(6));
 
 impl Store {
     pub(super) fn new(cluster: ClusterName, latency: (Duration, Duration)) -> Self {
@@ -177,13 +228,25 @@ impl Store {
     }
 
     /// Carries a call out, at this very moment.
-    pub(super) fn perform(&mut self, call: CallId, what: &Call, dice: &mut Dice, happened: &mut Happened) -> Input {
+    pub(super) fn perform(
+        &mut self,
+        call: CallId,
+        what: &Call,
+        dice: &mut Dice,
+        happened: &mut Happened,
+    ) -> Input {
         let answer = self.answer(call, what, dice, happened);
         self.traffic.count(what, &answer, &mut self.scale);
         answer
     }
 
-    fn answer(&mut self, call: CallId, what: &Call, dice: &mut Dice, happened: &mut Happened) -> Input {
+    fn answer(
+        &mut self,
+        call: CallId,
+        what: &Call,
+        dice: &mut Dice,
+        happened: &mut Happened,
+    ) -> Input {
         match what {
             Call::Initialize(request) => {
                 let result = self.table.initialize_sync(request);
@@ -195,7 +258,10 @@ impl Store {
                 }
                 Input::Initialized { call, result }
             }
-            Call::Read(request) => Input::Read { call, result: self.table.read_sync(request) },
+            Call::Read(request) => Input::Read {
+                call,
+                result: self.table.read_sync(request),
+            },
             Call::Commit(request) => {
                 if dice.chance(self.conflicts) {
                     self.foreign_commit(dice, happened);
@@ -216,13 +282,20 @@ impl Store {
         }
     }
 
-    fn commit(&mut self, request: &CommitRequest, happened: &mut Happened) -> Result<CommitOutcome, TableError> {
+    fn commit(
+        &mut self,
+        request: &CommitRequest,
+        happened: &mut Happened,
+    ) -> Result<CommitOutcome, TableError> {
         let result = self.table.commit_sync(request);
         let now = self.look();
-        if let (Ok(CommitOutcome::Committed(_)), Some(before), Some(after)) = (&result, &self.truth, &now)
+        if let (Ok(CommitOutcome::Committed(_)), Some(before), Some(after)) =
+            (&result, &self.truth, &now)
             && before.version() != after.version()
         {
-            happened.commits.push((before.clone(), after.clone(), request.clone()));
+            happened
+                .commits
+                .push((before.clone(), after.clone(), request.clone()));
             self.remember();
         }
         self.truth = now;
@@ -249,7 +322,11 @@ impl Store {
     pub(super) fn draw(&self, dice: &mut Dice) -> Duration {
         let (low, high) = self.latency;
         let (share, slow) = self.tail;
-        if dice.chance(share) { dice.between(high, slow.max(high)) } else { dice.between(low, high) }
+        if dice.chance(share) {
+            dice.between(high, slow.max(high))
+        } else {
+            dice.between(low, high)
+        }
     }
 
     /// Until when the table is busy with a call that gets there now and touches so many rows, after all that came before it.
@@ -262,7 +339,14 @@ impl Store {
     /// Somebody else, a program or a person, commits something that changes no row.
     pub(super) fn foreign_commit(&mut self, dice: &mut Dice, happened: &mut Happened) {
         let Some(truth) = &self.truth else { return };
-        let mut request = CommitRequest::new(truth.token.clone(), CommitId::new(dice.name()), None, [], [], []);
+        let mut request = CommitRequest::new(
+            truth.token.clone(),
+            CommitId::new(dice.name()),
+            None,
+            [],
+            [],
+            [],
+        );
         request.core = Some(format!("touched {}", dice.below(1_000_000)));
         let _ = self.commit(&request, happened);
     }

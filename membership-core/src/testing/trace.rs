@@ -27,7 +27,13 @@ pub struct Line {
 
 impl std::fmt::Display for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:>10.3}s  {:<6} {}", self.at.as_secs_f64(), self.who, self.what)
+        write!(
+            f,
+            "{:>10.3}s  {:<6} {}",
+            self.at.as_secs_f64(),
+            self.who,
+            self.what
+        )
     }
 }
 
@@ -41,7 +47,11 @@ pub struct Trace {
 
 impl Trace {
     pub(super) fn new(detail: Detail) -> Self {
-        Self { detail, lines: VecDeque::new(), hash: 0xcbf2_9ce4_8422_2325 }
+        Self {
+            detail,
+            lines: VecDeque::new(),
+            hash: 0xcbf2_9ce4_8422_2325,
+        }
     }
 
     pub(super) fn wants_everything(&self) -> bool {
@@ -51,7 +61,9 @@ impl Trace {
     pub(super) fn mix(&mut self, at: Duration, parts: [u64; 3]) {
         let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
         for part in [nanos, parts[0], parts[1], parts[2]] {
-            self.hash = (self.hash ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+            self.hash = (self.hash ^ part)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(23);
         }
     }
 
@@ -61,7 +73,11 @@ impl Trace {
         {
             self.lines.pop_front();
         }
-        self.lines.push_back(Line { at, who: who.to_owned(), what });
+        self.lines.push_back(Line {
+            at,
+            who: who.to_owned(),
+            what,
+        });
     }
 
     pub(super) fn forget(&mut self) {
@@ -82,6 +98,10 @@ impl Trace {
     /// The last lines as text.
     #[must_use]
     pub fn tail(&self, most: usize) -> Vec<String> {
-        self.lines.iter().skip(self.lines.len().saturating_sub(most)).map(ToString::to_string).collect()
+        self.lines
+            .iter()
+            .skip(self.lines.len().saturating_sub(most))
+            .map(ToString::to_string)
+            .collect()
     }
 }

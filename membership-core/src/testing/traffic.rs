@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use super::store::Call;
 use crate::protocol::Input;
-use crate::{CommitOutcome, CommitRequest, Heartbeat, Heartbeats, ReadAnswer, Row, RowChange, SiloAddress, Snapshot, VersionRow};
+use crate::{
+    CommitOutcome, CommitRequest, Heartbeat, Heartbeats, ReadAnswer, Row, RowChange, SiloAddress,
+    Snapshot, VersionRow,
+};
 
 /// Requests that the table answered, and bytes of keys and values of what they carried; what a store adds to them is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,26 +62,60 @@ impl TableTraffic {
 
     pub(super) fn count(&mut self, asked: &Call, answer: &Input, scale: &mut Scale) {
         match (asked, answer) {
-            (_, Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, heartbeats }), .. }) => {
+            (
+                _,
+                Input::Read {
+                    result:
+                        Ok(ReadAnswer::Snapshot {
+                            snapshot,
+                            heartbeats,
+                        }),
+                    ..
+                },
+            ) => {
                 self.reads += 1;
                 self.rows_read += long(snapshot.rows.len());
                 self.heartbeats_read += long(beats_in(heartbeats.as_ref()));
                 self.bytes_read += scale.size(snapshot) + heartbeats.as_ref().map_or(0, beats);
             }
-            (_, Input::Read { result: Ok(ReadAnswer::Unchanged { heartbeats }), .. }) => {
+            (
+                _,
+                Input::Read {
+                    result: Ok(ReadAnswer::Unchanged { heartbeats }),
+                    ..
+                },
+            ) => {
                 self.unchanged += 1;
                 self.heartbeats_read += long(beats_in(heartbeats.as_ref()));
                 self.bytes_read += heartbeats.as_ref().map_or(0, beats);
             }
-            (Call::Commit(request), Input::Committed { result: Ok(CommitOutcome::Committed(_)), .. }) => {
+            (
+                Call::Commit(request),
+                Input::Committed {
+                    result: Ok(CommitOutcome::Committed(_)),
+                    ..
+                },
+            ) => {
                 self.commits += 1;
                 self.bytes_written += changes(request);
             }
-            (Call::Commit(request), Input::Committed { result: Ok(CommitOutcome::Conflict(conflict)), .. }) => {
+            (
+                Call::Commit(request),
+                Input::Committed {
+                    result: Ok(CommitOutcome::Conflict(conflict)),
+                    ..
+                },
+            ) => {
                 self.conflicts += 1;
-                self.rows_read += conflict.snapshot.as_ref().map_or(0, |snapshot| long(snapshot.rows.len()));
+                self.rows_read += conflict
+                    .snapshot
+                    .as_ref()
+                    .map_or(0, |snapshot| long(snapshot.rows.len()));
                 self.bytes_written += changes(request);
-                self.bytes_read += conflict.snapshot.as_ref().map_or(0, |snapshot| scale.size(snapshot));
+                self.bytes_read += conflict
+                    .snapshot
+                    .as_ref()
+                    .map_or(0, |snapshot| scale.size(snapshot));
             }
             (Call::Beat(write), Input::HeartbeatWritten { result: Ok(()), .. }) => match write {
                 crate::HeartbeatWrite::Silo { silo, heartbeat } => {
@@ -112,7 +149,12 @@ pub(super) struct Scale {
 
 impl Scale {
     fn size(&mut self, snapshot: &Snapshot) -> u64 {
-        self.version_row(&snapshot.version_row) + snapshot.rows.iter().map(|row| long(row.size())).sum::<u64>()
+        self.version_row(&snapshot.version_row)
+            + snapshot
+                .rows
+                .iter()
+                .map(|row| long(row.size()))
+                .sum::<u64>()
     }
 
     fn version_row(&mut self, row: &Arc<VersionRow>) -> u64 {
@@ -136,8 +178,15 @@ fn changes(request: &CommitRequest) -> u64 {
 }
 
 fn beats(heartbeats: &Heartbeats) -> u64 {
-    heartbeats.silos.iter().map(|(silo, heartbeat)| beat(silo, *heartbeat)).sum::<u64>()
-        + heartbeats.cluster.as_ref().map_or(0, |text| long(text.len()))
+    heartbeats
+        .silos
+        .iter()
+        .map(|(silo, heartbeat)| beat(silo, *heartbeat))
+        .sum::<u64>()
+        + heartbeats
+            .cluster
+            .as_ref()
+            .map_or(0, |text| long(text.len()))
 }
 
 /// A heartbeat and its key, as text. There are as many in each read as there are silos: they are measured without being written.
@@ -146,7 +195,11 @@ fn beat(silo: &SiloAddress, heartbeat: Heartbeat) -> u64 {
     const TIME: u64 = 24;
     let key = match silo.ip() {
         IpAddr::V4(ip) => {
-            let octets: u64 = ip.octets().iter().map(|octet| digits((*octet).into())).sum();
+            let octets: u64 = ip
+                .octets()
+                .iter()
+                .map(|octet| digits((*octet).into()))
+                .sum();
             octets + 3 + 1 + digits(silo.port().into()) + 1 + digits(silo.epoch())
         }
         IpAddr::V6(_) => long(silo.row_key().len()),
@@ -166,32 +219,68 @@ mod tests {
     #[test]
     fn heartbeats_are_counted_and_charged_with_and_without_the_rows() {
         let mut cluster = super::super::fake::cluster(3, 5);
-        cluster.run_until_agreed(std::time::Duration::from_secs(60)).unwrap();
+        cluster
+            .run_until_agreed(std::time::Duration::from_secs(60))
+            .unwrap();
         cluster.run_for(std::time::Duration::from_secs(10)).unwrap();
         let known = cluster.table().unwrap().token.clone();
         let mut read = |request: ReadRequest| {
             let call = crate::protocol::CallId(1);
             let (asked, before) = (Call::Read(request), cluster.store.traffic);
-            let answer =
-                cluster.store.perform(call, &asked, &mut super::super::Dice::new(1), &mut super::super::store::Happened::default());
+            let answer = cluster.store.perform(
+                call,
+                &asked,
+                &mut super::super::Dice::new(1),
+                &mut super::super::store::Happened::default(),
+            );
             let traffic = cluster.store.traffic.since(&before);
-            (traffic.requests(), traffic.rows_read, traffic.heartbeats_read, asked.rows(&answer))
+            (
+                traffic.requests(),
+                traffic.rows_read,
+                traffic.heartbeats_read,
+                asked.rows(&answer),
+            )
         };
         assert_eq!(read(ReadRequest::all()), (1, 5, 5, 11));
-        assert_eq!(read(ReadRequest { known: Some(known.clone()), ..ReadRequest::all() }), (1, 0, 5, 6));
-        assert_eq!(read(ReadRequest { known: Some(known), heartbeats: false, ..ReadRequest::all() }), (1, 0, 0, 1));
+        assert_eq!(
+            read(ReadRequest {
+                known: Some(known.clone()),
+                ..ReadRequest::all()
+            }),
+            (1, 0, 5, 6)
+        );
+        assert_eq!(
+            read(ReadRequest {
+                known: Some(known),
+                heartbeats: false,
+                ..ReadRequest::all()
+            }),
+            (1, 0, 0, 1)
+        );
     }
 
     #[test]
     fn a_heartbeat_is_as_long_as_its_text() {
         let mut dice = super::super::Dice::new(1);
         for _ in 0..1_000 {
-            let ip = [dice.below(256), dice.below(20), dice.below(256), 0].map(|octet| u8::try_from(octet).unwrap());
-            let ip = if dice.chance(0.5) { IpAddr::from(ip) } else { [1, 0, 2, 3, 0, 0, 7, 8].into() };
+            let ip = [dice.below(256), dice.below(20), dice.below(256), 0]
+                .map(|octet| u8::try_from(octet).unwrap());
+            let ip = if dice.chance(0.5) {
+                IpAddr::from(ip)
+            } else {
+                [1, 0, 2, 3, 0, 0, 7, 8].into()
+            };
             let mut number = || dice.number() >> dice.below(64);
             let silo = SiloAddress::new(ip, (number() & 0xffff) as u16, number());
-            let heartbeat = Heartbeat { counter: number(), at: WallTime::from_millis(number() % 253_402_300_800_000) };
-            assert_eq!(beat(&silo, heartbeat), long(silo.row_key().len() + heartbeat.to_string().len()), "{silo} {heartbeat}");
+            let heartbeat = Heartbeat {
+                counter: number(),
+                at: WallTime::from_millis(number() % 253_402_300_800_000),
+            };
+            assert_eq!(
+                beat(&silo, heartbeat),
+                long(silo.row_key().len() + heartbeat.to_string().len()),
+                "{silo} {heartbeat}"
+            );
         }
     }
 }

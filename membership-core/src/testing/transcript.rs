@@ -26,7 +26,10 @@ pub fn render(title: &str, cluster: &Cluster) -> String {
         }
     }
     if again > 0 {
-        let _ = writeln!(text, "\n{again} more messages and misses like ones above are not shown.");
+        let _ = writeln!(
+            text,
+            "\n{again} more messages and misses like ones above are not shown."
+        );
     }
     text
 }
@@ -39,7 +42,10 @@ fn merged<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<Line> {
             && what.starts_with("sends ")
             && last.at == line.at
             && last.who == line.who
-            && last.what.rsplit_once(" to ").is_some_and(|(w, _)| w == what)
+            && last
+                .what
+                .rsplit_once(" to ")
+                .is_some_and(|(w, _)| w == what)
         {
             let _ = write!(last.what, ", {}", to.trim_start_matches("address of "));
             continue;
@@ -61,7 +67,8 @@ pub fn compare(path: impl AsRef<Path>, transcript: &str) -> Result<(), String> {
         }
         return std::fs::write(path, transcript).map_err(|e| format!("{}: {e}", path.display()));
     }
-    let expected = std::fs::read_to_string(path).map_err(|e| format!("{}: {e} (write it with {BLESS}=1)", path.display()))?;
+    let expected = std::fs::read_to_string(path)
+        .map_err(|e| format!("{}: {e} (write it with {BLESS}=1)", path.display()))?;
     let (mut ours, mut theirs) = (transcript.lines(), expected.lines());
     for number in 1.. {
         match (ours.next(), theirs.next()) {

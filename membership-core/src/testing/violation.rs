@@ -21,8 +21,22 @@ struct Details {
 impl Violation {
     /// Of `invariant` (`P1` to `P11`, or another word for what the world itself demands), at a virtual time, in a run from a seed.
     #[must_use]
-    pub fn new(seed: u64, invariant: &'static str, what: impl Into<String>, at: Duration, tail: Vec<String>) -> Self {
-        Self(Box::new(Details { seed, invariant, what: what.into(), at, tail, replay: None, shrink: None }))
+    pub fn new(
+        seed: u64,
+        invariant: &'static str,
+        what: impl Into<String>,
+        at: Duration,
+        tail: Vec<String>,
+    ) -> Self {
+        Self(Box::new(Details {
+            seed,
+            invariant,
+            what: what.into(),
+            at,
+            tail,
+            replay: None,
+            shrink: None,
+        }))
     }
 
     /// Adds the command that replays it.
@@ -74,7 +88,12 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let d = &self.0;
         writeln!(f, "{} does not hold: {}", d.invariant, d.what)?;
-        writeln!(f, "  seed {}, at {:.3}s of virtual time", d.seed, d.at.as_secs_f64())?;
+        writeln!(
+            f,
+            "  seed {}, at {:.3}s of virtual time",
+            d.seed,
+            d.at.as_secs_f64()
+        )?;
         if !d.tail.is_empty() {
             writeln!(f, "  the trace until then:")?;
         }

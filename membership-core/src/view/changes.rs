@@ -46,11 +46,17 @@ impl ClusterView {
                 Some(_) if entry.status == SiloStatus::Dead => ChangeKind::Died,
                 Some(_) => ChangeKind::StatusChanged,
             };
-            changes.push(Change { kind, entry: entry.clone() });
+            changes.push(Change {
+                kind,
+                entry: entry.clone(),
+            });
         }
         for entry in old.entries() {
             if entry.status != SiloStatus::Dead && new.get(&entry.address).is_none() {
-                changes.push(Change { kind: ChangeKind::Died, entry: entry.clone() });
+                changes.push(Change {
+                    kind: ChangeKind::Died,
+                    entry: entry.clone(),
+                });
             }
         }
         changes

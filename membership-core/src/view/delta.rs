@@ -92,8 +92,15 @@ impl Delta {
         let mut rows = match (self.from, base) {
             (None, _) => crate::Rows::new(),
             (Some(from), None) => return Err(DeltaError::OtherVersion { from, at: 0 }),
-            (Some(_), Some(base)) if base.table_id() != self.table_id() => return Err(DeltaError::OtherTable),
-            (Some(from), Some(base)) if base.version() != from => return Err(DeltaError::OtherVersion { from, at: base.version() }),
+            (Some(_), Some(base)) if base.table_id() != self.table_id() => {
+                return Err(DeltaError::OtherTable);
+            }
+            (Some(from), Some(base)) if base.version() != from => {
+                return Err(DeltaError::OtherVersion {
+                    from,
+                    at: base.version(),
+                });
+            }
             (Some(_), Some(base)) => base.rows.clone(),
         };
         for key in &self.removed {
@@ -101,7 +108,10 @@ impl Delta {
         }
         for row in &self.rows {
             // A row we already hold keeps its place in memory, so that versions go on sharing it.
-            match base.and_then(|b| b.rows.by_key(row.key())).filter(|old| *old == row) {
+            match base
+                .and_then(|b| b.rows.by_key(row.key()))
+                .filter(|old| *old == row)
+            {
                 Some(old) if self.from.is_none() => rows.insert(old.clone()),
                 Some(_) => {}
                 None => rows.insert(row.clone()),
@@ -110,7 +120,11 @@ impl Delta {
         if rows.digest() != self.digest {
             return Err(DeltaError::DigestMismatch);
         }
-        Ok(Snapshot { version_row: self.version_row.clone(), token: self.token.clone(), rows })
+        Ok(Snapshot {
+            version_row: self.version_row.clone(),
+            token: self.token.clone(),
+            rows,
+        })
     }
 }
 
@@ -137,7 +151,14 @@ impl ClusterView {
                 None => removed.push(key.to_owned()),
             }
         }
-        Some(Delta { from: Some(from), version_row: s.version_row.clone(), token: s.token.clone(), digest: s.rows.digest(), rows, removed })
+        Some(Delta {
+            from: Some(from),
+            version_row: s.version_row.clone(),
+            token: s.token.clone(),
+            digest: s.rows.digest(),
+            rows,
+            removed,
+        })
     }
 
     /// The view after `delta`. Costs by the changes; checks the digest.
@@ -145,6 +166,9 @@ impl ClusterView {
     /// # Errors
     /// [`DeltaError`]; this view is unchanged.
     pub fn apply(&self, delta: &Delta) -> Result<Self, DeltaError> {
-        Ok(Self { snapshot: delta.resolve(Some(self.snapshot()))?, confirmed: self.confirmed.clone() })
+        Ok(Self {
+            snapshot: delta.resolve(Some(self.snapshot()))?,
+            confirmed: self.confirmed.clone(),
+        })
     }
 }

@@ -66,7 +66,10 @@ impl ClusterView {
     /// The view of a snapshot whose confirmation is told by `clock` (nanoseconds of monotonic time), shared by all views of one silo.
     #[must_use]
     pub fn with_clock(snapshot: Snapshot, clock: Arc<AtomicU64>) -> Self {
-        Self { snapshot, confirmed: clock }
+        Self {
+            snapshot,
+            confirmed: clock,
+        }
     }
 
     /// The table as of this version.
@@ -96,7 +99,10 @@ impl ClusterView {
     /// Table id and version, to fence writes with.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken { table_id: self.table_id(), version: self.version() }
+        FencingToken {
+            table_id: self.table_id(),
+            version: self.version(),
+        }
     }
 
     /// 128 bits over all rows: views with equal versions and digests have equal members.
@@ -140,7 +146,12 @@ impl ClusterView {
     pub fn status(&self, silo: &SiloAddress) -> Option<SiloStatus> {
         match self.get(silo) {
             Some(entry) => Some(entry.status),
-            None => self.snapshot.rows.at_endpoint(silo.endpoint()).any(|e| e.address.epoch() > silo.epoch()).then_some(SiloStatus::Dead),
+            None => self
+                .snapshot
+                .rows
+                .at_endpoint(silo.endpoint())
+                .any(|e| e.address.epoch() > silo.epoch())
+                .then_some(SiloStatus::Dead),
         }
     }
 
@@ -160,8 +171,13 @@ impl ClusterView {
     }
 
     /// The Active silos whose metadata has this value under this key.
-    pub fn with<'a>(&'a self, key: &'a str, value: &'a str) -> impl Iterator<Item = &'a MembershipEntry> {
-        self.active().filter(move |e| e.metadata.get(key).is_some_and(|v| v == value))
+    pub fn with<'a>(
+        &'a self,
+        key: &'a str,
+        value: &'a str,
+    ) -> impl Iterator<Item = &'a MembershipEntry> {
+        self.active()
+            .filter(move |e| e.metadata.get(key).is_some_and(|v| v == value))
     }
 
     /// The Active silos that serve clients.
@@ -172,21 +188,31 @@ impl ClusterView {
     /// The Active silo that became active at the lowest version, ties by address: clocks play no part.
     #[must_use]
     pub fn leader(&self) -> Option<&MembershipEntry> {
-        self.active().min_by_key(|e| (e.active_since.unwrap_or(u64::MAX), e.address))
+        self.active()
+            .min_by_key(|e| (e.active_since.unwrap_or(u64::MAX), e.address))
     }
 }
 
 impl PartialEq for ClusterView {
     /// Same table, same version, same members; when they were confirmed does not count.
     fn eq(&self, other: &Self) -> bool {
-        self.table_id() == other.table_id() && self.version() == other.version() && self.snapshot.rows == other.snapshot.rows
+        self.table_id() == other.table_id()
+            && self.version() == other.version()
+            && self.snapshot.rows == other.snapshot.rows
     }
 }
 impl Eq for ClusterView {}
 
 impl fmt::Debug for ClusterView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ClusterView(v{} of {}, {} rows, {} active)", self.version(), self.table_id(), self.len(), self.active().count())
+        write!(
+            f,
+            "ClusterView(v{} of {}, {} rows, {} active)",
+            self.version(),
+            self.table_id(),
+            self.len(),
+            self.active().count()
+        )
     }
 }
 

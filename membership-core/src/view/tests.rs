@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    CauseOfDeath, CommitId, CommitRequest, Death, Extra, InstanceId, MAX_RECORDED_KEYS, RECENT_COMMITS, Row, Rows, SharedSettings,
-    VersionRow, WallTime,
+    CauseOfDeath, CommitId, CommitRequest, Death, Extra, InstanceId, MAX_RECORDED_KEYS,
+    RECENT_COMMITS, Row, Rows, SharedSettings, VersionRow, WallTime,
 };
 
 fn silo(port: u16) -> SiloAddress {
@@ -15,7 +15,13 @@ fn entry(address: SiloAddress, status: SiloStatus) -> MembershipEntry {
     e.status = status;
     if status == SiloStatus::Dead {
         let (cause, at) = (CauseOfDeath::Left, WallTime::from_millis(2));
-        e.death = Some(Death { cause, at, by: None, version: 1, extra: Extra::default() });
+        e.death = Some(Death {
+            cause,
+            at,
+            by: None,
+            version: 1,
+            extra: Extra::default(),
+        });
     }
     e
 }
@@ -26,10 +32,19 @@ fn active(port: u16) -> MembershipEntry {
 
 fn empty() -> ClusterView {
     let version_row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-    ClusterView::new(Snapshot { token: version_row.token(&[]), version_row: version_row.into(), rows: Rows::new() })
+    ClusterView::new(Snapshot {
+        token: version_row.token(&[]),
+        version_row: version_row.into(),
+        rows: Rows::new(),
+    })
 }
 
-fn commit(view: &ClusterView, inserts: Vec<MembershipEntry>, updates: Vec<MembershipEntry>, removes: &[u16]) -> ClusterView {
+fn commit(
+    view: &ClusterView,
+    inserts: Vec<MembershipEntry>,
+    updates: Vec<MembershipEntry>,
+    removes: &[u16],
+) -> ClusterView {
     let removes = removes.iter().map(|p| silo(*p).row_key());
     let id = CommitId::new(u128::from(view.version()) + 1);
     let commit = CommitRequest::new(view.token().clone(), id, None, inserts, updates, removes);
@@ -49,18 +64,39 @@ fn sent(delta: &Delta) -> Delta {
 fn a_delta_leads_from_any_remembered_version_to_this_one() {
     let mut views = vec![empty(), cluster(5)];
     for port in 6..=8 {
-        views.push(commit(views.last().unwrap(), vec![active(port)], vec![], &[]));
+        views.push(commit(
+            views.last().unwrap(),
+            vec![active(port)],
+            vec![],
+            &[],
+        ));
     }
-    views.push(commit(views.last().unwrap(), vec![active(9)], vec![entry(silo(1), SiloStatus::Dead)], &[]));
-    views.push(commit(views.last().unwrap(), vec![], vec![entry(silo(2), SiloStatus::Stopping)], &[1, 9]));
+    views.push(commit(
+        views.last().unwrap(),
+        vec![active(9)],
+        vec![entry(silo(1), SiloStatus::Dead)],
+        &[],
+    ));
+    views.push(commit(
+        views.last().unwrap(),
+        vec![],
+        vec![entry(silo(2), SiloStatus::Stopping)],
+        &[1, 9],
+    ));
     let newest = views.last().unwrap();
     for old in &views {
         let delta = sent(&newest.delta_since(old.version()).unwrap());
         let new = old.apply(&delta).unwrap();
-        assert_eq!((&new, new.digest(), new.token()), (newest, newest.digest(), newest.token()));
+        assert_eq!(
+            (&new, new.digest(), new.token()),
+            (newest, newest.digest(), newest.token())
+        );
     }
     let step = newest.delta_since(5).unwrap();
-    assert_eq!((step.from, step.to(), step.rows.len(), step.removed.len()), (Some(5), 6, 1, 2));
+    assert_eq!(
+        (step.from, step.to(), step.rows.len(), step.removed.len()),
+        (Some(5), 6, 1, 2)
+    );
     assert!(newest.delta_since(6).unwrap().rows.is_empty());
     assert_eq!(newest.delta_since(7), None);
     // It says nothing of rows that came and went in between, except that they are gone.
@@ -76,18 +112,39 @@ fn a_whole_view_leads_from_anywhere() {
     let whole = sent(&Delta::whole(&view));
     assert_eq!(whole.resolve(None).unwrap(), *view.snapshot());
     assert_eq!(empty().apply(&whole).unwrap(), view);
-    assert_eq!(cluster(50).apply(&whole).unwrap(), view, "what it does not bring is gone");
+    assert_eq!(
+        cluster(50).apply(&whole).unwrap(),
+        view,
+        "what it does not bring is gone"
+    );
     // Rows that we hold already stay the same objects.
     let again = view.apply(&whole).unwrap();
-    assert!(view.snapshot().rows.iter().zip(again.snapshot().rows.iter()).all(|(a, b)| a.is_same(b)));
+    assert!(
+        view.snapshot()
+            .rows
+            .iter()
+            .zip(again.snapshot().rows.iter())
+            .all(|(a, b)| a.is_same(b))
+    );
 }
 
 #[test]
 fn versions_share_their_rows() {
     let old = cluster(9);
-    let new = commit(&old, vec![], vec![entry(silo(4), SiloStatus::ShuttingDown)], &[]);
+    let new = commit(
+        &old,
+        vec![],
+        vec![entry(silo(4), SiloStatus::ShuttingDown)],
+        &[],
+    );
     let mine = old.apply(&sent(&new.delta_since(1).unwrap())).unwrap();
-    let shared = old.snapshot().rows.iter().zip(mine.snapshot().rows.iter()).filter(|(a, b)| a.is_same(b)).count();
+    let shared = old
+        .snapshot()
+        .rows
+        .iter()
+        .zip(mine.snapshot().rows.iter())
+        .filter(|(a, b)| a.is_same(b))
+        .count();
     assert_eq!(shared, 8);
 }
 
@@ -96,8 +153,14 @@ fn a_delta_that_does_not_lead_where_it_says_changes_nothing() {
     let old = cluster(3);
     let new = commit(&old, vec![active(4)], vec![], &[3]);
     let good = new.delta_since(1).unwrap();
-    assert_eq!(new.apply(&good), Err(DeltaError::OtherVersion { from: 1, at: 2 }));
-    assert_eq!(good.resolve(None), Err(DeltaError::OtherVersion { from: 1, at: 0 }));
+    assert_eq!(
+        new.apply(&good),
+        Err(DeltaError::OtherVersion { from: 1, at: 2 })
+    );
+    assert_eq!(
+        good.resolve(None),
+        Err(DeltaError::OtherVersion { from: 1, at: 0 })
+    );
     for spoil in [
         |d: &mut Delta| d.rows.clear(),
         |d: &mut Delta| d.removed.clear(),
@@ -114,7 +177,11 @@ fn a_delta_that_does_not_lead_where_it_says_changes_nothing() {
     assert_eq!(old.apply(&bad), Err(DeltaError::TokenMismatch));
     let mut other = (*good.version_row).clone();
     other.table_id = TableId::new(2);
-    let other = Delta { token: other.token(&[]), version_row: other.into(), ..good };
+    let other = Delta {
+        token: other.token(&[]),
+        version_row: other.into(),
+        ..good
+    };
     assert_eq!(old.apply(&other), Err(DeltaError::OtherTable));
 }
 
@@ -130,17 +197,35 @@ fn what_the_version_row_has_forgotten_gives_no_delta() {
     let later = commit(&view, vec![active(99)], vec![], &[]);
     assert_eq!(later.delta_since(1), None);
     assert!(later.delta_since(2).is_some());
-    let many = commit(&later, (200..=200 + u16::try_from(MAX_RECORDED_KEYS).unwrap()).map(active).collect(), vec![], &[]);
+    let many = commit(
+        &later,
+        (200..=200 + u16::try_from(MAX_RECORDED_KEYS).unwrap())
+            .map(active)
+            .collect(),
+        vec![],
+        &[],
+    );
     assert_eq!(many.delta_since(later.version()), None);
 }
 
 #[test]
 fn the_leader_became_active_first_whatever_its_address_and_clock() {
-    let since = |port, version| MembershipEntry { active_since: version, ..active(port) };
+    let since = |port, version| MembershipEntry {
+        active_since: version,
+        ..active(port)
+    };
     let view = |entries| commit(&empty(), entries, vec![], &[]);
     let leader = |v: &ClusterView| v.leader().map(|e| e.address.port());
     assert_eq!(leader(&empty()), None);
-    assert_eq!(leader(&view(vec![since(1, Some(9)), since(2, Some(4)), since(3, Some(4)), since(4, None)])), Some(2));
+    assert_eq!(
+        leader(&view(vec![
+            since(1, Some(9)),
+            since(2, Some(4)),
+            since(3, Some(4)),
+            since(4, None)
+        ])),
+        Some(2)
+    );
     let mut first = since(1, Some(1));
     first.status = SiloStatus::ShuttingDown;
     assert_eq!(leader(&view(vec![first, since(2, Some(7))])), Some(2));
@@ -149,7 +234,12 @@ fn the_leader_became_active_first_whatever_its_address_and_clock() {
 #[test]
 fn an_older_epoch_without_a_row_is_dead() {
     let at = |epoch| silo(1).with_epoch(epoch);
-    let view = commit(&empty(), vec![entry(at(5), SiloStatus::Joining)], vec![], &[]);
+    let view = commit(
+        &empty(),
+        vec![entry(at(5), SiloStatus::Joining)],
+        vec![],
+        &[],
+    );
     assert_eq!(view.status(&at(5)), Some(SiloStatus::Joining));
     assert_eq!(view.status(&at(4)), Some(SiloStatus::Dead));
     assert_eq!(view.status(&at(6)), None);
@@ -161,12 +251,38 @@ fn changes_tell_what_became_of_whom() {
     let old = cluster(5);
     let mut noted = active(3);
     noted.role = "db".into();
-    let updates = vec![entry(silo(1), SiloStatus::Dead), entry(silo(2), SiloStatus::ShuttingDown), noted];
-    let new = commit(&old, vec![entry(silo(6), SiloStatus::Joining), entry(silo(7), SiloStatus::Dead)], updates, &[4]);
-    let mut changes: Vec<_> = new.changes_since(&old).into_iter().map(|c| (c.entry.address.port(), c.kind)).collect();
+    let updates = vec![
+        entry(silo(1), SiloStatus::Dead),
+        entry(silo(2), SiloStatus::ShuttingDown),
+        noted,
+    ];
+    let new = commit(
+        &old,
+        vec![
+            entry(silo(6), SiloStatus::Joining),
+            entry(silo(7), SiloStatus::Dead),
+        ],
+        updates,
+        &[4],
+    );
+    let mut changes: Vec<_> = new
+        .changes_since(&old)
+        .into_iter()
+        .map(|c| (c.entry.address.port(), c.kind))
+        .collect();
     changes.sort_by_key(|(port, _)| *port);
     use ChangeKind::{Died, Joined, StatusChanged, Updated};
-    assert_eq!(changes, [(1, Died), (2, StatusChanged), (3, Updated), (4, Died), (6, Joined), (7, Died)]);
+    assert_eq!(
+        changes,
+        [
+            (1, Died),
+            (2, StatusChanged),
+            (3, Updated),
+            (4, Died),
+            (6, Joined),
+            (7, Died)
+        ]
+    );
     assert!(new.changes_since(&new).is_empty());
     let cleaned = commit(&new, vec![], vec![], &[1, 7]);
     assert!(cleaned.changes_since(&new).is_empty());
@@ -181,12 +297,22 @@ fn filters_take_active_silos_only() {
         gateway_port: gateway,
         ..entry(silo(port), status)
     };
-    let rows = vec![with(1, SiloStatus::Active, 80), with(2, SiloStatus::Joining, 80), with(3, SiloStatus::Active, 0), active(4)];
+    let rows = vec![
+        with(1, SiloStatus::Active, 80),
+        with(2, SiloStatus::Joining, 80),
+        with(3, SiloStatus::Active, 0),
+        active(4),
+    ];
     let view = commit(&empty(), rows, vec![], &[]);
-    let ports = |found: Vec<&MembershipEntry>| found.iter().map(|e| e.address.port()).collect::<Vec<_>>();
+    let ports =
+        |found: Vec<&MembershipEntry>| found.iter().map(|e| e.address.port()).collect::<Vec<_>>();
     assert_eq!(ports(view.active().collect()), [1, 3, 4]);
     assert_eq!(ports(view.gateways().collect()), [1]);
-    for found in [view.role("web").collect(), view.zone("a").collect(), view.with("disk", "ssd").collect()] {
+    for found in [
+        view.role("web").collect(),
+        view.zone("a").collect(),
+        view.with("disk", "ssd").collect(),
+    ] {
         assert_eq!(ports(found), [1, 3]);
     }
     assert_eq!(view.with("disk", "tape").count(), 0);
@@ -197,9 +323,18 @@ fn confirmation_moves_on_for_views_taken_earlier() {
     let clock = Arc::new(AtomicU64::new(5));
     let old = ClusterView::with_clock(cluster(1).snapshot().clone(), clock.clone());
     let same = old.clone();
-    let new = old.apply(&commit(&cluster(1), vec![active(2)], vec![], &[]).delta_since(1).unwrap()).unwrap();
+    let new = old
+        .apply(
+            &commit(&cluster(1), vec![active(2)], vec![], &[])
+                .delta_since(1)
+                .unwrap(),
+        )
+        .unwrap();
     clock.store(9, Ordering::Release);
-    assert_eq!((old.confirmed_at(), new.confirmed_at()), (MonoTime::from_nanos(9), MonoTime::from_nanos(9)));
+    assert_eq!(
+        (old.confirmed_at(), new.confirmed_at()),
+        (MonoTime::from_nanos(9), MonoTime::from_nanos(9))
+    );
     assert_eq!(old, same);
     assert_ne!(old, new);
 }
@@ -213,8 +348,16 @@ fn owners_are_spread_and_move_only_with_their_silo() {
     for key in 0..10_000 {
         *counts.entry(owner(&view, key)).or_default() += 1;
     }
-    assert!(counts.len() == 10 && counts.values().all(|n| (850..=1150).contains(n)), "{counts:?}");
-    let less = commit(&view, vec![], vec![entry(silo(3), SiloStatus::ShuttingDown)], &[]);
+    assert!(
+        counts.len() == 10 && counts.values().all(|n| (850..=1150).contains(n)),
+        "{counts:?}"
+    );
+    let less = commit(
+        &view,
+        vec![],
+        vec![entry(silo(3), SiloStatus::ShuttingDown)],
+        &[],
+    );
     for key in 0..10_000 {
         let before = owner(&view, key);
         if before == Some(silo(3)) {
@@ -229,11 +372,28 @@ fn owners_are_spread_and_move_only_with_their_silo() {
 #[test]
 fn owners_stay_the_same_over_builds() {
     let v6 = SiloAddress::new("2001:db8::1".parse().unwrap(), 7100, 1_763_000_000_000);
-    let view = commit(&cluster(7), vec![entry(v6, SiloStatus::Active)], vec![], &[]);
-    let owners: Vec<(&str, String)> = ["", "a", "b", "user/1", "user/2", "user/3", "ключ", "orders", "0", "shard-4711", "x"]
-        .iter()
-        .filter_map(|key| Some((*key, view.owner(key)?.address.to_string())))
-        .collect();
+    let view = commit(
+        &cluster(7),
+        vec![entry(v6, SiloStatus::Active)],
+        vec![],
+        &[],
+    );
+    let owners: Vec<(&str, String)> = [
+        "",
+        "a",
+        "b",
+        "user/1",
+        "user/2",
+        "user/3",
+        "ключ",
+        "orders",
+        "0",
+        "shard-4711",
+        "x",
+    ]
+    .iter()
+    .filter_map(|key| Some((*key, view.owner(key)?.address.to_string())))
+    .collect();
     let frozen = [
         ("", "10.0.0.1:1@1"),
         ("a", "[2001:db8::1]:7100@1763000000000"),
@@ -253,7 +413,13 @@ fn owners_stay_the_same_over_builds() {
 /// Frozen like the owners: silos of different builds compare digests.
 #[test]
 fn a_view_without_rows_has_digest_zero_and_a_row_has_a_fixed_one() {
-    assert_eq!((empty().digest(), empty().len(), empty().is_empty()), (0, 0, true));
+    assert_eq!(
+        (empty().digest(), empty().len(), empty().is_empty()),
+        (0, 0, true)
+    );
     let rows: Rows = [Row::decode("k", "v")].into_iter().collect();
-    assert_eq!(format!("{:032x}", rows.digest()), "b6b1449ac1cc434cc46cea8be54c65f3");
+    assert_eq!(
+        format!("{:032x}", rows.digest()),
+        "b6b1449ac1cc434cc46cea8be54c65f3"
+    );
 }

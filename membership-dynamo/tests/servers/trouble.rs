@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::launch::Server;
 use membership_core::{
-    Attempt, CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, TableErrorKind, WallTime,
+    Attempt, CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, MembershipTable,
+    ReadAnswer, ReadRequest, TableErrorKind, WallTime,
 };
 
 use crate::support::*;
@@ -12,13 +13,31 @@ use conformance_tests::words::*;
 
 pub async fn connections_that_cannot_work_say_why(server: &Server) {
     let at = server.address().to_string();
-    let url = |keys: &str, endpoint: &str| format!("dynamodb://{keys}@us-east-1/membership?endpoint={endpoint}&connect_timeout=2s");
+    let url = |keys: &str, endpoint: &str| {
+        format!("dynamodb://{keys}@us-east-1/membership?endpoint={endpoint}&connect_timeout=2s")
+    };
     let good = format!("local:{SECRET}");
     for (url, kind, words) in [
-        (url(&format!("no-such-key:{SECRET}"), &format!("http://{at}")), TableErrorKind::PermissionDenied, at.as_str()),
-        (url(&good, "http://127.0.0.1:1"), TableErrorKind::Unavailable, "127.0.0.1:1 cannot be reached"),
-        (url(&good, "http://no-such-host.invalid:8000"), TableErrorKind::Unavailable, "no-such-host.invalid:8000 cannot be reached"),
-        (url(&good, &format!("https://{at}")), TableErrorKind::Configuration, "TLS"),
+        (
+            url(&format!("no-such-key:{SECRET}"), &format!("http://{at}")),
+            TableErrorKind::PermissionDenied,
+            at.as_str(),
+        ),
+        (
+            url(&good, "http://127.0.0.1:1"),
+            TableErrorKind::Unavailable,
+            "127.0.0.1:1 cannot be reached",
+        ),
+        (
+            url(&good, "http://no-such-host.invalid:8000"),
+            TableErrorKind::Unavailable,
+            "no-such-host.invalid:8000 cannot be reached",
+        ),
+        (
+            url(&good, &format!("https://{at}")),
+            TableErrorKind::Configuration,
+            "TLS",
+        ),
     ] {
         let error = connect(&url).await.unwrap_err();
         let shown = format!("{error} {error:?}");
@@ -37,7 +56,11 @@ pub async fn a_commit_is_the_same_transaction_when_it_is_sent_again(server: &Ser
     for attempt in [Attempt::Again, Attempt::First, Attempt::Again] {
         request.attempt = attempt;
         let other = connect(&at(server, "again", "")).await.unwrap();
-        assert_eq!(commit(&other, &request).await, made, "one's own success is never a conflict");
+        assert_eq!(
+            commit(&other, &request).await,
+            made,
+            "one's own success is never a conflict"
+        );
     }
     assert_eq!(read(&table).await.0.version(), made.version());
 }
@@ -49,13 +72,33 @@ pub async fn a_token_that_was_used_for_something_else_is_no_obstacle(server: &Se
     // A commit happens, and somebody puts the table back as it was before; then its id is used for another commit on the same version.
     let (client, name) = shell(&url);
     let key = item_key(&blue(), "row.version");
-    let before = client.get_item().table_name(&name).set_key(Some(key)).consistent_read(true).send().await.unwrap().item;
+    let before = client
+        .get_item()
+        .table_name(&name)
+        .set_key(Some(key))
+        .consistent_read(true)
+        .send()
+        .await
+        .unwrap()
+        .item;
     let first = insert(&token, [4]);
     commit(&table, &first).await;
-    client.put_item().table_name(&name).set_item(before).send().await.unwrap();
+    client
+        .put_item()
+        .table_name(&name)
+        .set_item(before)
+        .send()
+        .await
+        .unwrap();
     for item in ["row", "heartbeat"] {
         let key = item_key(&blue(), &format!("{item}/{}", silo(4).row_key()));
-        client.delete_item().table_name(&name).set_key(Some(key)).send().await.unwrap();
+        client
+            .delete_item()
+            .table_name(&name)
+            .set_key(Some(key))
+            .send()
+            .await
+            .unwrap();
     }
     let table = connect(&url).await.unwrap();
     let mut request = insert(&token, [5]);
@@ -71,9 +114,15 @@ pub async fn a_success_is_not_believed_once_the_table_was_wiped(server: &Server)
     let request = insert(&token, [5]);
     commit(&table, &request).await;
     table.delete().await.unwrap();
-    assert_eq!(commit_kind(&table, &request.again()).await, TableErrorKind::TableReplaced);
+    assert_eq!(
+        commit_kind(&table, &request.again()).await,
+        TableErrorKind::TableReplaced
+    );
     initialize(&table).await.unwrap();
-    assert_eq!(commit_kind(&table, &request.again()).await, TableErrorKind::TableReplaced);
+    assert_eq!(
+        commit_kind(&table, &request.again()).await,
+        TableErrorKind::TableReplaced
+    );
 }
 
 /// Many writers at once: each answer is a commit, a conflict, or certainly nothing.
@@ -84,7 +133,12 @@ pub async fn colliding_transactions_are_busy_and_not_applied(server: &Server) {
     let mut racers = tokio::task::JoinSet::new();
     for n in 0..16 {
         let (url, request) = (url.clone(), insert(&token, [100 + n]));
-        racers.spawn(async move { (request.id, connect(&url).await.unwrap().commit(&request).await) });
+        racers.spawn(async move {
+            (
+                request.id,
+                connect(&url).await.unwrap().commit(&request).await,
+            )
+        });
     }
     let mut won = None;
     while let Some(racer) = racers.join_next().await {
@@ -96,7 +150,10 @@ pub async fn colliding_transactions_are_busy_and_not_applied(server: &Server) {
     }
     let now = read(&table).await.0;
     let moved = now.version() - token.version();
-    assert_eq!((moved, now.rows.len() as u64), (u64::from(won.is_some()), 1 + moved));
+    assert_eq!(
+        (moved, now.rows.len() as u64),
+        (u64::from(won.is_some()), 1 + moved)
+    );
     assert!(won.is_none_or(|id| id == now.version_row.last_commit()));
 }
 
@@ -106,11 +163,35 @@ pub async fn a_heartbeat_that_was_removed_by_hand_comes_again(server: &Server) {
     fill(&table, 2).await;
     let (client, name) = shell(&url);
     let key = item_key(&blue(), &format!("heartbeat/{}", silo(1).row_key()));
-    client.delete_item().table_name(name).set_key(Some(key)).send().await.unwrap();
-    let beat = Heartbeat { counter: 9, at: WallTime::from_millis(9) };
-    table.update_i_am_alive(&HeartbeatWrite::Silo { silo: silo(1), heartbeat: beat }).await.unwrap();
-    assert_eq!(table.read_row(&silo(1), None).await.unwrap().heartbeat, Some(beat));
-    let error = table.update_i_am_alive(&HeartbeatWrite::Silo { silo: silo(99), heartbeat: beat }).await.unwrap_err();
+    client
+        .delete_item()
+        .table_name(name)
+        .set_key(Some(key))
+        .send()
+        .await
+        .unwrap();
+    let beat = Heartbeat {
+        counter: 9,
+        at: WallTime::from_millis(9),
+    };
+    table
+        .update_i_am_alive(&HeartbeatWrite::Silo {
+            silo: silo(1),
+            heartbeat: beat,
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        table.read_row(&silo(1), None).await.unwrap().heartbeat,
+        Some(beat)
+    );
+    let error = table
+        .update_i_am_alive(&HeartbeatWrite::Silo {
+            silo: silo(99),
+            heartbeat: beat,
+        })
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::NoSuchRow, "{error}");
 }
 
@@ -120,10 +201,21 @@ pub async fn rows_that_are_gone_are_missed(server: &Server) {
     let mut token = fill(&table, 5).await;
     let (client, name) = shell(&url);
     let key = item_key(&blue(), &format!("row/{}", silo(3).row_key()));
-    client.delete_item().table_name(name).set_key(Some(key)).send().await.unwrap();
+    client
+        .delete_item()
+        .table_name(name)
+        .set_key(Some(key))
+        .send()
+        .await
+        .unwrap();
     // The commit that wrote it is remembered, and then it is not.
     for _ in 0..20 {
-        let error = connect(&url).await.unwrap().read(&ReadRequest::all()).await.unwrap_err();
+        let error = connect(&url)
+            .await
+            .unwrap()
+            .read(&ReadRequest::all())
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), TableErrorKind::Damaged, "{error}");
         token = commit(&table, &update(&token, 1, "x")).await;
     }
@@ -136,13 +228,26 @@ pub async fn a_row_changed_by_hand_shows_to_who_reads_everything(server: &Server
     let (client, name) = shell(&url);
     let mut junk = item_key(&blue(), &format!("row/{}", silo(2).row_key()));
     junk.insert("body".to_owned(), number(7));
-    client.put_item().table_name(name).set_item(Some(junk)).send().await.unwrap();
+    client
+        .put_item()
+        .table_name(name)
+        .set_item(Some(junk))
+        .send()
+        .await
+        .unwrap();
     let now = read(&table).await.0;
     assert_eq!((now.rows.len(), now.rows.undecodable().count()), (3, 1));
     let next = commit(&table, &update(&token, 1, "x")).await;
-    let since = ReadRequest { known: Some(token), heartbeats: true, barrier: false };
+    let since = ReadRequest {
+        known: Some(token),
+        heartbeats: true,
+        barrier: false,
+    };
     match connect(&url).await.unwrap().read(&since).await.unwrap() {
-        ReadAnswer::Snapshot { snapshot, .. } => assert_eq!((snapshot.token, snapshot.rows.undecodable().count()), (next, 1)),
+        ReadAnswer::Snapshot { snapshot, .. } => assert_eq!(
+            (snapshot.token, snapshot.rows.undecodable().count()),
+            (next, 1)
+        ),
         other => panic!("{other:?}"),
     }
 }
@@ -154,11 +259,23 @@ pub async fn the_largest_commit_fits(server: &Server) {
     let token = fill(&table, 0).await;
     let rows = limits.rows_per_commit as u64;
     let room = limits.bytes_per_commit / limits.rows_per_commit - 1_000;
-    let wide = |n: u64| MembershipEntry { silo_name: "x".repeat(room), ..entry(n) };
+    let wide = |n: u64| MembershipEntry {
+        silo_name: "x".repeat(room),
+        ..entry(n)
+    };
     let mut request = insert(&token, []);
-    request.changes = (0..rows).flat_map(|n| insert_entry(&token, wide(n)).changes).collect();
+    request.changes = (0..rows)
+        .flat_map(|n| insert_entry(&token, wide(n)).changes)
+        .collect();
     let token = commit(&table, &request).await;
-    assert_eq!(read(&connect(&at(server, "largest", "")).await.unwrap()).await.0.rows.len() as u64, rows);
+    assert_eq!(
+        read(&connect(&at(server, "largest", "")).await.unwrap())
+            .await
+            .0
+            .rows
+            .len() as u64,
+        rows
+    );
     let mut gone = remove(&token, 0);
     gone.changes = (0..rows).flat_map(|n| remove(&token, n).changes).collect();
     commit(&table, &gone).await;
@@ -166,17 +283,35 @@ pub async fn the_largest_commit_fits(server: &Server) {
 }
 
 pub async fn a_server_that_hangs_is_waited_for_only_so_long(server: &Server) {
-    let table = connect(&at(server, "hangs", "operation_timeout=2s")).await.unwrap();
+    let table = connect(&at(server, "hangs", "operation_timeout=2s"))
+        .await
+        .unwrap();
     let token = fill(&table, 3).await;
     let request = insert(&token, [7]);
     server.pause().await.unwrap();
     let began = Instant::now();
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::Unavailable));
-    assert_eq!(commit_kind(&table, &request).await, TableErrorKind::OutcomeUnknown);
-    assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::Unavailable)
+    );
+    assert_eq!(
+        commit_kind(&table, &request).await,
+        TableErrorKind::OutcomeUnknown
+    );
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(1, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::OutcomeUnknown
+    );
     assert!(began.elapsed() < Duration::from_secs(30));
     server.resume().await.unwrap();
-    until("the server is back", async || read_kind(&table, None).await.is_ok()).await;
+    until("the server is back", async || {
+        read_kind(&table, None).await.is_ok()
+    })
+    .await;
     commit(&table, &request.again()).await;
     assert_eq!(read(&table).await.0.version(), token.version() + 1);
 }

@@ -1,5 +1,11 @@
 //! What the tests of this crate share: servers, staging past the contract, entries, commits.
-#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -12,7 +18,9 @@ use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use aws_sdk_dynamodb::types::{AttributeValue, DeleteRequest, PutRequest, WriteRequest};
 use conformance_tests::launch::{How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child};
+use conformance_tests::{
+    Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child,
+};
 use membership_core::{ClusterName, ConnectionString, MembershipTable, TableError};
 use membership_dynamo::{DynamoConfig, DynamoTable};
 
@@ -25,7 +33,11 @@ const IMPATIENT: Duration = Duration::from_secs(2);
 
 /// The same in a soak, whose tables have pages that a busy DynamoDB Local needs seconds for: as long as users wait who set nothing.
 fn impatient(config: DynamoConfig) -> DynamoConfig {
-    if std::env::var_os("MEMBERSHIP_CONFORMANCE_EFFORT").is_some() { config } else { config.operation_timeout(IMPATIENT) }
+    if std::env::var_os("MEMBERSHIP_CONFORMANCE_EFFORT").is_some() {
+        config
+    } else {
+        config.operation_timeout(IMPATIENT)
+    }
 }
 
 pub type Item = HashMap<String, AttributeValue>;
@@ -41,21 +53,44 @@ pub fn shorter(effort: &mut Effort) {
     }
 }
 
-pub async fn open(url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(DynamoTable::connect(DynamoConfig::from_url(url)?, cluster.clone()).await?))
+pub async fn open(
+    url: &str,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    Ok(Arc::new(
+        DynamoTable::connect(DynamoConfig::from_url(url)?, cluster.clone()).await?,
+    ))
 }
 
 /// A client of the store itself, and the table's name: what somebody with the store's own tools has.
 pub fn shell(url: &str) -> (Client, String) {
     let parts = ConnectionString::parse("test", &["dynamodb"], url).unwrap();
-    let keys = Credentials::new(parts.user.unwrap_or_default(), parts.password.unwrap_or_default(), None, None, "test");
-    let region = parts.hosts.first().map_or_else(|| "us-east-1".to_owned(), |(region, _)| region.clone());
-    let mut config = aws_sdk_dynamodb::Config::builder().behavior_version(BehaviorVersion::latest()).credentials_provider(keys);
+    let keys = Credentials::new(
+        parts.user.unwrap_or_default(),
+        parts.password.unwrap_or_default(),
+        None,
+        None,
+        "test",
+    );
+    let region = parts
+        .hosts
+        .first()
+        .map_or_else(|| "us-east-1".to_owned(), |(region, _)| region.clone());
+    let mut config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .credentials_provider(keys);
     config = config.region(Region::new(region));
-    for option in parts.options.iter().filter(|option| option.name() == "endpoint") {
+    for option in parts
+        .options
+        .iter()
+        .filter(|option| option.name() == "endpoint")
+    {
         config = config.endpoint_url(option.text());
     }
-    (Client::from_conf(config.build()), parts.path.unwrap_or_else(|| "membership".to_owned()))
+    (
+        Client::from_conf(config.build()),
+        parts.path.unwrap_or_else(|| "membership".to_owned()),
+    )
 }
 
 pub fn text(value: impl Into<String>) -> AttributeValue {
@@ -67,7 +102,10 @@ pub fn number(value: impl ToString) -> AttributeValue {
 }
 
 pub fn item_key(cluster: &ClusterName, item: &str) -> Item {
-    HashMap::from([("cluster".to_owned(), text(cluster.to_string())), ("item".to_owned(), text(item))])
+    HashMap::from([
+        ("cluster".to_owned(), text(cluster.to_string())),
+        ("item".to_owned(), text(item)),
+    ])
 }
 
 /// A store as the suite wants it: a server of ours that keeps what it has acknowledged, or one that somebody else runs.
@@ -84,9 +122,23 @@ const OURS: &[(Capability, Reason)] = &[(Capability::Hints, Reason::NoHints)];
 
 impl Store {
     pub async fn start() -> Self {
-        let yours = Kind::DynamoDb.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        Self(Server::start(Kind::DynamoDb, if yours { Options::default() } else { ours }).await.unwrap())
+        let yours = Kind::DynamoDb
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let ours = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        Self(
+            Server::start(
+                Kind::DynamoDb,
+                if yours { Options::default() } else { ours },
+            )
+            .await
+            .unwrap(),
+        )
     }
 
     pub fn url(&self) -> String {
@@ -101,9 +153,14 @@ impl Store {
         let (client, table) = shell(&self.url());
         let (mut all, mut after) = (Vec::new(), None);
         loop {
-            let query = client.query().table_name(&table).consistent_read(true).key_condition_expression("#cluster = :cluster");
-            let query =
-                query.expression_attribute_names("#cluster", "cluster").expression_attribute_values(":cluster", text(cluster.to_string()));
+            let query = client
+                .query()
+                .table_name(&table)
+                .consistent_read(true)
+                .key_condition_expression("#cluster = :cluster");
+            let query = query
+                .expression_attribute_names("#cluster", "cluster")
+                .expression_attribute_values(":cluster", text(cluster.to_string()));
             let page = query.set_exclusive_start_key(after).send().await?;
             all.extend(page.items.unwrap_or_default());
             after = page.last_evaluated_key;
@@ -116,16 +173,30 @@ impl Store {
     async fn write(&self, requests: Vec<WriteRequest>) -> Result<(), Stop> {
         let (client, table) = shell(&self.url());
         for requests in requests.chunks(25) {
-            client.batch_write_item().request_items(&table, requests.to_vec()).send().await?;
+            client
+                .batch_write_item()
+                .request_items(&table, requests.to_vec())
+                .send()
+                .await?;
         }
         Ok(())
     }
 
-    pub async fn put(&self, cluster: &ClusterName, item: &str, attributes: Item) -> Result<(), Stop> {
+    pub async fn put(
+        &self,
+        cluster: &ClusterName,
+        item: &str,
+        attributes: Item,
+    ) -> Result<(), Stop> {
         let (client, table) = shell(&self.url());
         let mut whole = item_key(cluster, item);
         whole.extend(attributes);
-        client.put_item().table_name(&table).set_item(Some(whole)).send().await?;
+        client
+            .put_item()
+            .table_name(&table)
+            .set_item(Some(whole))
+            .send()
+            .await?;
         Ok(())
     }
 }
@@ -145,7 +216,12 @@ impl Backend for Store {
     }
 
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
-        self.put(cluster, &format!("row/{key}"), HashMap::from([("body".to_owned(), text(body))])).await
+        self.put(
+            cluster,
+            &format!("row/{key}"),
+            HashMap::from([("body".to_owned(), text(body))]),
+        )
+        .await
     }
 
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
@@ -154,14 +230,22 @@ impl Backend for Store {
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let (client, table) = shell(&self.url());
-        client.delete_item().table_name(&table).set_key(Some(item_key(cluster, "row.version"))).send().await?;
+        client
+            .delete_item()
+            .table_name(&table)
+            .set_key(Some(item_key(cluster, "row.version")))
+            .send()
+            .await?;
         Ok(())
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let keys = self.items(cluster).await?.into_iter().map(|mut item| {
             item.retain(|name, _| name == "cluster" || name == "item");
-            DeleteRequest::builder().set_key(Some(item)).build().map(|delete| WriteRequest::builder().delete_request(delete).build())
+            DeleteRequest::builder()
+                .set_key(Some(item))
+                .build()
+                .map(|delete| WriteRequest::builder().delete_request(delete).build())
         });
         self.write(keys.collect::<Result<_, _>>()?).await
     }
@@ -171,12 +255,16 @@ impl Backend for Store {
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Vec<Item>>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Vec<Item>>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         self.wipe(cluster).await?;
-        let puts = saved
-            .iter()
-            .cloned()
-            .map(|item| PutRequest::builder().set_item(Some(item)).build().map(|put| WriteRequest::builder().put_request(put).build()));
+        let puts = saved.iter().cloned().map(|item| {
+            PutRequest::builder()
+                .set_item(Some(item))
+                .build()
+                .map(|put| WriteRequest::builder().put_request(put).build())
+        });
         self.write(puts.collect::<Result<_, _>>()?).await
     }
 
@@ -195,11 +283,18 @@ impl Backend for Store {
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.is_yours() { Err(Stop::NotStaged(Capability::Secret)) } else { Ok(SECRET.to_owned()) }
+        if self.is_yours() {
+            Err(Stop::NotStaged(Capability::Secret))
+        } else {
+            Ok(SECRET.to_owned())
+        }
     }
 
     /// DynamoDB Local looks at no secret, but at the form of keys.
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         Some(open(&self.url().replace("//local:", "//no-such-key:"), cluster).await)
     }
 
@@ -208,14 +303,26 @@ impl Backend for Store {
             return Err(Stop::NotStaged(Capability::Proxy));
         }
         let proxy = Proxy::to(self.0.address())?;
-        let url = self.url().replace(&self.0.address().to_string(), &proxy.address().to_string());
+        let url = self
+            .url()
+            .replace(&self.0.address().to_string(), &proxy.address().to_string());
         let config = impatient(DynamoConfig::from_url(&url)?);
-        Ok(Proxied { table: Arc::new(DynamoTable::connect(config, cluster.clone()).await?), proxy })
+        Ok(Proxied {
+            table: Arc::new(DynamoTable::connect(config, cluster.clone()).await?),
+            proxy,
+        })
     }
 
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).conflict(1).update_i_am_alive(1);
+        let ones = RoundTrips::NONE
+            .read(1)
+            .read_unchanged(1)
+            .read_with_barrier(1)
+            .read_row(1)
+            .commit(1)
+            .conflict(1)
+            .update_i_am_alive(1);
         ones.commit_again(2).initialize(1).delete(6)
     }
 
@@ -238,9 +345,15 @@ fn attributes(row: &str) -> Result<Item, Stop> {
     for (name, value) in row.as_object().ok_or_else(|| Stop::failed("no object"))? {
         if let (Some(records), "recent") = (value.as_array(), name.as_str()) {
             for record in records {
-                out.insert(format!("recent_{}", record["version"].as_u64().unwrap_or(0) % 16), text(record.to_string()));
+                out.insert(
+                    format!("recent_{}", record["version"].as_u64().unwrap_or(0) % 16),
+                    text(record.to_string()),
+                );
             }
-            let last = records.last().and_then(|record| record["id"].as_str()).map_or_else(|| "0".repeat(32), str::to_owned);
+            let last = records
+                .last()
+                .and_then(|record| record["id"].as_str())
+                .map_or_else(|| "0".repeat(32), str::to_owned);
             out.insert("commit".to_owned(), text(last));
             continue;
         }
@@ -259,7 +372,15 @@ fn attributes(row: &str) -> Result<Item, Stop> {
 pub async fn server() -> Server {
     // One that belongs to this test, whatever the environment names: what is done to it would not be done to somebody else's.
     let args = vec!["-cors".to_owned(), "*".to_owned()];
-    Server::start(Kind::DynamoDb, Options { args, ..Options::default() }).await.unwrap()
+    Server::start(
+        Kind::DynamoDb,
+        Options {
+            args,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 pub fn blue() -> ClusterName {
@@ -272,14 +393,22 @@ pub async fn connect(url: &str) -> Result<DynamoTable, TableError> {
 
 /// A table of its own on a server, with options of the URL.
 pub fn at(server: &Server, table: &str, options: &str) -> String {
-    format!("{}&{options}", server.url().replace("/membership?", &format!("/{table}?"))).trim_end_matches('&').to_owned()
+    format!(
+        "{}&{options}",
+        server.url().replace("/membership?", &format!("/{table}?"))
+    )
+    .trim_end_matches('&')
+    .to_owned()
 }
 
 /// Waits until something holds, for as long as a busy machine may need.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within a minute");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{what}: not within a minute"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -13,14 +13,25 @@ fn pair(key: Bytes, value: &str) -> Pair {
 }
 
 fn entry(port: u16) -> MembershipEntry {
-    MembershipEntry::new(SiloAddress::new([127, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+    MembershipEntry::new(
+        SiloAddress::new([127, 0, 0, 1].into(), port, 1),
+        InstanceId::new(1),
+        WallTime::default(),
+    )
 }
 
 /// What stands in the store for a version row.
 fn stored(row: &VersionRow) -> Vec<Pair> {
     let keys = keys();
-    let mut pairs = vec![pair(keys.version(), &version_text(row).unwrap()), pair(keys.settings(), &json(&row.settings).unwrap())];
-    pairs.extend(row.recent.iter().map(|record| pair(keys.recent(record.version), &json(record).unwrap())));
+    let mut pairs = vec![
+        pair(keys.version(), &version_text(row).unwrap()),
+        pair(keys.settings(), &json(&row.settings).unwrap()),
+    ];
+    pairs.extend(
+        row.recent
+            .iter()
+            .map(|record| pair(keys.recent(record.version), &json(record).unwrap())),
+    );
     if !row.core.is_empty() {
         pairs.push(pair(keys.core(), &row.core));
     }
@@ -38,8 +49,18 @@ fn a_version_row_is_what_its_commits_made_it_and_a_token_tells_its_text() {
         let found = gathered(stored(&row));
         assert_eq!(found.version.as_ref().unwrap().any().unwrap(), row);
         assert_eq!(found.version.unwrap().revision, 7);
-        assert_eq!(version_text(&guess(&token(&row)).unwrap()).unwrap(), version_text(&row).unwrap());
-        let mut commit = CommitRequest::new(token(&row), CommitId::new(n.into()), None, [entry(n)], [], []);
+        assert_eq!(
+            version_text(&guess(&token(&row)).unwrap()).unwrap(),
+            version_text(&row).unwrap()
+        );
+        let mut commit = CommitRequest::new(
+            token(&row),
+            CommitId::new(n.into()),
+            None,
+            [entry(n)],
+            [],
+            [],
+        );
         if n == 20 {
             commit.core = Some("{\"not\":\"parsed\"}".to_owned());
         }
@@ -49,8 +70,13 @@ fn a_version_row_is_what_its_commits_made_it_and_a_token_tells_its_text() {
         assert_eq!(guessed.recent.last(), row.recent.last());
         assert_eq!(next_token(&commit, rows_of(&commit.expected)), token(&row));
     }
-    assert_eq!((row.row_count, row.core.as_str()), (39, "{\"not\":\"parsed\"}"));
-    assert!(guess(&row.token(&[])).is_none() && guess(&row.token(b"nonsense of some length")).is_none());
+    assert_eq!(
+        (row.row_count, row.core.as_str()),
+        (39, "{\"not\":\"parsed\"}")
+    );
+    assert!(
+        guess(&row.token(&[])).is_none() && guess(&row.token(b"nonsense of some length")).is_none()
+    );
 }
 
 #[test]
@@ -59,32 +85,76 @@ fn unknown_fields_are_kept_and_damage_is_told() {
     let kind = |from: &str, to: &str| {
         let text = version_text(&row).unwrap();
         assert!(text.contains(from), "{text}");
-        let pairs = vec![pair(keys().version(), &text.replacen(from, to, 1)), pair(keys().settings(), &json(&row.settings).unwrap())];
+        let pairs = vec![
+            pair(keys().version(), &text.replacen(from, to, 1)),
+            pair(keys().settings(), &json(&row.settings).unwrap()),
+        ];
         gathered(pairs).version.unwrap().any().map_err(|e| e.kind())
     };
     let newer = kind("{", "{\"moon\":{\"deep\":[1]},").unwrap();
     assert_eq!(newer.extra.0["moon"].to_string(), "{\"deep\":[1]}");
-    assert!(version_text(&newer).unwrap().contains("\"moon\":{\"deep\":[1]}"));
-    assert!(kind("\"row_count\":0", "\"row_count\":0,\"deleting\":true").unwrap().deleting);
-    assert_eq!(kind("\"version\":0", "\"version\":-1"), Err(TableErrorKind::Damaged));
-    assert_eq!(kind("\"version\":0", "\"version\":4"), Err(TableErrorKind::Damaged));
-    assert_eq!(kind("\"commit\":\"0", "\"commit\":\"1"), Err(TableErrorKind::Damaged));
-    assert_eq!(kind("\"min_layout\":1", "\"min_layout\":900"), Err(TableErrorKind::NewerLayout));
+    assert!(
+        version_text(&newer)
+            .unwrap()
+            .contains("\"moon\":{\"deep\":[1]}")
+    );
+    assert!(
+        kind("\"row_count\":0", "\"row_count\":0,\"deleting\":true")
+            .unwrap()
+            .deleting
+    );
+    assert_eq!(
+        kind("\"version\":0", "\"version\":-1"),
+        Err(TableErrorKind::Damaged)
+    );
+    assert_eq!(
+        kind("\"version\":0", "\"version\":4"),
+        Err(TableErrorKind::Damaged)
+    );
+    assert_eq!(
+        kind("\"commit\":\"0", "\"commit\":\"1"),
+        Err(TableErrorKind::Damaged)
+    );
+    assert_eq!(
+        kind("\"min_layout\":1", "\"min_layout\":900"),
+        Err(TableErrorKind::NewerLayout)
+    );
     assert_eq!(kind("\"layout\":1,", ""), Err(TableErrorKind::ForeignTable));
     for foreign in ["", "{", "7", "[]", "{\"Version\":7}"] {
         let found = gathered(vec![pair(keys().version(), foreign)]);
-        assert_eq!(found.version.unwrap().any().unwrap_err().kind(), TableErrorKind::ForeignTable, "{foreign}");
+        assert_eq!(
+            found.version.unwrap().any().unwrap_err().kind(),
+            TableErrorKind::ForeignTable,
+            "{foreign}"
+        );
     }
     let without_settings = gathered(vec![pair(keys().version(), &version_text(&row).unwrap())]);
-    assert_eq!(without_settings.version.unwrap().any().unwrap_err().kind(), TableErrorKind::Damaged);
+    assert_eq!(
+        without_settings.version.unwrap().any().unwrap_err().kind(),
+        TableErrorKind::Damaged
+    );
 }
 
 #[test]
 fn a_table_that_is_not_there_is_told_from_one_that_lost_its_version_row() {
-    let of = |pairs| gathered(pairs).usable(None, Operation::Read).unwrap_err().kind();
+    let of = |pairs| {
+        gathered(pairs)
+            .usable(None, Operation::Read)
+            .unwrap_err()
+            .kind()
+    };
     assert_eq!(of(vec![]), TableErrorKind::NotInitialized);
-    assert_eq!(of(vec![pair(keys().heartbeat("127.0.0.1:1@1"), "1 x"), pair(keys().settings(), "{}")]), TableErrorKind::NotInitialized);
-    assert_eq!(of(vec![pair(keys().row("127.0.0.1:1@1"), "x")]), TableErrorKind::Damaged);
+    assert_eq!(
+        of(vec![
+            pair(keys().heartbeat("127.0.0.1:1@1"), "1 x"),
+            pair(keys().settings(), "{}")
+        ]),
+        TableErrorKind::NotInitialized
+    );
+    assert_eq!(
+        of(vec![pair(keys().row("127.0.0.1:1@1"), "x")]),
+        TableErrorKind::Damaged
+    );
 }
 
 #[test]
@@ -96,17 +166,46 @@ fn rows_are_decoded_once_and_orphans_are_not_shown() {
         pair(keys.row(&e.address.row_key()), Row::encode(e).body())
     };
     let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
-    let first = gathered(vec![body(1, "a"), body(2, "b"), pair(keys.row("junk"), "{")]).snapshot(row.clone(), &Rows::new()).rows;
+    let first = gathered(vec![
+        body(1, "a"),
+        body(2, "b"),
+        pair(keys.row("junk"), "{"),
+    ])
+    .snapshot(row.clone(), &Rows::new())
+    .rows;
     assert_eq!((first.len(), first.undecodable().count()), (3, 1));
-    let beats = [("127.0.0.1:1@1", "5 1970-01-01T00:00:00.007Z"), ("127.0.0.1:2@1", "6 x"), ("junk", "1"), ("cluster", "cell")];
+    let beats = [
+        ("127.0.0.1:1@1", "5 1970-01-01T00:00:00.007Z"),
+        ("127.0.0.1:2@1", "6 x"),
+        ("junk", "1"),
+        ("cluster", "cell"),
+    ];
     let mut found = vec![body(1, "a"), body(3, "c")];
     found.extend(beats.map(|(key, text)| pair(keys.heartbeat(key), text)));
     let found = gathered(found);
     let second = found.snapshot(row, &first).rows;
     let key = entry(1).address.row_key();
-    assert!(first.by_key(&key).unwrap().is_same(second.by_key(&key).unwrap()));
+    assert!(
+        first
+            .by_key(&key)
+            .unwrap()
+            .is_same(second.by_key(&key).unwrap())
+    );
     assert_eq!(second.len(), 2);
     let shown = found.heartbeats(&second);
-    assert_eq!((shown.silos.len(), shown.counter(&entry(1).address), shown.cluster.as_deref()), (1, 5, Some("cell")));
-    assert_eq!(found.heartbeat_of("127.0.0.1:2@1"), Some(Heartbeat { counter: 6, at: WallTime::from_millis(0) }));
+    assert_eq!(
+        (
+            shown.silos.len(),
+            shown.counter(&entry(1).address),
+            shown.cluster.as_deref()
+        ),
+        (1, 5, Some("cell"))
+    );
+    assert_eq!(
+        found.heartbeat_of("127.0.0.1:2@1"),
+        Some(Heartbeat {
+            counter: 6,
+            at: WallTime::from_millis(0)
+        })
+    );
 }

@@ -19,15 +19,23 @@ const SOON: Duration = Duration::from_secs(60);
 const SILENCE: Duration = Duration::from_millis(300);
 
 async fn rings(hints: &mut HintStream) {
-    tokio::time::timeout(SOON, hints.next()).await.expect("a hint").expect("the stream goes on");
+    tokio::time::timeout(SOON, hints.next())
+        .await
+        .expect("a hint")
+        .expect("the stream goes on");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_of_others_ring_and_a_restart_is_survived() {
     let server = locked_server().await;
     let proxy = Proxy::to(server.address()).unwrap();
-    let through = server.url().replace(&server.address().to_string(), &proxy.address().to_string());
-    let (writer, listener) = (connect(server.url()).await.unwrap(), connect(&through).await.unwrap());
+    let through = server
+        .url()
+        .replace(&server.address().to_string(), &proxy.address().to_string());
+    let (writer, listener) = (
+        connect(server.url()).await.unwrap(),
+        connect(&through).await.unwrap(),
+    );
     let token = fill(&writer, 1).await;
     let idle = proxy.connections();
     let mut hints = listener.hints().unwrap();
@@ -37,30 +45,57 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
     let token = commit(&writer, &insert(&token, [5])).await;
     rings(&mut hints).await;
     rings(&mut another).await;
-    assert!(proxy.connections() <= idle + 1, "one connection for all listeners of a table");
+    assert!(
+        proxy.connections() <= idle + 1,
+        "one connection for all listeners of a table"
+    );
     server.kill().await.unwrap();
     server.start_again().await.unwrap();
     // The token is gone with the member's memory; the watch is had anew all the same.
     rings(&mut hints).await;
-    until("the writer is back", async || read_kind(&writer, Some(&token)).await.is_ok()).await;
+    until("the writer is back", async || {
+        read_kind(&writer, Some(&token)).await.is_ok()
+    })
+    .await;
     let token = commit(&writer, &insert(&token, [6])).await;
     rings(&mut hints).await;
     // What a watch never needs may be thrown away.
     let shell = Shell::of(server.url()).await.unwrap();
-    let now = shell.call("/v3/kv/range", json!({ "key": "AA==" })).await.unwrap()["header"]["revision"].clone();
-    shell.call("/v3/kv/compaction", json!({ "revision": now, "physical": true })).await.unwrap();
+    let now = shell
+        .call("/v3/kv/range", json!({ "key": "AA==" }))
+        .await
+        .unwrap()["header"]["revision"]
+        .clone();
+    shell
+        .call(
+            "/v3/kv/compaction",
+            json!({ "revision": now, "physical": true }),
+        )
+        .await
+        .unwrap();
     assert!(proxy.cut_connections() > 0);
     rings(&mut hints).await;
     commit(&writer, &insert(&token, [7])).await;
     rings(&mut hints).await;
     let listening = proxy.connections();
     drop((hints, another));
-    until("nobody listens any more", async || proxy.connections() < listening).await;
+    until("nobody listens any more", async || {
+        proxy.connections() < listening
+    })
+    .await;
     let mut again = listener.hints().unwrap();
     rings(&mut again).await;
     drop(listener);
-    assert_eq!(tokio::time::timeout(SOON, again.next()).await.expect("the stream ends"), None);
-    until("the connections are closed", async || proxy.connections() == 0).await;
+    assert_eq!(
+        tokio::time::timeout(SOON, again.next())
+            .await
+            .expect("the stream ends"),
+        None
+    );
+    until("the connections are closed", async || {
+        proxy.connections() == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -74,24 +109,36 @@ async fn a_conflict_does_not_ring() {
     table.commit(&insert(&stale, [6])).await.unwrap();
     table.update_i_am_alive(&beat(0, 1)).await.unwrap();
     // Rings that follow each other are one: what rings late would be taken for the commit's.
-    assert!(tokio::time::timeout(SILENCE, hints.next()).await.is_err(), "it has rung");
+    assert!(
+        tokio::time::timeout(SILENCE, hints.next()).await.is_err(),
+        "it has rung"
+    );
     commit(&table, &insert(&token, [6])).await;
     rings(&mut hints).await;
     // One commit, one ring: what came before it did not.
-    assert!(tokio::time::timeout(SILENCE, hints.next()).await.is_err(), "it has rung once more");
+    assert!(
+        tokio::time::timeout(SILENCE, hints.next()).await.is_err(),
+        "it has rung once more"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_gone_is_followed_by_another_one() {
     let cluster = members::start().await;
-    let (writer, listener) = (connect(&cluster.url()).await.unwrap(), connect(&cluster.url()).await.unwrap());
+    let (writer, listener) = (
+        connect(&cluster.url()).await.unwrap(),
+        connect(&cluster.url()).await.unwrap(),
+    );
     let token = fill(&writer, 1).await;
     let mut hints = listener.hints().unwrap();
     rings(&mut hints).await;
     // Both ask the first member first.
     cluster.members()[0].kill().await.unwrap();
     rings(&mut hints).await;
-    until("the others serve", async || read_kind(&writer, Some(&token)).await.is_ok()).await;
+    until("the others serve", async || {
+        read_kind(&writer, Some(&token)).await.is_ok()
+    })
+    .await;
     commit(&writer, &insert(&token, [5])).await;
     rings(&mut hints).await;
 }

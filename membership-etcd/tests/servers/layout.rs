@@ -9,13 +9,22 @@ use conformance_tests::words::*;
 #[tokio::test]
 async fn keys_are_where_the_readme_says() {
     let server = server(&[]).await;
-    let (table, shell) = (connect(server.url()).await.unwrap(), Shell::of(server.url()).await.unwrap());
+    let (table, shell) = (
+        connect(server.url()).await.unwrap(),
+        Shell::of(server.url()).await.unwrap(),
+    );
     let token = fill(&table, 2).await;
     table.update_i_am_alive(&beat(1, 7)).await.unwrap();
     let mut request = insert(&token, [5]);
     request.core = Some("core's own".to_owned());
     commit(&table, &request).await;
-    let names: Vec<String> = shell.all("membership/").await.unwrap().into_iter().map(|(key, _)| key).collect();
+    let names: Vec<String> = shell
+        .all("membership/")
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
     let expected = [
         format!("heartbeats/{}", silo(1)),
         format!("rows/{}", silo(0)),
@@ -27,17 +36,46 @@ async fn keys_are_where_the_readme_says() {
         "table/settings".to_owned(),
         "table/version".to_owned(),
     ];
-    assert_eq!(names, expected.map(|name| format!("membership/default~-blue/{name}")));
-    let version = shell.get("membership/default~-blue/table/version").await.unwrap().unwrap();
-    assert!(version.starts_with("{\"layout\":1,\"min_layout\":1,\"table_id\":\"") && version.contains("\"version\":2,"), "{version}");
+    assert_eq!(
+        names,
+        expected.map(|name| format!("membership/default~-blue/{name}"))
+    );
+    let version = shell
+        .get("membership/default~-blue/table/version")
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        version.starts_with("{\"layout\":1,\"min_layout\":1,\"table_id\":\"")
+            && version.contains("\"version\":2,"),
+        "{version}"
+    );
     assert!(version.ends_with("\"row_count\":3}"), "{version}");
     // What is none of ours stays: within the cluster's name, and beside it.
-    shell.put("membership/default~-blue/notes", "mine").await.unwrap();
-    shell.put("membership/default~-blue2/rows/x", "other").await.unwrap();
+    shell
+        .put("membership/default~-blue/notes", "mine")
+        .await
+        .unwrap();
+    shell
+        .put("membership/default~-blue2/rows/x", "other")
+        .await
+        .unwrap();
     assert_eq!(read(&table).await.0.rows.len(), 3);
     table.delete().await.unwrap();
-    let left: Vec<String> = shell.all("membership/").await.unwrap().into_iter().map(|(key, _)| key).collect();
-    assert_eq!(left, ["membership/default~-blue/notes", "membership/default~-blue2/rows/x"]);
+    let left: Vec<String> = shell
+        .all("membership/")
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
+    assert_eq!(
+        left,
+        [
+            "membership/default~-blue/notes",
+            "membership/default~-blue2/rows/x"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -61,30 +99,52 @@ async fn a_token_without_etcds_part_costs_one_request_more() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
     let token = fill(&table, 2).await;
-    let bare = |token: &VersionToken, store: &[u8]| VersionToken::new(token.table_id(), token.version(), token.commit(), store);
+    let bare = |token: &VersionToken, store: &[u8]| {
+        VersionToken::new(token.table_id(), token.version(), token.commit(), store)
+    };
     for store in [&[][..], b"nonsense", &5000_u64.to_be_bytes(), &[7; 64]] {
         let stranger = connect(server.url()).await.unwrap();
         let token = read(&table).await.0.token;
-        let made = commit(&stranger, &insert(&bare(&token, store), [unique() as u64 % 40_000 + 100])).await;
+        let made = commit(
+            &stranger,
+            &insert(&bare(&token, store), [unique() as u64 % 40_000 + 100]),
+        )
+        .await;
         assert_eq!(read(&table).await.0.token, made);
     }
     let stranger = connect(server.url()).await.unwrap();
-    match stranger.commit(&insert(&bare(&token, &[]), [77])).await.unwrap() {
-        CommitOutcome::Conflict(conflict) => assert_eq!(conflict.snapshot.unwrap(), read(&table).await.0),
+    match stranger
+        .commit(&insert(&bare(&token, &[]), [77]))
+        .await
+        .unwrap()
+    {
+        CommitOutcome::Conflict(conflict) => {
+            assert_eq!(conflict.snapshot.unwrap(), read(&table).await.0)
+        }
         other => panic!("{other:?}"),
     }
-    assert_eq!(commit_kind(&stranger, &insert(&nobodys(), [77])).await, TableErrorKind::TableReplaced);
+    assert_eq!(
+        commit_kind(&stranger, &insert(&nobodys(), [77])).await,
+        TableErrorKind::TableReplaced
+    );
 }
 
 #[tokio::test]
 async fn what_a_newer_build_wrote_into_the_version_row_survives() {
     let server = server(&[]).await;
-    let (table, shell) = (connect(server.url()).await.unwrap(), Shell::of(server.url()).await.unwrap());
+    let (table, shell) = (
+        connect(server.url()).await.unwrap(),
+        Shell::of(server.url()).await.unwrap(),
+    );
     let token = fill(&table, 2).await;
     let key = format!("{}table/version", base(&blue()));
     let text = shell.get(&key).await.unwrap().unwrap();
     // In another order, with a field more, and a layout that this build may still write.
-    let newer = text.replacen("{\"layout\":1,", "{\"moon\":{\"phase\":[1,2]},\"layout\":7,", 1);
+    let newer = text.replacen(
+        "{\"layout\":1,",
+        "{\"moon\":{\"phase\":[1,2]},\"layout\":7,",
+        1,
+    );
     shell.put(&key, &newer).await.unwrap();
     // One that has seen what was there before, one that has seen nothing, and one that has seen what is there now.
     let token = commit(&table, &insert(&token, [10])).await;
@@ -93,21 +153,43 @@ async fn what_a_newer_build_wrote_into_the_version_row_survives() {
     read(&reader).await;
     commit(&reader, &insert(&token, [12])).await;
     let text = shell.get(&key).await.unwrap().unwrap();
-    assert!(text.contains("\"moon\":{\"phase\":[1,2]}") && text.contains("\"layout\":7") && text.contains("\"row_count\":5"), "{text}");
+    assert!(
+        text.contains("\"moon\":{\"phase\":[1,2]}")
+            && text.contains("\"layout\":7")
+            && text.contains("\"row_count\":5"),
+        "{text}"
+    );
     assert_eq!(read(&table).await.0.version(), token.version() + 1);
 }
 
 #[tokio::test]
 async fn a_row_that_somebody_removed_is_missed() {
     let server = server(&[]).await;
-    let (table, shell) = (connect(server.url()).await.unwrap(), Shell::of(server.url()).await.unwrap());
+    let (table, shell) = (
+        connect(server.url()).await.unwrap(),
+        Shell::of(server.url()).await.unwrap(),
+    );
     let token = fill(&table, 3).await;
-    shell.delete(&format!("{}rows/{}", base(&blue()), silo(1))).await.unwrap();
-    let error = connect(server.url()).await.unwrap().read(&ReadRequest::all()).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::Damaged && error.to_string().contains("1 of 3 rows"), "{error}");
+    shell
+        .delete(&format!("{}rows/{}", base(&blue()), silo(1)))
+        .await
+        .unwrap();
+    let error = connect(server.url())
+        .await
+        .unwrap()
+        .read(&ReadRequest::all())
+        .await
+        .unwrap_err();
+    assert!(
+        error.kind() == TableErrorKind::Damaged && error.to_string().contains("1 of 3 rows"),
+        "{error}"
+    );
     // Who loses is told so all the same, without a table that is not whole.
     match table.commit(&update(&token, 1, "x")).await.unwrap() {
-        CommitOutcome::Conflict(conflict) => assert_eq!((conflict.newest.unwrap().version, conflict.snapshot), (1, None)),
+        CommitOutcome::Conflict(conflict) => assert_eq!(
+            (conflict.newest.unwrap().version, conflict.snapshot),
+            (1, None)
+        ),
         other => panic!("{other:?}"),
     }
     table.delete().await.unwrap();
@@ -121,7 +203,11 @@ async fn a_row_in_the_way_is_a_conflict_and_names_what_is_there() {
     let token = fill(&table, 2).await;
     let before = read(&table).await;
     for table in [table.clone(), connect(server.url()).await.unwrap()] {
-        for request in [insert(&token, [1, 9]), update(&token, 9, "x"), remove(&token, 9)] {
+        for request in [
+            insert(&token, [1, 9]),
+            update(&token, 9, "x"),
+            remove(&token, 9),
+        ] {
             match table.commit(&request).await.unwrap() {
                 CommitOutcome::Conflict(conflict) => {
                     assert_eq!(conflict.newest.as_ref(), before.0.version_row.recent.last());

@@ -11,20 +11,37 @@ use conformance_tests::words::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn two_of_three_are_enough_and_one_is_not() {
     let cluster = members::start().await;
-    let table = connect(&format!("{}/?operation_timeout=3s&connect_timeout=1s", cluster.url())).await.unwrap();
+    let table = connect(&format!(
+        "{}/?operation_timeout=3s&connect_timeout=1s",
+        cluster.url()
+    ))
+    .await
+    .unwrap();
     let mut token = fill(&table, 3).await;
     // Whichever is gone, the others answer, and who was not reached got nothing.
     for n in 0..3 {
         cluster.members()[n].kill().await.unwrap();
-        until("the others serve", async || read_kind(&table, Some(&token)).await.is_ok()).await;
+        until("the others serve", async || {
+            read_kind(&table, Some(&token)).await.is_ok()
+        })
+        .await;
         let request = insert(&token, [10 + n as u64]);
         token = match table.commit(&request).await {
             Ok(CommitOutcome::Committed(token)) => token,
             Ok(other) => panic!("{other:?}"),
             // The leader was killed, and the next one was being elected.
             Err(e) => {
-                assert!(matches!(e.kind(), TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable), "{e}");
-                until("the others write", async || table.commit(&request.again()).await.is_ok()).await;
+                assert!(
+                    matches!(
+                        e.kind(),
+                        TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable
+                    ),
+                    "{e}"
+                );
+                until("the others write", async || {
+                    table.commit(&request.again()).await.is_ok()
+                })
+                .await;
                 commit(&table, &request.again()).await
             }
         };
@@ -37,13 +54,28 @@ async fn two_of_three_are_enough_and_one_is_not() {
     for n in (0..3).filter(|n| *n != leader) {
         cluster.members()[n].kill().await.unwrap();
     }
-    let one = format!("etcd://root:{SECRET}@{}?operation_timeout=3s", cluster.members()[leader].address());
+    let one = format!(
+        "etcd://root:{SECRET}@{}?operation_timeout=3s",
+        cluster.members()[leader].address()
+    );
     let request = insert(&token, [20]);
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::Unavailable));
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::Unavailable)
+    );
     let kind = commit_kind(&table, &request).await;
-    assert!(matches!(kind, TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable), "{kind:?}");
+    assert!(
+        matches!(
+            kind,
+            TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable
+        ),
+        "{kind:?}"
+    );
     if let Ok(alone) = connect(&one).await {
-        assert_eq!(read_kind(&alone, Some(&token)).await, Err(TableErrorKind::Unavailable));
+        assert_eq!(
+            read_kind(&alone, Some(&token)).await,
+            Err(TableErrorKind::Unavailable)
+        );
     }
     // Once it knows that it leads nobody, it says so at once instead of being waited for.
     until("the member knows that it is alone", async || {
@@ -54,10 +86,21 @@ async fn two_of_three_are_enough_and_one_is_not() {
     .await;
     let began = Instant::now();
     let refused = commit_kind(&table, &insert(&token, [21])).await;
-    assert_eq!(refused, TableErrorKind::Unavailable, "refused before it was proposed: certainly not done");
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(
+        refused,
+        TableErrorKind::Unavailable,
+        "refused before it was proposed: certainly not done"
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
     cluster.set_running(true).await.unwrap();
-    until("all are back", async || read_kind(&table, None).await.is_ok()).await;
+    until("all are back", async || {
+        read_kind(&table, None).await.is_ok()
+    })
+    .await;
     let made = commit(&table, &request.again()).await;
     assert_eq!(made.version(), token.version() + 1);
 }
@@ -68,7 +111,8 @@ async fn a_member_that_hangs_costs_a_read_some_time_and_a_write_its_certainty() 
     let leader = cluster.leader_but(None).await.unwrap();
     // A follower, asked first.
     let slow = (leader + 1) % 3;
-    let order = [slow, leader, (leader + 2) % 3].map(|n| cluster.members()[n].address().to_string());
+    let order =
+        [slow, leader, (leader + 2) % 3].map(|n| cluster.members()[n].address().to_string());
     let slow_one = order[0].clone();
     let url = format!("{}/?operation_timeout=6s", members::url(order));
     let (table, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
@@ -88,9 +132,18 @@ async fn a_member_that_hangs_costs_a_read_some_time_and_a_write_its_certainty() 
         request = request.again();
     };
     // A write that was given to it may be carried out when it goes on, and no other member is asked for it.
-    assert_eq!(commit_kind(&other, &insert(&token, [6])).await, TableErrorKind::OutcomeUnknown);
+    assert_eq!(
+        commit_kind(&other, &insert(&token, [6])).await,
+        TableErrorKind::OutcomeUnknown
+    );
     cluster.members()[slow].resume().await.unwrap();
-    until("it is settled", async || read_kind(&other, None).await.is_ok()).await;
+    until("it is settled", async || {
+        read_kind(&other, None).await.is_ok()
+    })
+    .await;
     let version = read(&other).await.0.version();
-    assert!(version == token.version() || version == token.version() + 1, "{version}");
+    assert!(
+        version == token.version() || version == token.version() + 1,
+        "{version}"
+    );
 }

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use membership_core::{CommitOutcome, HeartbeatWrite, MembershipTable, TableErrorKind, VersionToken};
+use membership_core::{
+    CommitOutcome, HeartbeatWrite, MembershipTable, TableErrorKind, VersionToken,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -35,7 +37,10 @@ impl Stranger {
                     }
                 };
                 if let Some(said) = said {
-                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", said.len());
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                        said.len()
+                    );
                     let _ = stream.write_all(format!("{head}{said}").as_bytes()).await;
                 }
             }
@@ -58,7 +63,11 @@ async fn request(stream: &mut TcpStream) -> (String, String) {
             }
             continue;
         };
-        let length = head.to_lowercase().split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
+        let length = head
+            .to_lowercase()
+            .split("content-length: ")
+            .nth(1)
+            .and_then(|rest| rest.lines().next()?.trim().parse().ok());
         if read == 0 || body.len() >= length.unwrap_or(0) {
             return (path, body.to_owned());
         }
@@ -67,45 +76,95 @@ async fn request(stream: &mut TcpStream) -> (String, String) {
 
 #[tokio::test]
 async fn an_answer_that_is_not_etcds_is_no_empty_table_and_no_success() {
-    for said in
-        ["{}", "{\"status\":\"ok\"}", "{\"succeeded\":true}", "{\"header\":{},\"succeeded\":true}", "{\"header\":{\"revision\":\"7\"}}"]
-    {
+    for said in [
+        "{}",
+        "{\"status\":\"ok\"}",
+        "{\"succeeded\":true}",
+        "{\"header\":{},\"succeeded\":true}",
+        "{\"header\":{\"revision\":\"7\"}}",
+    ] {
         let stranger = Stranger::saying(Some(said)).await;
         let table = connect(&format!("etcd://{}", stranger.at)).await.unwrap();
         let token = nobodys();
         for known in [None, Some(&token)] {
-            assert_eq!(read_kind(&table, known).await, Err(TableErrorKind::Unavailable), "{said}");
-            assert_eq!(table.read_row(&silo(1), known).await.unwrap_err().kind(), TableErrorKind::Unavailable, "{said}");
+            assert_eq!(
+                read_kind(&table, known).await,
+                Err(TableErrorKind::Unavailable),
+                "{said}"
+            );
+            assert_eq!(
+                table.read_row(&silo(1), known).await.unwrap_err().kind(),
+                TableErrorKind::Unavailable,
+                "{said}"
+            );
         }
         let unknown = TableErrorKind::OutcomeUnknown;
-        assert_eq!(initialize(&table).await.unwrap_err().kind(), unknown, "{said}");
-        assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), unknown, "{said}");
+        assert_eq!(
+            initialize(&table).await.unwrap_err().kind(),
+            unknown,
+            "{said}"
+        );
+        assert_eq!(
+            table
+                .update_i_am_alive(&beat(1, 1))
+                .await
+                .unwrap_err()
+                .kind(),
+            unknown,
+            "{said}"
+        );
         let numbered = VersionToken::new(token.table_id(), 3, token.commit(), &2_u64.to_be_bytes());
         for request in [insert(&numbered, [7]), insert(&numbered, [7]).again()] {
             assert_eq!(commit_kind(&table, &request).await, unknown, "{said}");
         }
-        assert_eq!(table.delete().await.unwrap_err().kind(), TableErrorKind::Unavailable, "it looks first: {said}");
+        assert_eq!(
+            table.delete().await.unwrap_err().kind(),
+            TableErrorKind::Unavailable,
+            "it looks first: {said}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_heartbeat_that_arrives_late_moves_nothing_back() {
     let server = server(&[]).await;
-    let (other, shell) = (connect(server.url()).await.unwrap(), Shell::of(server.url()).await.unwrap());
+    let (other, shell) = (
+        connect(server.url()).await.unwrap(),
+        Shell::of(server.url()).await.unwrap(),
+    );
     fill(&other, 3).await;
-    let cell = |text: &str| HeartbeatWrite::Cluster { text: text.to_owned() };
+    let cell = |text: &str| HeartbeatWrite::Cluster {
+        text: text.to_owned(),
+    };
     // Of one that nobody has written before, and of one that somebody has.
-    for (first, next) in [(beat(1, 1), beat(1, 2)), (beat(1, 11), beat(1, 12)), (cell("a"), cell("b")), (cell("c"), cell("d"))] {
+    for (first, next) in [
+        (beat(1, 1), beat(1, 2)),
+        (beat(1, 11), beat(1, 12)),
+        (cell("a"), cell("b")),
+        (cell("c"), cell("d")),
+    ] {
         // The first member takes what it is told, and answers nobody.
         let stranger = Stranger::saying(None).await;
-        let table = connect(&format!("etcd://{},{}", stranger.at, server.address())).await.unwrap();
-        assert_eq!(table.update_i_am_alive(&first).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+        let table = connect(&format!("etcd://{},{}", stranger.at, server.address()))
+            .await
+            .unwrap();
+        assert_eq!(
+            table.update_i_am_alive(&first).await.unwrap_err().kind(),
+            TableErrorKind::OutcomeUnknown
+        );
         table.update_i_am_alive(&next).await.unwrap();
         let before = read(&other).await;
         let late = std::mem::take(&mut *stranger.asked.lock().unwrap());
         assert_eq!(late.len(), 1);
-        shell.call("/v3/kv/txn", serde_json::from_str(&late[0]).unwrap()).await.unwrap();
-        assert_eq!(read(&other).await, before, "{first:?} has arrived after {next:?}");
+        shell
+            .call("/v3/kv/txn", serde_json::from_str(&late[0]).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(
+            read(&other).await,
+            before,
+            "{first:?} has arrived after {next:?}"
+        );
         // It was late, and not wrong: in its place it would have been written.
         table.update_i_am_alive(&first).await.unwrap();
         assert_ne!(read(&other).await, before);
@@ -127,7 +186,10 @@ enum Room {
 /// Stands between a client and etcd, and answers what writes as a member without room does.
 async fn without_room(etcd: &str, room: Room) -> String {
     const FULL: &str = "{\"error\":\"etcdserver: mvcc: database space exceeded\",\"code\":8}";
-    let (shell, listener) = (Shell::of(etcd).await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let (shell, listener) = (
+        Shell::of(etcd).await.unwrap(),
+        TcpListener::bind("127.0.0.1:0").await.unwrap(),
+    );
     let at = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
         let mut gone = false;
@@ -137,15 +199,27 @@ async fn without_room(etcd: &str, room: Room) -> String {
             if gone {
                 continue;
             }
-            let mut said = format!("429 Too Many Requests\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{FULL}", FULL.len());
+            let mut said = format!(
+                "429 Too Many Requests\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{FULL}",
+                FULL.len()
+            );
             if !writes || room != Room::Refuses {
-                let answer = shell.call(&path, serde_json::from_str(&body).unwrap()).await.unwrap().to_string();
+                let answer = shell
+                    .call(&path, serde_json::from_str(&body).unwrap())
+                    .await
+                    .unwrap()
+                    .to_string();
                 if !writes {
-                    said = format!("200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{answer}", answer.len());
+                    said = format!(
+                        "200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{answer}",
+                        answer.len()
+                    );
                 }
             }
             gone = writes && room == Room::CarriesOutAndGoes;
-            let _ = stream.write_all(format!("HTTP/1.1 {said}").as_bytes()).await;
+            let _ = stream
+                .write_all(format!("HTTP/1.1 {said}").as_bytes())
+                .await;
         }
     });
     at
@@ -156,24 +230,42 @@ async fn a_commit_for_which_there_was_no_room_is_looked_for() {
     let server = server(&[]).await;
     let judge = connect(server.url()).await.unwrap();
     let mut token = fill(&judge, 3).await;
-    for (n, room) in [(11, Room::CarriesOut), (12, Room::Refuses), (13, Room::CarriesOutAndGoes)] {
+    for (n, room) in [
+        (11, Room::CarriesOut),
+        (12, Room::Refuses),
+        (13, Room::CarriesOutAndGoes),
+    ] {
         let at = without_room(server.url(), room).await;
-        let table = connect(&format!("etcd://{at}/?operation_timeout=5s")).await.unwrap();
+        let table = connect(&format!("etcd://{at}/?operation_timeout=5s"))
+            .await
+            .unwrap();
         let request = insert(&token, [n]);
         let answer = table.commit(&request).await;
         let landed = read(&judge).await.0.version() == request.makes();
         assert_eq!(landed, room != Room::Refuses);
         match room {
-            Room::CarriesOut => assert!(matches!(answer, Ok(CommitOutcome::Committed(_))), "{answer:?}"),
+            Room::CarriesOut => assert!(
+                matches!(answer, Ok(CommitOutcome::Committed(_))),
+                "{answer:?}"
+            ),
             Room::Refuses => {
                 let e = answer.unwrap_err();
-                assert!(e.kind() == TableErrorKind::Unavailable && e.to_string().contains("NOSPACE"), "{e}");
+                assert!(
+                    e.kind() == TableErrorKind::Unavailable && e.to_string().contains("NOSPACE"),
+                    "{e}"
+                );
                 // Whether the first one comes late nobody can tell.
-                assert_eq!(commit_kind(&table, &request.again()).await, TableErrorKind::OutcomeUnknown);
+                assert_eq!(
+                    commit_kind(&table, &request.again()).await,
+                    TableErrorKind::OutcomeUnknown
+                );
             }
             Room::CarriesOutAndGoes => {
                 let e = answer.unwrap_err();
-                assert!(e.kind() == TableErrorKind::OutcomeUnknown && e.to_string().contains("NOSPACE"), "{e}");
+                assert!(
+                    e.kind() == TableErrorKind::OutcomeUnknown && e.to_string().contains("NOSPACE"),
+                    "{e}"
+                );
             }
         }
         token = commit(&judge, &request.again()).await;

@@ -8,25 +8,49 @@ use conformance_tests::words::*;
 
 async fn encrypted(password: Option<&str>, args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    Server::start(Kind::Etcd, Options { tls: true, args, password: password.map(str::to_owned), ..Options::default() }).await.unwrap()
+    Server::start(
+        Kind::Etcd,
+        Options {
+            tls: true,
+            args,
+            password: password.map(str::to_owned),
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 #[tokio::test]
 async fn an_own_authority_is_trusted_when_it_is_named() {
     let server = encrypted(Some(SECRET), &[]).await;
     let ca = server.tls().unwrap().ca.display().to_string();
-    let table = connect(&format!("{}/?tls_ca={ca}", server.url())).await.unwrap();
+    let table = connect(&format!("{}/?tls_ca={ca}", server.url()))
+        .await
+        .unwrap();
     let token = fill(&table, 3).await;
     server.kill().await.unwrap();
     assert!(read_kind(&table, Some(&token)).await.is_err());
     server.start_again().await.unwrap();
-    until("the server is back", async || read_kind(&table, Some(&token)).await.is_ok()).await;
+    until("the server is back", async || {
+        read_kind(&table, Some(&token)).await.is_ok()
+    })
+    .await;
     commit(&table, &insert(&token, [5])).await;
 
     let error = connect(server.url()).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::Configuration && error.to_string().contains("tls_ca"), "{error}");
-    let error = connect(&format!("{}/?tls_ca=/nowhere/ca.pem", server.url())).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::Configuration && error.to_string().contains("/nowhere/ca.pem"), "{error}");
+    assert!(
+        error.kind() == TableErrorKind::Configuration && error.to_string().contains("tls_ca"),
+        "{error}"
+    );
+    let error = connect(&format!("{}/?tls_ca=/nowhere/ca.pem", server.url()))
+        .await
+        .unwrap_err();
+    assert!(
+        error.kind() == TableErrorKind::Configuration
+            && error.to_string().contains("/nowhere/ca.pem"),
+        "{error}"
+    );
     let plain = server.url().replace("etcd+https://", "etcd://");
     let error = connect(&plain).await.unwrap_err();
     assert!(error.to_string().contains("etcd+https://"), "{error}");
@@ -35,19 +59,48 @@ async fn an_own_authority_is_trusted_when_it_is_named() {
 
 #[tokio::test]
 async fn a_client_can_show_a_certificate() {
-    let ask = ["--client-cert-auth", "--trusted-ca-file={dir}/../tls/ca.pem"];
+    let ask = [
+        "--client-cert-auth",
+        "--trusted-ca-file={dir}/../tls/ca.pem",
+    ];
     let server = encrypted(None, &ask).await;
     let tls = server.tls().unwrap();
-    let (ca, certificate, key) = (tls.ca.display(), tls.client_certificate.display(), tls.client_key.display());
-    let table = connect(&format!("{}/?tls_ca={ca}&tls_cert={certificate}&tls_key={key}", server.url())).await.unwrap();
+    let (ca, certificate, key) = (
+        tls.ca.display(),
+        tls.client_certificate.display(),
+        tls.client_key.display(),
+    );
+    let table = connect(&format!(
+        "{}/?tls_ca={ca}&tls_cert={certificate}&tls_key={key}",
+        server.url()
+    ))
+    .await
+    .unwrap();
     fill(&table, 3).await;
-    let error = connect(&format!("{}/?tls_ca={ca}", server.url())).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::Configuration && error.to_string().contains("tls_cert"), "{error}");
+    let error = connect(&format!("{}/?tls_ca={ca}", server.url()))
+        .await
+        .unwrap_err();
+    assert!(
+        error.kind() == TableErrorKind::Configuration && error.to_string().contains("tls_cert"),
+        "{error}"
+    );
 
     // Where there are users as well, etcd does not want a name in it.
     let server = encrypted(Some(SECRET), &ask).await;
     let tls = server.tls().unwrap();
-    let (ca, certificate, key) = (tls.ca.display(), tls.client_certificate.display(), tls.client_key.display());
-    let error = connect(&format!("{}/?tls_ca={ca}&tls_cert={certificate}&tls_key={key}", server.url())).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::Configuration && error.to_string().contains("common name"), "{error}");
+    let (ca, certificate, key) = (
+        tls.ca.display(),
+        tls.client_certificate.display(),
+        tls.client_key.display(),
+    );
+    let error = connect(&format!(
+        "{}/?tls_ca={ca}&tls_cert={certificate}&tls_key={key}",
+        server.url()
+    ))
+    .await
+    .unwrap_err();
+    assert!(
+        error.kind() == TableErrorKind::Configuration && error.to_string().contains("common name"),
+        "{error}"
+    );
 }

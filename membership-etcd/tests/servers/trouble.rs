@@ -27,64 +27,159 @@ async fn stranger(answer: &'static str) -> String {
 #[tokio::test]
 async fn connections_that_cannot_work_say_why() {
     let server = server(&[]).await;
-    let no_etcd = stranger("HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\nConnection: close\r\n\r\nnot found\n").await;
-    let web = stranger("HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>").await;
+    let no_etcd = stranger(
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\nConnection: close\r\n\r\nnot found\n",
+    )
+    .await;
+    let web =
+        stranger("HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>").await;
     let moved = stranger("HTTP/1.1 301 Moved\r\nLocation: http://h/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
-    let broken = stranger("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbad").await;
+    let broken =
+        stranger("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbad")
+            .await;
     let no_http = stranger("-ERR unknown command\r\n").await;
     let at = server.address().to_string();
     for (scheme, place, kind, words) in [
-        ("etcd", "127.0.0.1:1", TableErrorKind::Unavailable, "cannot be reached"),
-        ("etcd", "no-such-host.invalid:2379", TableErrorKind::Unavailable, "cannot be reached"),
-        ("etcd+https", at.as_str(), TableErrorKind::Unavailable, "does it take TLS? if not, use etcd://"),
-        ("etcd", no_etcd.as_str(), TableErrorKind::Configuration, "no etcd 3.4"),
-        ("etcd", web.as_str(), TableErrorKind::Unavailable, "no answer of etcd"),
-        ("etcd", moved.as_str(), TableErrorKind::Configuration, "HTTP status 301"),
-        ("etcd", broken.as_str(), TableErrorKind::Unavailable, "HTTP status 502"),
-        ("etcd", no_http.as_str(), TableErrorKind::Unavailable, "broke off"),
+        (
+            "etcd",
+            "127.0.0.1:1",
+            TableErrorKind::Unavailable,
+            "cannot be reached",
+        ),
+        (
+            "etcd",
+            "no-such-host.invalid:2379",
+            TableErrorKind::Unavailable,
+            "cannot be reached",
+        ),
+        (
+            "etcd+https",
+            at.as_str(),
+            TableErrorKind::Unavailable,
+            "does it take TLS? if not, use etcd://",
+        ),
+        (
+            "etcd",
+            no_etcd.as_str(),
+            TableErrorKind::Configuration,
+            "no etcd 3.4",
+        ),
+        (
+            "etcd",
+            web.as_str(),
+            TableErrorKind::Unavailable,
+            "no answer of etcd",
+        ),
+        (
+            "etcd",
+            moved.as_str(),
+            TableErrorKind::Configuration,
+            "HTTP status 301",
+        ),
+        (
+            "etcd",
+            broken.as_str(),
+            TableErrorKind::Unavailable,
+            "HTTP status 502",
+        ),
+        (
+            "etcd",
+            no_http.as_str(),
+            TableErrorKind::Unavailable,
+            "broke off",
+        ),
     ] {
-        let error = connect(&format!("{scheme}://root:{SECRET}@{place}?connect_timeout=2s")).await.unwrap_err();
+        let error = connect(&format!(
+            "{scheme}://root:{SECRET}@{place}?connect_timeout=2s"
+        ))
+        .await
+        .unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         let shown = format!("{error} {error:?}");
         assert!(shown.contains(words) && !shown.contains(SECRET), "{error}");
         assert_eq!(error.place(), Some(place), "{error}");
     }
     // Of several members one that is there is enough, wherever it stands.
-    let table = connect(&format!("etcd://127.0.0.1:1,{no_http},{at}")).await.unwrap();
+    let table = connect(&format!("etcd://127.0.0.1:1,{no_http},{at}"))
+        .await
+        .unwrap();
     fill(&table, 1).await;
 }
 
 #[tokio::test]
 async fn an_existing_client_is_taken() {
     let server = locked_server().await;
-    let client = reqwest::Client::builder().retry(reqwest::retry::never()).no_proxy().tls_certs_only([]).build().unwrap();
+    let client = reqwest::Client::builder()
+        .retry(reqwest::retry::never())
+        .no_proxy()
+        .tls_certs_only([])
+        .build()
+        .unwrap();
     let address = server.address();
-    let config =
-        EtcdConfig::new([(address.ip().to_string(), address.port())]).credentials("root", SECRET).prefix("ops/mine").client(client);
+    let config = EtcdConfig::new([(address.ip().to_string(), address.port())])
+        .credentials("root", SECRET)
+        .prefix("ops/mine")
+        .client(client);
     let table = EtcdTable::connect(config, blue()).await.unwrap();
     fill(&table, 2).await;
     assert!(!format!("{table:?} {:?}", table.config()).contains(SECRET));
-    assert_eq!(read(&connect(&format!("{}/ops/mine", server.url())).await.unwrap()).await.0.rows.len(), 2);
-    assert_eq!(read_kind(&connect(server.url()).await.unwrap(), None).await, Err(TableErrorKind::NotInitialized));
+    assert_eq!(
+        read(
+            &connect(&format!("{}/ops/mine", server.url()))
+                .await
+                .unwrap()
+        )
+        .await
+        .0
+        .rows
+        .len(),
+        2
+    );
+    assert_eq!(
+        read_kind(&connect(server.url()).await.unwrap(), None).await,
+        Err(TableErrorKind::NotInitialized)
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_hangs_is_waited_for_only_so_long() {
     let server = server(&[]).await;
-    let table = connect(&format!("{}/?operation_timeout=500ms", server.url())).await.unwrap();
+    let table = connect(&format!("{}/?operation_timeout=500ms", server.url()))
+        .await
+        .unwrap();
     let token = fill(&table, 3).await;
     let request = insert(&token, [7]);
     server.pause().await.unwrap();
     let began = Instant::now();
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::Unavailable));
-    assert_eq!(commit_kind(&table, &request).await, TableErrorKind::OutcomeUnknown);
-    assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::Unavailable)
+    );
+    assert_eq!(
+        commit_kind(&table, &request).await,
+        TableErrorKind::OutcomeUnknown
+    );
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(1, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::OutcomeUnknown
+    );
     assert!(began.elapsed() < Duration::from_secs(20));
     server.resume().await.unwrap();
-    until("the server is back", async || read_kind(&table, None).await.is_ok()).await;
+    until("the server is back", async || {
+        read_kind(&table, None).await.is_ok()
+    })
+    .await;
     let made = commit(&table, &request.again()).await;
     assert!(made.same_commit(&request.next_token(&[])), "{made:?}");
-    assert_eq!(commit(&table, &request).await, made, "one's own success is never a conflict");
+    assert_eq!(
+        commit(&table, &request).await,
+        made,
+        "one's own success is never a conflict"
+    );
     assert_eq!(read(&table).await.0.token, made);
 }
 
@@ -96,22 +191,51 @@ async fn a_full_server_writes_nothing_and_reads_on() {
     let before = read(&table).await;
     let shell = Shell::of(server.url()).await.unwrap();
     let mut written = 0;
-    while shell.put("somebody/else", vec![b'x'; 1 << 20]).await.is_ok() {
+    while shell
+        .put("somebody/else", vec![b'x'; 1 << 20])
+        .await
+        .is_ok()
+    {
         written += 1;
         assert!(written < 50, "the quota is no quota");
     }
     for request in [insert(&token, [7]), update(&token, 1, "x")] {
         let error = table.commit(&request).await.unwrap_err();
-        assert!(error.kind() == TableErrorKind::Unavailable && error.to_string().contains("NOSPACE"), "{error}");
+        assert!(
+            error.kind() == TableErrorKind::Unavailable && error.to_string().contains("NOSPACE"),
+            "{error}"
+        );
     }
-    assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(1, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::Unavailable
+    );
     assert_eq!(read(&table).await, before);
     // What the error and the README say to do.
-    let answer = shell.call("/v3/kv/range", json!({ "key": "AA==" })).await.unwrap();
+    let answer = shell
+        .call("/v3/kv/range", json!({ "key": "AA==" }))
+        .await
+        .unwrap();
     let revision = answer["header"]["revision"].clone();
-    shell.call("/v3/kv/compaction", json!({ "revision": revision, "physical": true })).await.unwrap();
-    shell.call("/v3/maintenance/defragment", json!({})).await.unwrap();
-    let alarms = shell.call("/v3/maintenance/alarm", json!({ "action": "GET" })).await.unwrap();
+    shell
+        .call(
+            "/v3/kv/compaction",
+            json!({ "revision": revision, "physical": true }),
+        )
+        .await
+        .unwrap();
+    shell
+        .call("/v3/maintenance/defragment", json!({}))
+        .await
+        .unwrap();
+    let alarms = shell
+        .call("/v3/maintenance/alarm", json!({ "action": "GET" }))
+        .await
+        .unwrap();
     for alarm in alarms["alarms"].as_array().unwrap() {
         let off = json!({ "action": "DEACTIVATE", "memberID": alarm["memberID"], "alarm": alarm["alarm"] });
         shell.call("/v3/maintenance/alarm", off).await.unwrap();
@@ -126,14 +250,25 @@ async fn a_server_that_takes_less_than_others_says_what_to_change() {
     let token = fill(&table, 3).await;
     let before = read(&table).await;
     let error = table.commit(&insert(&token, 10..40)).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::LimitExceeded && error.to_string().contains("--max-txn-ops"), "{error}");
+    assert!(
+        error.kind() == TableErrorKind::LimitExceeded
+            && error.to_string().contains("--max-txn-ops"),
+        "{error}"
+    );
     let mut wide = entry(9);
     wide.silo_name = "x".repeat(30_000);
     let error = table.commit(&insert_entry(&token, wide)).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::LimitExceeded && error.to_string().contains("--max-request-bytes"), "{error}");
+    assert!(
+        error.kind() == TableErrorKind::LimitExceeded
+            && error.to_string().contains("--max-request-bytes"),
+        "{error}"
+    );
     let mut wider = entry(9);
     wider.silo_name = "x".repeat(1_000_000);
-    assert_eq!(commit_kind(&table, &insert_entry(&token, wider)).await, TableErrorKind::LimitExceeded);
+    assert_eq!(
+        commit_kind(&table, &insert_entry(&token, wider)).await,
+        TableErrorKind::LimitExceeded
+    );
     assert_eq!(read(&table).await, before);
     commit(&table, &insert(&token, 10..20)).await;
 }

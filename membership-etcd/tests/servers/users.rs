@@ -13,11 +13,20 @@ use conformance_tests::words::*;
 /// Makes a user who may do this to the keys below a prefix.
 async fn user(server: &Server, name: &str, may: &str, prefix: &str) -> String {
     let shell = Shell::of(server.url()).await.unwrap();
-    let code = |text: &str| serde_json::to_value(base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text)).unwrap();
+    let code = |text: &str| {
+        serde_json::to_value(base64::Engine::encode(
+            &base64::engine::general_purpose::STANDARD,
+            text,
+        ))
+        .unwrap()
+    };
     let end = format!("{}0", prefix.strip_suffix('/').unwrap());
     let may = json!({ "permType": may, "key": code(prefix), "range_end": code(&end) });
     for (path, body) in [
-        ("/v3/auth/user/add", json!({ "name": name, "password": SECRET })),
+        (
+            "/v3/auth/user/add",
+            json!({ "name": name, "password": SECRET }),
+        ),
         ("/v3/auth/role/add", json!({ "name": name })),
         ("/v3/auth/role/grant", json!({ "name": name, "perm": may })),
         ("/v3/auth/user/grant", json!({ "user": name, "role": name })),
@@ -30,8 +39,11 @@ async fn user(server: &Server, name: &str, may: &str, prefix: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_that_a_member_forgot_are_had_anew_and_nothing_is_sent_twice() {
     let server = locked_server().await;
-    let tables: Vec<_> =
-        futures_util::future::join_all((0..4).map(|_| connect(server.url()))).await.into_iter().map(Result::unwrap).collect();
+    let tables: Vec<_> = futures_util::future::join_all((0..4).map(|_| connect(server.url())))
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect();
     let mut token = fill(&tables[0], 3).await;
     for n in 0..3 {
         // Tokens are in the member's memory.
@@ -39,19 +51,34 @@ async fn tokens_that_a_member_forgot_are_had_anew_and_nothing_is_sent_twice() {
         server.start_again().await.unwrap();
         // A connection that ended with the member is found out by a read. Then there is a new one, and a token of before.
         for table in &tables {
-            until("the member is back", async || read_kind(table, None).await.is_ok()).await;
+            until("the member is back", async || {
+                read_kind(table, None).await.is_ok()
+            })
+            .await;
         }
         token = commit(&tables[n], &insert(&token, [10 + n as u64])).await;
-        tables[n + 1].update_i_am_alive(&beat(1, n as u64)).await.unwrap();
+        tables[n + 1]
+            .update_i_am_alive(&beat(1, n as u64))
+            .await
+            .unwrap();
     }
     // A write is the first to find out that the token is of no use any more: etcd refuses it before anything is done.
     let shell = Shell::of(server.url()).await.unwrap();
     let before = token.version();
     for n in 0..5 {
-        shell.call("/v3/auth/user/changepw", json!({ "name": "root", "password": SECRET })).await.unwrap();
+        shell
+            .call(
+                "/v3/auth/user/changepw",
+                json!({ "name": "root", "password": SECRET }),
+            )
+            .await
+            .unwrap();
         token = commit(&tables[0], &insert(&token, [20 + n])).await;
     }
-    assert_eq!((token.version(), read(&tables[1]).await.0.rows.len()), (before + 5, 3 + 3 + 5));
+    assert_eq!(
+        (token.version(), read(&tables[1]).await.0.rows.len()),
+        (before + 5, 3 + 3 + 5)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +89,13 @@ async fn many_writers_go_on_while_tokens_are_revoked() {
     let shell = Shell::of(server.url()).await.unwrap();
     let revoking = tokio::spawn(async move {
         loop {
-            shell.call("/v3/auth/user/changepw", json!({ "name": "root", "password": SECRET })).await.unwrap();
+            shell
+                .call(
+                    "/v3/auth/user/changepw",
+                    json!({ "name": "root", "password": SECRET }),
+                )
+                .await
+                .unwrap();
         }
     });
     let writers: Vec<_> = (0..4_u64)
@@ -79,7 +112,10 @@ async fn many_writers_go_on_while_tokens_are_revoked() {
                                 break;
                             }
                             Ok(CommitOutcome::Conflict(conflict)) => {
-                                request = insert(&conflict.snapshot.unwrap().token, [100 + writer * 10 + n])
+                                request = insert(
+                                    &conflict.snapshot.unwrap().token,
+                                    [100 + writer * 10 + n],
+                                )
                             }
                             // Revoked again before it was used, several times in a row: certainly nothing was done.
                             Err(e) => assert_eq!(e.kind(), TableErrorKind::PermissionDenied, "{e}"),
@@ -108,12 +144,23 @@ async fn authentication_may_be_turned_on_and_off_under_a_running_client() {
     // Who comes now is asked nothing, and goes on without a token.
     let late = connect(server.url()).await.unwrap();
     let token = commit(&late, &insert(&token, [6])).await;
-    let stranger = connect(&format!("etcd://{}", server.address())).await.unwrap();
-    Shell::of(&format!("etcd://{}", server.address())).await.unwrap().call("/v3/auth/enable", json!({})).await.unwrap();
+    let stranger = connect(&format!("etcd://{}", server.address()))
+        .await
+        .unwrap();
+    Shell::of(&format!("etcd://{}", server.address()))
+        .await
+        .unwrap()
+        .call("/v3/auth/enable", json!({}))
+        .await
+        .unwrap();
     let token = commit(&late, &insert(&token, [7])).await;
     commit(&table, &insert(&token, [8])).await;
     let error = stranger.commit(&insert(&token, [9])).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::PermissionDenied && error.to_string().contains("put user and password"), "{error}");
+    assert!(
+        error.kind() == TableErrorKind::PermissionDenied
+            && error.to_string().contains("put user and password"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -136,20 +183,36 @@ async fn who_may_not_is_told_so() {
     let denied = TableErrorKind::PermissionDenied;
     for (url, words) in [
         (format!("etcd://{at}"), "put user and password"),
-        (format!("etcd://root:wrong-{SECRET}@{at}"), "for the user `root`"),
-        (format!("etcd://nobody:{SECRET}@{at}"), "for the user `nobody`"),
+        (
+            format!("etcd://root:wrong-{SECRET}@{at}"),
+            "for the user `root`",
+        ),
+        (
+            format!("etcd://nobody:{SECRET}@{at}"),
+            "for the user `nobody`",
+        ),
         (other, "below the prefix"),
     ] {
         let error = connect(&url).await.unwrap_err();
         let shown = format!("{error} {error:?}");
-        assert!(error.kind() == denied && shown.contains(words) && !shown.contains(SECRET), "{error}");
+        assert!(
+            error.kind() == denied && shown.contains(words) && !shown.contains(SECRET),
+            "{error}"
+        );
         assert_eq!(error.place(), Some(at.to_string().as_str()), "{error}");
     }
     let reading = connect(&reader).await.unwrap();
     let before = read(&table).await;
     assert_eq!(read(&reading).await, before);
     assert_eq!(commit_kind(&reading, &insert(&token, [9])).await, denied);
-    assert_eq!(reading.update_i_am_alive(&beat(1, 9)).await.unwrap_err().kind(), denied);
+    assert_eq!(
+        reading
+            .update_i_am_alive(&beat(1, 9))
+            .await
+            .unwrap_err()
+            .kind(),
+        denied
+    );
     assert_eq!(reading.delete().await.unwrap_err().kind(), denied);
     assert_eq!(read(&table).await, before);
     table.delete().await.unwrap();

@@ -17,5 +17,8 @@ pub async fn kill_leader(members: &EtcdCluster) -> Result<(), LaunchError> {
 
 /// A connection string of members at these addresses.
 pub fn url(addresses: impl IntoIterator<Item = String>) -> String {
-    format!("etcd://root:{SECRET}@{}", addresses.into_iter().collect::<Vec<_>>().join(","))
+    format!(
+        "etcd://root:{SECRET}@{}",
+        addresses.into_iter().collect::<Vec<_>>().join(",")
+    )
 }

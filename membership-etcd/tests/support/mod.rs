@@ -1,5 +1,11 @@
 //! What the tests of this crate share: servers, staging past the contract, entries, commits.
-#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod members;
 pub mod shell;
@@ -11,7 +17,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::launch::{EtcdCluster, How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child};
+use conformance_tests::{
+    Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child,
+};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_etcd::{EtcdConfig, EtcdTable};
 
@@ -34,8 +42,13 @@ pub fn shorter(effort: &mut Effort) {
     }
 }
 
-pub async fn open(url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(EtcdTable::connect(EtcdConfig::from_url(url)?, cluster.clone()).await?))
+pub async fn open(
+    url: &str,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    Ok(Arc::new(
+        EtcdTable::connect(EtcdConfig::from_url(url)?, cluster.clone()).await?,
+    ))
 }
 
 /// A store as the suite wants it: with a user, and keeping what it has acknowledged, which etcd always does.
@@ -54,15 +67,29 @@ const YOURS: &[(Capability, Reason)] = &[
 impl Store {
     /// One member; one that somebody else runs is taken as it is.
     pub async fn single() -> Self {
-        let yours = Kind::Etcd.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        let server = Server::start(Kind::Etcd, if yours { Options::default() } else { ours }).await.unwrap();
+        let yours = Kind::Etcd
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let ours = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        let server = Server::start(Kind::Etcd, if yours { Options::default() } else { ours })
+            .await
+            .unwrap();
         Self::Single(Box::new(server))
     }
 
     /// One member whose connections are all encrypted.
     pub async fn encrypted() -> Self {
-        let options = Options { durable: true, tls: true, password: Some(SECRET.to_owned()), ..Options::default() };
+        let options = Options {
+            durable: true,
+            tls: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
         Self::Single(Box::new(Server::start(Kind::Etcd, options).await.unwrap()))
     }
 
@@ -109,16 +136,27 @@ impl Backend for Store {
     }
 
     async fn put_row(&self, cluster: &ClusterName, row: &str, body: &str) -> Result<(), Stop> {
-        self.shell().await?.put(&format!("{}rows/{row}", base(cluster)), body).await
+        self.shell()
+            .await?
+            .put(&format!("{}rows/{row}", base(cluster)), body)
+            .await
     }
 
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
         let shell = self.shell().await?;
-        shell.replace(&format!("{}table/", base(cluster)), &shell::version_row(cluster, text)?).await
+        shell
+            .replace(
+                &format!("{}table/", base(cluster)),
+                &shell::version_row(cluster, text)?,
+            )
+            .await
     }
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.shell().await?.delete(&format!("{}table/version", base(cluster))).await
+        self.shell()
+            .await?
+            .delete(&format!("{}table/version", base(cluster)))
+            .await
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
@@ -130,7 +168,9 @@ impl Backend for Store {
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Vec<Pair>>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Vec<Pair>>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         self.shell().await?.replace(&base(cluster), saved).await
     }
 
@@ -148,7 +188,9 @@ impl Backend for Store {
 
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
         match self {
-            Self::Single(_) if self.is_yours() => return Err(Stop::NotStaged(Capability::Unavailable)),
+            Self::Single(_) if self.is_yours() => {
+                return Err(Stop::NotStaged(Capability::Unavailable));
+            }
             Self::Single(server) if available => server.start_again().await?,
             Self::Single(server) => server.kill().await?,
             Self::Three(members) => members.set_running(available).await?,
@@ -157,10 +199,17 @@ impl Backend for Store {
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.is_yours() { Err(Stop::NotStaged(Capability::Secret)) } else { Ok(SECRET.to_owned()) }
+        if self.is_yours() {
+            Err(Stop::NotStaged(Capability::Secret))
+        } else {
+            Ok(SECRET.to_owned())
+        }
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         Some(open(&self.url().replace("//root:", "//nobody:"), cluster).await)
     }
 
@@ -171,7 +220,9 @@ impl Backend for Store {
         let (proxy, url) = match self {
             Self::Single(server) => {
                 let proxy = Proxy::to(server.address())?;
-                let url = self.url().replace(&server.address().to_string(), &proxy.address().to_string());
+                let url = self
+                    .url()
+                    .replace(&server.address().to_string(), &proxy.address().to_string());
                 (proxy, url)
             }
             Self::Three(members) => {
@@ -183,13 +234,25 @@ impl Backend for Store {
                 (proxy, url)
             }
         };
-        let config = EtcdConfig::from_url(&url)?.operation_timeout(IMPATIENT).connect_timeout(IMPATIENT);
-        Ok(Proxied { table: Arc::new(EtcdTable::connect(config, cluster.clone()).await?), proxy })
+        let config = EtcdConfig::from_url(&url)?
+            .operation_timeout(IMPATIENT)
+            .connect_timeout(IMPATIENT);
+        Ok(Proxied {
+            table: Arc::new(EtcdTable::connect(config, cluster.clone()).await?),
+            proxy,
+        })
     }
 
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).conflict(1).commit_again(1);
+        let ones = RoundTrips::NONE
+            .read(1)
+            .read_unchanged(1)
+            .read_with_barrier(1)
+            .read_row(1)
+            .commit(1)
+            .conflict(1)
+            .commit_again(1);
         ones.update_i_am_alive(1).initialize(1).delete(2)
     }
 
@@ -203,12 +266,30 @@ impl Backend for Store {
 /// A server of this test alone, whatever the environment names, with these arguments.
 pub async fn server(args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    Server::start(Kind::Etcd, Options { args, local: true, ..Options::default() }).await.unwrap()
+    Server::start(
+        Kind::Etcd,
+        Options {
+            args,
+            local: true,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 /// One that wants the password.
 pub async fn locked_server() -> Server {
-    Server::start(Kind::Etcd, Options { password: Some(SECRET.to_owned()), local: true, ..Options::default() }).await.unwrap()
+    Server::start(
+        Kind::Etcd,
+        Options {
+            password: Some(SECRET.to_owned()),
+            local: true,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 pub fn blue() -> ClusterName {
@@ -223,7 +304,10 @@ pub async fn connect(url: &str) -> Result<EtcdTable, TableError> {
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within a minute");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{what}: not within a minute"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

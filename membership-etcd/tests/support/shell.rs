@@ -36,13 +36,35 @@ impl Shell {
     /// With the user, the members and the authority of a connection string.
     pub async fn of(url: &str) -> Result<Self, Stop> {
         let parts = ConnectionString::parse("test", &["etcd", "etcd+https"], url)?;
-        let scheme = if parts.scheme == "etcd" { "http" } else { "https" };
-        let members = parts.addresses(2379).into_iter().map(|at| format!("{scheme}://{at}")).collect();
-        let authority =
-            parts.options.iter().find(|option| option.name() == "tls_ca").map(|option| std::fs::read(option.text())).transpose()?;
-        let trusted = authority.map(|pem| reqwest::Certificate::from_pem(&pem)).transpose()?;
-        let client = reqwest::Client::builder().no_proxy().tls_certs_only(trusted).build()?;
-        let mut shell = Self { client, members, login: None, token: Mutex::default() };
+        let scheme = if parts.scheme == "etcd" {
+            "http"
+        } else {
+            "https"
+        };
+        let members = parts
+            .addresses(2379)
+            .into_iter()
+            .map(|at| format!("{scheme}://{at}"))
+            .collect();
+        let authority = parts
+            .options
+            .iter()
+            .find(|option| option.name() == "tls_ca")
+            .map(|option| std::fs::read(option.text()))
+            .transpose()?;
+        let trusted = authority
+            .map(|pem| reqwest::Certificate::from_pem(&pem))
+            .transpose()?;
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only(trusted)
+            .build()?;
+        let mut shell = Self {
+            client,
+            members,
+            login: None,
+            token: Mutex::default(),
+        };
         if let (Some(user), Some(password)) = (parts.user, parts.password) {
             shell.login = Some(json!({ "name": user, "password": password }));
             shell.authenticate().await?;
@@ -51,7 +73,9 @@ impl Shell {
     }
 
     async fn authenticate(&self) -> Result<(), Stop> {
-        let Some(login) = &self.login else { return Ok(()) };
+        let Some(login) = &self.login else {
+            return Ok(());
+        };
         // Who shows an old one is not even asked for the password.
         *self.token.lock().unwrap() = None;
         let answer = self.ask_all("/v3/auth/authenticate", login).await?;
@@ -63,7 +87,9 @@ impl Shell {
     pub async fn call(&self, path: &str, body: Value) -> Result<Value, Stop> {
         loop {
             match self.ask_all(path, &body).await {
-                Err(Stop::Failed(why)) if why.contains("invalid auth token") || why.contains("auth store is old") => {
+                Err(Stop::Failed(why))
+                    if why.contains("invalid auth token") || why.contains("auth store is old") =>
+                {
                     self.authenticate().await?;
                 }
                 other => return other,
@@ -84,39 +110,75 @@ impl Shell {
     }
 
     async fn ask(&self, member: &str, path: &str, body: &Value) -> Result<Value, Stop> {
-        let mut request = self.client.post(format!("{member}{path}")).body(body.to_string()).timeout(std::time::Duration::from_secs(20));
+        let mut request = self
+            .client
+            .post(format!("{member}{path}"))
+            .body(body.to_string())
+            .timeout(std::time::Duration::from_secs(20));
         let token = self.token.lock().unwrap().clone();
         if let Some(token) = token {
             request = request.header("Authorization", token);
         }
         let response = request.send().await?;
         let (good, text) = (response.status().is_success(), response.text().await?);
-        if good { Ok(serde_json::from_str(&text)?) } else { Err(Stop::failed(format!("{member}{path}: {text}"))) }
+        if good {
+            Ok(serde_json::from_str(&text)?)
+        } else {
+            Err(Stop::failed(format!("{member}{path}: {text}")))
+        }
     }
 
     pub async fn get(&self, key: &str) -> Result<Option<String>, Stop> {
-        let answer = self.call("/v3/kv/range", json!({ "key": code(key) })).await?;
-        Ok(answer["kvs"].get(0).map(|pair| String::from_utf8(decode(&pair["value"])).unwrap()))
+        let answer = self
+            .call("/v3/kv/range", json!({ "key": code(key) }))
+            .await?;
+        Ok(answer["kvs"]
+            .get(0)
+            .map(|pair| String::from_utf8(decode(&pair["value"])).unwrap()))
     }
 
     pub async fn put(&self, key: &str, value: impl AsRef<[u8]>) -> Result<(), Stop> {
-        self.call("/v3/kv/put", json!({ "key": code(key), "value": code(value) })).await.map(drop)
+        self.call(
+            "/v3/kv/put",
+            json!({ "key": code(key), "value": code(value) }),
+        )
+        .await
+        .map(drop)
     }
 
     pub async fn delete(&self, key: &str) -> Result<(), Stop> {
-        self.call("/v3/kv/deleterange", json!({ "key": code(key) })).await.map(drop)
+        self.call("/v3/kv/deleterange", json!({ "key": code(key) }))
+            .await
+            .map(drop)
     }
 
     /// Every key that begins with this; it ends with a slash.
     pub async fn all(&self, prefix: &str) -> Result<Vec<Pair>, Stop> {
-        let answer = self.call("/v3/kv/range", json!({ "key": code(prefix), "range_end": code(end(prefix)) })).await?;
+        let answer = self
+            .call(
+                "/v3/kv/range",
+                json!({ "key": code(prefix), "range_end": code(end(prefix)) }),
+            )
+            .await?;
         let pairs = answer["kvs"].as_array().cloned().unwrap_or_default();
-        Ok(pairs.iter().map(|pair| (String::from_utf8(decode(&pair["key"])).unwrap(), decode(&pair["value"]))).collect())
+        Ok(pairs
+            .iter()
+            .map(|pair| {
+                (
+                    String::from_utf8(decode(&pair["key"])).unwrap(),
+                    decode(&pair["value"]),
+                )
+            })
+            .collect())
     }
 
     /// In the place of every key that begins with this.
     pub async fn replace(&self, prefix: &str, pairs: &[Pair]) -> Result<(), Stop> {
-        self.call("/v3/kv/deleterange", json!({ "key": code(prefix), "range_end": code(end(prefix)) })).await?;
+        self.call(
+            "/v3/kv/deleterange",
+            json!({ "key": code(prefix), "range_end": code(end(prefix)) }),
+        )
+        .await?;
         for some in pairs.chunks(100) {
             let puts: Vec<Value> =
                 some.iter().map(|(key, value)| json!({ "request_put": { "key": code(key), "value": code(value) } })).collect();
@@ -135,18 +197,31 @@ pub fn version_row(cluster: &ClusterName, text: &str) -> Result<Vec<Pair>, Stop>
     let at = |name: &str| format!("{}table/{name}", base(cluster));
     let mut pairs = Vec::new();
     let mut row: Value = serde_json::from_str(text)?;
-    let fields = row.as_object_mut().ok_or_else(|| Stop::failed("no object"))?;
+    let fields = row
+        .as_object_mut()
+        .ok_or_else(|| Stop::failed("no object"))?;
     if let Some(Value::Array(records)) = fields.remove("recent") {
-        let last = records.last().and_then(|record| record["id"].as_str()).map_or_else(|| "0".repeat(32), str::to_owned);
+        let last = records
+            .last()
+            .and_then(|record| record["id"].as_str())
+            .map_or_else(|| "0".repeat(32), str::to_owned);
         fields.insert("commit".to_owned(), last.into());
-        let place = |record: &Value| format!("recent/{:02}", record["version"].as_u64().unwrap_or(0) % 16);
-        pairs.extend(records.iter().map(|record| (at(&place(record)), record.to_string().into_bytes())));
+        let place =
+            |record: &Value| format!("recent/{:02}", record["version"].as_u64().unwrap_or(0) % 16);
+        pairs.extend(
+            records
+                .iter()
+                .map(|record| (at(&place(record)), record.to_string().into_bytes())),
+        );
     }
     if let Some(settings) = fields.remove("settings") {
         pairs.push((at("settings"), settings.to_string().into_bytes()));
     }
     if let Some(core) = fields.remove("core") {
-        pairs.push((at("core"), core.as_str().unwrap_or_default().as_bytes().to_vec()));
+        pairs.push((
+            at("core"),
+            core.as_str().unwrap_or_default().as_bytes().to_vec(),
+        ));
     }
     pairs.push((at("version"), row.to_string().into_bytes()));
     Ok(pairs)

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitId, CommitOutcome, CommitRequest, InitializeRequest, MembershipTable, NextStep, ReadAnswer, ReadRequest, Recency, SharedSettings,
-    TableId, VersionToken,
+    CommitId, CommitOutcome, CommitRequest, InitializeRequest, MembershipTable, NextStep,
+    ReadAnswer, ReadRequest, Recency, SharedSettings, TableId, VersionToken,
 };
 use membership_mongo::{MongoConfig, MongoTable};
 
@@ -17,7 +17,10 @@ use crate::{blue, entry};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn client(set: &Set, reads: Recency) -> MongoTable {
-    let config = MongoConfig::from_url(&set.servers.url()).unwrap().reads(reads).operation_timeout(Duration::from_secs(3));
+    let config = MongoConfig::from_url(&set.servers.url())
+        .unwrap()
+        .reads(reads)
+        .operation_timeout(Duration::from_secs(3));
     MongoTable::connect(config, blue()).await.unwrap()
 }
 
@@ -27,7 +30,14 @@ async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<Ve
     let (mut known, mut name, mut there) = (None::<VersionToken>, 0, false);
     while !until.load(Ordering::SeqCst) {
         // With what was heard last: a primary that was replaced must not make it look rolled back.
-        let answer = match table.read(&ReadRequest { known: known.clone(), heartbeats: false, barrier: false }).await {
+        let answer = match table
+            .read(&ReadRequest {
+                known: known.clone(),
+                heartbeats: false,
+                barrier: false,
+            })
+            .await
+        {
             Ok(answer) => answer,
             Err(e) if e.next_step() == NextStep::Retry => continue,
             Err(e) => panic!("a read is answered with {e}"),
@@ -58,9 +68,15 @@ async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<Ve
                 // Read again, knowing nothing of the rows.
                 Ok(CommitOutcome::Conflict(_)) => break None,
                 // So many others have committed since that only the rows can tell: what was not acknowledged is not looked for here.
-                Err(e) if e.next_step() == NextStep::FindOut && moved_far(&table, &request).await => break None,
+                Err(e)
+                    if e.next_step() == NextStep::FindOut && moved_far(&table, &request).await =>
+                {
+                    break None;
+                }
                 // The same bytes again: that finds out, too.
-                Err(e) if e.next_step() != NextStep::GiveUp && Instant::now() < deadline => request = request.again(),
+                Err(e) if e.next_step() != NextStep::GiveUp && Instant::now() < deadline => {
+                    request = request.again()
+                }
                 Err(e) => panic!("a commit is answered with {e}"),
             }
         };
@@ -70,7 +86,9 @@ async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<Ve
 
 async fn moved_far(table: &MongoTable, request: &CommitRequest) -> bool {
     match table.read(&ReadRequest::all()).await {
-        Ok(ReadAnswer::Snapshot { snapshot, .. }) => snapshot.version() > request.expected.version() + 16,
+        Ok(ReadAnswer::Snapshot { snapshot, .. }) => {
+            snapshot.version() > request.expected.version() + 16
+        }
         _ => false,
     }
 }
@@ -79,17 +97,28 @@ async fn moved_far(table: &MongoTable, request: &CommitRequest) -> bool {
 async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
     let set = Set::start().await;
     let table = client(&set, reads).await;
-    table.initialize(&InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() }).await.unwrap();
+    table
+        .initialize(&InitializeRequest {
+            table_id: TableId::new(7),
+            settings: SharedSettings::default(),
+        })
+        .await
+        .unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let mut writers = Vec::new();
     for port in 1..=4 {
-        writers.push(tokio::spawn(commits(client(&set, reads).await, port, done.clone())));
+        writers.push(tokio::spawn(commits(
+            client(&set, reads).await,
+            port,
+            done.clone(),
+        )));
     }
     // Twenty commits further than when it was first asked.
     let moves_on = async |what: &str| {
         let (mut from, deadline) = (None, Instant::now() + PATIENCE);
         loop {
-            if let Ok(ReadAnswer::Snapshot { snapshot, .. }) = table.read(&ReadRequest::all()).await {
+            if let Ok(ReadAnswer::Snapshot { snapshot, .. }) = table.read(&ReadRequest::all()).await
+            {
                 let from = *from.get_or_insert(snapshot.version());
                 if snapshot.version() > from + 20 {
                     return;
@@ -109,16 +138,31 @@ async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
         assert!(!tokens.is_empty(), "somebody had no turn");
         acknowledged.extend(tokens);
     }
-    let ReadAnswer::Snapshot { snapshot: now, .. } = table.read(&ReadRequest::all()).await.unwrap() else { panic!("no snapshot") };
+    let ReadAnswer::Snapshot { snapshot: now, .. } = table.read(&ReadRequest::all()).await.unwrap()
+    else {
+        panic!("no snapshot")
+    };
     let mut versions: Vec<u64> = acknowledged.iter().map(VersionToken::version).collect();
     versions.sort_unstable();
     let count = versions.len();
     versions.dedup();
     assert_eq!(versions.len(), count, "a version was given twice");
-    assert!(now.version() >= versions.last().copied().unwrap_or(0), "the table is at {} and {versions:?} were acknowledged", now.version());
-    for token in acknowledged.iter().filter(|token| token.version() + 15 >= now.version()) {
+    assert!(
+        now.version() >= versions.last().copied().unwrap_or(0),
+        "the table is at {} and {versions:?} were acknowledged",
+        now.version()
+    );
+    for token in acknowledged
+        .iter()
+        .filter(|token| token.version() + 15 >= now.version())
+    {
         let record = now.version_row.record(token.version());
-        assert_eq!(record.map(|record| record.id), Some(token.commit()), "version {} is somebody else's", token.version());
+        assert_eq!(
+            record.map(|record| record.id),
+            Some(token.commit()),
+            "version {} is somebody else's",
+            token.version()
+        );
     }
 }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use conformance_tests::launch::{Kind, Options, Server};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer,
-    ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableId, WallTime,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId,
+    MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress,
+    Snapshot, TableError, TableId, WallTime,
 };
 use membership_mongo::{MongoConfig, MongoTable};
 use mongodb::Database;
@@ -22,25 +23,54 @@ fn blue() -> ClusterName {
 
 /// A server that belongs to this test, whatever the environment names.
 async fn server(args: &[&str]) -> Server {
-    let args = [&["--setParameter", "enableTestCommands=1"], args].concat().into_iter().map(str::to_owned).collect();
-    Server::start(Kind::MongoDb, Options { args, ..Options::default() }).await.unwrap()
+    let args = [&["--setParameter", "enableTestCommands=1"], args]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    Server::start(
+        Kind::MongoDb,
+        Options {
+            args,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 async fn connect(url: &str) -> Result<MongoTable, TableError> {
-    MongoTable::connect(MongoConfig::from_url(url)?.operation_timeout(Duration::from_secs(10)), blue()).await
+    MongoTable::connect(
+        MongoConfig::from_url(url)?.operation_timeout(Duration::from_secs(10)),
+        blue(),
+    )
+    .await
 }
 
 async fn made(table: &MongoTable) {
-    table.initialize(&InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() }).await.unwrap();
+    table
+        .initialize(&InitializeRequest {
+            table_id: TableId::new(7),
+            settings: SharedSettings::default(),
+        })
+        .await
+        .unwrap();
 }
 
 /// A database as its administrator sees it.
 async fn shell(server: &Server, database: &str) -> Database {
-    mongodb::Client::with_uri_str(server.url()).await.unwrap().database(database)
+    mongodb::Client::with_uri_str(server.url())
+        .await
+        .unwrap()
+        .database(database)
 }
 
 fn entry(port: u16) -> MembershipEntry {
-    MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+    MembershipEntry::new(
+        SiloAddress::new([10, 0, 0, 1].into(), port, 1),
+        InstanceId::new(1),
+        WallTime::default(),
+    )
 }
 
 async fn read(table: &MongoTable) -> Snapshot {
@@ -53,7 +83,14 @@ async fn read(table: &MongoTable) -> Snapshot {
 /// The insert of one row.
 async fn insert(table: &MongoTable, port: u16) -> CommitRequest {
     let token = read(table).await.token;
-    CommitRequest::new(token, CommitId::new(u128::from(port) << 64 | 1), None, [entry(port)], [], [])
+    CommitRequest::new(
+        token,
+        CommitId::new(u128::from(port) << 64 | 1),
+        None,
+        [entry(port)],
+        [],
+        [],
+    )
 }
 
 fn is_committed(answer: &Result<CommitOutcome, TableError>) -> bool {

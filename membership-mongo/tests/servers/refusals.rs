@@ -1,9 +1,12 @@
 //! What servers say instead of doing it, and what the caller is told. T4, T5, T11, T12.
 
-use membership_core::TableErrorKind::{Busy, Configuration, ForeignTable, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable};
+use membership_core::TableErrorKind::{
+    Busy, Configuration, ForeignTable, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable,
+};
 use membership_core::{
-    CommitId, CommitOutcome, CommitRequest, Durability, Heartbeat, HeartbeatWrite, InitializeRequest, MembershipEntry, MembershipTable,
-    ReadAnswer, ReadRequest, SharedSettings, TableErrorKind, TableId, WallTime,
+    CommitId, CommitOutcome, CommitRequest, Durability, Heartbeat, HeartbeatWrite,
+    InitializeRequest, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings,
+    TableErrorKind, TableId, WallTime,
 };
 use mongodb::bson::{Document, doc};
 
@@ -13,8 +16,13 @@ use crate::{blue, connect, entry, insert, is_committed, made, read, server, shel
 async fn fail_next_update(server: &conformance_tests::launch::Server, how: Document) {
     let mut data = doc! { "failCommands": ["update"] };
     data.extend(how);
-    let command = doc! { "configureFailPoint": "failCommand", "mode": { "times": 1 }, "data": data };
-    shell(server, "admin").await.run_command(command).await.unwrap();
+    let command =
+        doc! { "configureFailPoint": "failCommand", "mode": { "times": 1 }, "data": data };
+    shell(server, "admin")
+        .await
+        .run_command(command)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,13 +32,25 @@ async fn a_write_that_a_majority_does_not_confirm_may_have_happened_and_has() {
     made(&table).await;
     for (port, code) in [(1, 64), (2, 91), (3, 189), (4, 11_602), (5, 100)] {
         let request = insert(&table, port).await;
-        fail_next_update(&server, doc! { "writeConcernError": { "code": code, "errmsg": "nobody confirms it" } }).await;
+        fail_next_update(
+            &server,
+            doc! { "writeConcernError": { "code": code, "errmsg": "nobody confirms it" } },
+        )
+        .await;
         let answer = table.commit(&request).await;
-        assert_eq!(answer.as_ref().map_err(|e| e.kind()), Err(OutcomeUnknown), "{code}: {answer:?}");
+        assert_eq!(
+            answer.as_ref().map_err(|e| e.kind()),
+            Err(OutcomeUnknown),
+            "{code}: {answer:?}"
+        );
         assert_eq!(read(&table).await.version(), u64::from(port), "code {code}");
         let again = table.commit(&request.again()).await;
         assert!(is_committed(&again), "{code}: sent again it is {again:?}");
-        assert_eq!(read(&table).await.version(), u64::from(port), "code {code}, sent again");
+        assert_eq!(
+            read(&table).await.version(),
+            u64::from(port),
+            "code {code}, sent again"
+        );
     }
 }
 
@@ -54,7 +74,11 @@ async fn what_a_server_refuses_did_not_happen_or_nobody_knows() {
         let before = read(&table).await.version();
         fail_next_update(&server, how.clone()).await;
         let answer = table.commit(&request).await;
-        assert_eq!(answer.as_ref().map_err(|e| e.kind()), Err(kind), "{how}: {answer:?}");
+        assert_eq!(
+            answer.as_ref().map_err(|e| e.kind()),
+            Err(kind),
+            "{how}: {answer:?}"
+        );
         // None of them was carried out; who may not know that finds out.
         assert_eq!(read(&table).await.version(), before, "{how}");
         let again = table.commit(&request.again()).await;
@@ -68,41 +92,72 @@ async fn a_standalone_server_is_refused_unless_it_is_allowed() {
     let refused = connect(server.url()).await.unwrap_err();
     assert_eq!(refused.kind(), Configuration);
     assert!(
-        refused.to_string().contains("allow_standalone=true") && refused.to_string().contains(&server.address().to_string()),
+        refused.to_string().contains("allow_standalone=true")
+            && refused.to_string().contains(&server.address().to_string()),
         "{refused}"
     );
-    let table = connect(&format!("{}&allow_standalone=true", server.url())).await.unwrap();
+    let table = connect(&format!("{}&allow_standalone=true", server.url()))
+        .await
+        .unwrap();
     assert_eq!(table.guarantees().durability, Durability::MayBeLost);
     made(&table).await;
     let answer = table.commit(&insert(&table, 1).await).await;
     assert!(is_committed(&answer), "{answer:?}");
-    let barrier = ReadRequest { barrier: true, ..ReadRequest::all() };
-    assert!(matches!(table.read(&barrier).await, Ok(ReadAnswer::Snapshot { snapshot, .. }) if snapshot.version() == 1));
+    let barrier = ReadRequest {
+        barrier: true,
+        ..ReadRequest::all()
+    };
+    assert!(
+        matches!(table.read(&barrier).await, Ok(ReadAnswer::Snapshot { snapshot, .. }) if snapshot.version() == 1)
+    );
     table.delete().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_somebody_else_keeps_there_is_refused_and_stays() {
     let server = server(&[]).await;
-    let others = shell(&server, "membership").await.collection::<Document>("membership");
+    let others = shell(&server, "membership")
+        .await
+        .collection::<Document>("membership");
     // As another membership provider keeps its clusters.
-    others.insert_one(doc! { "_id": "blue", "Version": 3, "VersionEtag": "x", "Members": {} }).await.unwrap();
+    others
+        .insert_one(doc! { "_id": "blue", "Version": 3, "VersionEtag": "x", "Members": {} })
+        .await
+        .unwrap();
     let table = connect(server.url()).await.unwrap();
-    let request = InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() };
-    assert_eq!(table.initialize(&request).await.map_err(|e| e.kind()), Err(ForeignTable));
+    let request = InitializeRequest {
+        table_id: TableId::new(7),
+        settings: SharedSettings::default(),
+    };
+    assert_eq!(
+        table.initialize(&request).await.map_err(|e| e.kind()),
+        Err(ForeignTable)
+    );
     // Under the cluster's own name.
     let id = blue().store_key();
-    others.insert_one(doc! { "_id": &id, "Version": 3 }).await.unwrap();
+    others
+        .insert_one(doc! { "_id": &id, "Version": 3 })
+        .await
+        .unwrap();
     for kind in [
         table.initialize(&request).await.map_err(|e| e.kind()),
-        table.read(&ReadRequest::all()).await.map(drop).map_err(|e| e.kind()),
+        table
+            .read(&ReadRequest::all())
+            .await
+            .map(drop)
+            .map_err(|e| e.kind()),
         table.delete().await.map_err(|e| e.kind()),
     ] {
         assert_eq!(kind, Err(ForeignTable));
     }
     assert_eq!(others.count_documents(doc! {}).await.unwrap(), 2);
     // Another collection will do.
-    made(&connect(&format!("{}&collection=ours", server.url())).await.unwrap()).await;
+    made(
+        &connect(&format!("{}&collection=ours", server.url()))
+            .await
+            .unwrap(),
+    )
+    .await;
 }
 
 /// `count` rows that fill a commit.
@@ -123,7 +178,14 @@ async fn a_cluster_grows_up_to_the_largest_document_and_no_further() {
     let mut token = read(&table).await.token;
     let mut port = 1;
     let refused = loop {
-        let request = CommitRequest::new(token.clone(), CommitId::new(u128::from(port)), None, heavy(port, 8, bytes), [], []);
+        let request = CommitRequest::new(
+            token.clone(),
+            CommitId::new(u128::from(port)),
+            None,
+            heavy(port, 8, bytes),
+            [],
+            [],
+        );
         match table.commit(&request).await {
             Ok(CommitOutcome::Committed(next)) => token = next,
             other => break other,
@@ -131,19 +193,43 @@ async fn a_cluster_grows_up_to_the_largest_document_and_no_further() {
         port += 8;
         assert!(port < 100, "more than 16 MB fit");
     };
-    assert_eq!(refused.as_ref().map_err(|e| e.kind()), Err(LimitExceeded), "{refused:?}");
+    assert_eq!(
+        refused.as_ref().map_err(|e| e.kind()),
+        Err(LimitExceeded),
+        "{refused:?}"
+    );
     let now = read(&table).await;
-    assert!(now.token.same_commit(&token) && now.rows.len() == usize::from(port) - 1, "something of the refused commit is there");
+    assert!(
+        now.token.same_commit(&token) && now.rows.len() == usize::from(port) - 1,
+        "something of the refused commit is there"
+    );
 
     // Heartbeats that do not fit into the same answer are read all the same.
     let id = format!("{}/heartbeats", blue().store_key());
-    let collection = shell(&server, "membership").await.collection::<Document>("membership");
+    let collection = shell(&server, "membership")
+        .await
+        .collection::<Document>("membership");
     let room = doc! { "$set": { "more": "x".repeat(3 << 20) } };
-    collection.update_one(doc! { "_id": id }, room).await.unwrap();
-    let heartbeat = Heartbeat { counter: 5, at: WallTime::from_millis(17) };
+    collection
+        .update_one(doc! { "_id": id }, room)
+        .await
+        .unwrap();
+    let heartbeat = Heartbeat {
+        counter: 5,
+        at: WallTime::from_millis(17),
+    };
     let silo = entry(1).address;
-    table.update_i_am_alive(&HeartbeatWrite::Silo { silo, heartbeat }).await.unwrap();
-    let Ok(ReadAnswer::Snapshot { heartbeats, snapshot }) = table.read(&ReadRequest::all()).await else { panic!("no snapshot") };
+    table
+        .update_i_am_alive(&HeartbeatWrite::Silo { silo, heartbeat })
+        .await
+        .unwrap();
+    let Ok(ReadAnswer::Snapshot {
+        heartbeats,
+        snapshot,
+    }) = table.read(&ReadRequest::all()).await
+    else {
+        panic!("no snapshot")
+    };
     assert_eq!(heartbeats.unwrap().silos.get(&silo), Some(&heartbeat));
     assert_eq!(snapshot.rows.len(), now.rows.len());
     // A row less, and it goes on.
@@ -155,22 +241,50 @@ async fn a_cluster_grows_up_to_the_largest_document_and_no_further() {
 async fn heartbeats_come_back_when_somebody_removed_their_document() {
     let server = server(&[]).await;
     let table = connect(server.url()).await.unwrap();
-    let heartbeat = Heartbeat { counter: 5, at: WallTime::from_millis(17) };
-    let write = HeartbeatWrite::Silo { silo: entry(1).address, heartbeat };
+    let heartbeat = Heartbeat {
+        counter: 5,
+        at: WallTime::from_millis(17),
+    };
+    let write = HeartbeatWrite::Silo {
+        silo: entry(1).address,
+        heartbeat,
+    };
     let kind = table.update_i_am_alive(&write).await.map_err(|e| e.kind());
-    assert_eq!(kind, Err(TableErrorKind::NotInitialized), "there is no such table");
+    assert_eq!(
+        kind,
+        Err(TableErrorKind::NotInitialized),
+        "there is no such table"
+    );
     made(&table).await;
     table.commit(&insert(&table, 1).await).await.unwrap();
-    let collection = shell(&server, "membership").await.collection::<Document>("membership");
-    collection.delete_one(doc! { "_id": format!("{}/heartbeats", blue().store_key()) }).await.unwrap();
+    let collection = shell(&server, "membership")
+        .await
+        .collection::<Document>("membership");
+    collection
+        .delete_one(doc! { "_id": format!("{}/heartbeats", blue().store_key()) })
+        .await
+        .unwrap();
     table.update_i_am_alive(&write).await.unwrap();
     // An older one that comes late changes nothing.
-    let older = Heartbeat { counter: 4, at: WallTime::from_millis(99) };
-    table.update_i_am_alive(&HeartbeatWrite::Silo { silo: entry(1).address, heartbeat: older }).await.unwrap();
+    let older = Heartbeat {
+        counter: 4,
+        at: WallTime::from_millis(99),
+    };
+    table
+        .update_i_am_alive(&HeartbeatWrite::Silo {
+            silo: entry(1).address,
+            heartbeat: older,
+        })
+        .await
+        .unwrap();
     let one = table.read_row(&entry(1).address, None).await.unwrap();
     assert_eq!(one.heartbeat, Some(heartbeat));
     table.delete().await.unwrap();
-    assert_eq!(collection.count_documents(doc! {}).await.unwrap(), 0, "delete leaves something behind");
+    assert_eq!(
+        collection.count_documents(doc! {}).await.unwrap(),
+        0,
+        "delete leaves something behind"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,16 +292,32 @@ async fn one_line_says_what_is_wrong_with_the_way() {
     let nowhere = conformance_tests::launch::free_port().unwrap();
     let quickly = "operation_timeout=2s&connect_timeout=1s";
     let e = connect_as(&format!("mongodb://127.0.0.1:{nowhere}/?{quickly}")).await;
-    assert!(e.kind() == Unavailable && e.to_string().contains(&format!("127.0.0.1:{nowhere}")), "{e}");
+    assert!(
+        e.kind() == Unavailable && e.to_string().contains(&format!("127.0.0.1:{nowhere}")),
+        "{e}"
+    );
     let server = server(&[]).await;
     let address = server.address();
     let e = connect_as(&format!("mongodb://{address}/?replicaSet=other&{quickly}")).await;
-    assert!(e.kind() == Unavailable && e.to_string().contains(&address.to_string()), "{e}");
-    let e = connect_as(&format!("mongodb://ann:hunter2@{address}/?directConnection=true&{quickly}")).await;
-    assert!(e.kind() == PermissionDenied && e.to_string().contains(&address.to_string()), "{e}");
+    assert!(
+        e.kind() == Unavailable && e.to_string().contains(&address.to_string()),
+        "{e}"
+    );
+    let e = connect_as(&format!(
+        "mongodb://ann:hunter2@{address}/?directConnection=true&{quickly}"
+    ))
+    .await;
+    assert!(
+        e.kind() == PermissionDenied && e.to_string().contains(&address.to_string()),
+        "{e}"
+    );
     assert!(!format!("{e} {e:?}").contains("hunter2"), "{e:?}");
     let e = connect_as(&format!("mongodb://{address}/?tls=true&{quickly}")).await;
-    assert!(matches!(e.kind(), Unavailable | Configuration) && e.to_string().contains(&address.to_string()), "{e}");
+    assert!(
+        matches!(e.kind(), Unavailable | Configuration)
+            && e.to_string().contains(&address.to_string()),
+        "{e}"
+    );
     assert_eq!(e.to_string().lines().count(), 1, "{e}");
 }
 

@@ -1,5 +1,11 @@
 //! What the tests of this crate share: servers, staging past the contract.
-#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod set;
 
@@ -10,7 +16,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use conformance_tests::launch::{How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child};
+use conformance_tests::{
+    Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child,
+};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_mongo::{MongoConfig, MongoTable};
 use mongodb::bson::{Bson, Document, doc};
@@ -47,14 +55,21 @@ pub fn shortest(effort: &mut Effort) {
     }
 }
 
-pub async fn open(url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(MongoTable::connect(MongoConfig::from_url(url)?, cluster.clone()).await?))
+pub async fn open(
+    url: &str,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    Ok(Arc::new(
+        MongoTable::connect(MongoConfig::from_url(url)?, cluster.clone()).await?,
+    ))
 }
 
 /// The client's connections for monitoring know no user: the first words on those that ask for something begin to say who it is.
 pub fn is_monitoring(first: &[u8]) -> bool {
     let says = |word: &[u8]| first.windows(word.len()).any(|part| part == word);
-    (says(b"hello") || says(b"isMaster")) && !says(b"speculativeAuthenticate") && !says(b"saslSupportedMechs")
+    (says(b"hello") || says(b"isMaster"))
+        && !says(b"speculativeAuthenticate")
+        && !says(b"saslSupportedMechs")
 }
 
 /// A store as the suite wants it: durable, and where it is ours, with a password.
@@ -80,35 +95,67 @@ const YOURS: &[(Capability, Reason)] = &[
     (Capability::Hints, Reason::NoHints),
     (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
 ];
-const OURS: &[(Capability, Reason)] =
-    &[(Capability::Hints, Reason::NoHints), (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip)];
+const OURS: &[(Capability, Reason)] = &[
+    (Capability::Hints, Reason::NoHints),
+    (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
+];
 
 impl Store {
     /// One member; a server that somebody else runs is taken as it is.
     pub async fn single() -> Self {
-        let yours = Kind::MongoDb.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        let server = Server::start(Kind::MongoDb, if yours { Options::default() } else { ours }).await.unwrap();
-        Self { name: "mongodb", place: Place::Single(Box::new(server)), options: String::new() }
+        let yours = Kind::MongoDb
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let ours = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        let server = Server::start(Kind::MongoDb, if yours { Options::default() } else { ours })
+            .await
+            .unwrap();
+        Self {
+            name: "mongodb",
+            place: Place::Single(Box::new(server)),
+            options: String::new(),
+        }
     }
 
     pub async fn majority_reads() -> Self {
         let single = Self::single().await;
         let mark = if single.url().contains('?') { '&' } else { '?' };
-        Self { name: "mongodb (majority reads)", options: format!("{mark}reads=majority"), ..single }
+        Self {
+            name: "mongodb (majority reads)",
+            options: format!("{mark}reads=majority"),
+            ..single
+        }
     }
 
     /// One member whose connections are all encrypted.
     pub async fn encrypted() -> Self {
-        let options = Options { durable: true, tls: true, password: Some(SECRET.to_owned()), ..Options::default() };
+        let options = Options {
+            durable: true,
+            tls: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
         let server = Server::start(Kind::MongoDb, options).await.unwrap();
         let options = format!("&tls=true&tlsCAFile={}", server.tls().unwrap().ca.display());
-        Self { name: "mongodb (TLS)", place: Place::Single(Box::new(server)), options }
+        Self {
+            name: "mongodb (TLS)",
+            place: Place::Single(Box::new(server)),
+            options,
+        }
     }
 
     /// Three members.
     pub async fn set() -> Self {
-        Self { name: "mongodb (three members)", place: Place::Set(Box::new(Set::start().await)), options: String::new() }
+        Self {
+            name: "mongodb (three members)",
+            place: Place::Set(Box::new(Set::start().await)),
+            options: String::new(),
+        }
     }
 
     /// How clients are told to connect.
@@ -133,8 +180,13 @@ impl Store {
         options.server_selection_timeout = Some(Duration::from_secs(30));
         let mut majority = WriteConcern::majority();
         majority.journal = Some(true);
-        let all = CollectionOptions::builder().write_concern(majority).read_concern(ReadConcern::majority()).build();
-        Ok(Client::with_options(options)?.database("membership").collection_with_options("membership", all))
+        let all = CollectionOptions::builder()
+            .write_concern(majority)
+            .read_concern(ReadConcern::majority())
+            .build();
+        Ok(Client::with_options(options)?
+            .database("membership")
+            .collection_with_options("membership", all))
     }
 }
 
@@ -158,10 +210,16 @@ fn typed(text: &str) -> Bson {
         match json {
             serde_json::Value::Null => Bson::Null,
             serde_json::Value::Bool(value) => value.into(),
-            serde_json::Value::Number(number) => number.as_i64().map_or_else(|| number.as_f64().unwrap().into(), Bson::from),
+            serde_json::Value::Number(number) => number
+                .as_i64()
+                .map_or_else(|| number.as_f64().unwrap().into(), Bson::from),
             serde_json::Value::String(text) => text.into(),
             serde_json::Value::Array(list) => Bson::Array(list.into_iter().map(bson).collect()),
-            serde_json::Value::Object(map) => Bson::Document(map.into_iter().map(|(name, value)| (name, bson(value))).collect()),
+            serde_json::Value::Object(map) => Bson::Document(
+                map.into_iter()
+                    .map(|(name, value)| (name, bson(value)))
+                    .collect(),
+            ),
         }
     }
     serde_json::from_str(text).map_or_else(|_| text.into(), bson)
@@ -183,18 +241,30 @@ impl Backend for Store {
 
     async fn put_row(&self, cluster: &ClusterName, row: &str, body: &str) -> Result<(), Stop> {
         let mut set = Document::new();
-        set.insert(format!("members.{}", row.replace('.', "%2E").replace('$', "%24")), body);
-        self.shell().await?.update_one(id(cluster), doc! { "$set": set }).await?;
+        set.insert(
+            format!("members.{}", row.replace('.', "%2E").replace('$', "%24")),
+            body,
+        );
+        self.shell()
+            .await?
+            .update_one(id(cluster), doc! { "$set": set })
+            .await?;
         Ok(())
     }
 
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
-        self.shell().await?.update_one(id(cluster), doc! { "$set": { "version_row": typed(text) } }).await?;
+        self.shell()
+            .await?
+            .update_one(id(cluster), doc! { "$set": { "version_row": typed(text) } })
+            .await?;
         Ok(())
     }
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.shell().await?.update_one(id(cluster), doc! { "$unset": { "version_row": "" } }).await?;
+        self.shell()
+            .await?
+            .update_one(id(cluster), doc! { "$unset": { "version_row": "" } })
+            .await?;
         Ok(())
     }
 
@@ -213,7 +283,9 @@ impl Backend for Store {
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Saved>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Saved>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         let collection = self.shell().await?;
         collection.delete_many(both(cluster)).await?;
         if !saved.is_empty() {
@@ -249,7 +321,11 @@ impl Backend for Store {
             Place::Single(server) => server.kill().await?,
             Place::Set(set) => {
                 for member in set.servers.members() {
-                    if available { member.start_again().await? } else { member.kill().await? }
+                    if available {
+                        member.start_again().await?
+                    } else {
+                        member.kill().await?
+                    }
                 }
                 if available {
                     set.serves().await;
@@ -266,7 +342,10 @@ impl Backend for Store {
         Ok(SECRET.to_owned())
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         Some(open(&self.url().replace("//root:", "//nobody:"), cluster).await)
     }
 
@@ -276,17 +355,32 @@ impl Backend for Store {
             Place::Single(server) => {
                 let proxy = Proxy::to(server.address())?;
                 proxy.set_monitoring(is_monitoring);
-                (self.url().replace(&server.address().to_string(), &proxy.address().to_string()), proxy)
+                (
+                    self.url()
+                        .replace(&server.address().to_string(), &proxy.address().to_string()),
+                    proxy,
+                )
             }
             Place::Set(set) => (set.servers.url(), set.proxy.clone()),
         };
-        let config = MongoConfig::from_url(&url)?.operation_timeout(IMPATIENT).connect_timeout(IMPATIENT);
-        Ok(Proxied { table: Arc::new(MongoTable::connect(config, cluster.clone()).await?), proxy })
+        let config = MongoConfig::from_url(&url)?
+            .operation_timeout(IMPATIENT)
+            .connect_timeout(IMPATIENT);
+        Ok(Proxied {
+            table: Arc::new(MongoTable::connect(config, cluster.clone()).await?),
+            proxy,
+        })
     }
 
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).update_i_am_alive(1);
+        let ones = RoundTrips::NONE
+            .read(1)
+            .read_unchanged(1)
+            .read_with_barrier(1)
+            .read_row(1)
+            .commit(1)
+            .update_i_am_alive(1);
         ones.conflict(2).commit_again(2).initialize(1).delete(3)
     }
 

@@ -27,7 +27,10 @@ impl Set {
             proxy.set_target_of(doors[member], address);
             doors[member]
         });
-        Self { servers: servers.await.unwrap(), proxy }
+        Self {
+            servers: servers.await.unwrap(),
+            proxy,
+        }
     }
 
     /// Kills whoever is the primary; another one takes over, and the killed one comes back to that.
@@ -40,9 +43,18 @@ impl Set {
     pub async fn serves(&self) {
         let cluster: ClusterName = "nobody/serves".parse().unwrap();
         until("the set serves", async || {
-            let config = MongoConfig::from_url(&self.servers.url()).unwrap().operation_timeout(Duration::from_secs(3));
-            let Ok(table) = MongoTable::connect(config, cluster.clone()).await else { return false };
-            let answer = table.read(&ReadRequest { barrier: true, ..ReadRequest::all() }).await;
+            let config = MongoConfig::from_url(&self.servers.url())
+                .unwrap()
+                .operation_timeout(Duration::from_secs(3));
+            let Ok(table) = MongoTable::connect(config, cluster.clone()).await else {
+                return false;
+            };
+            let answer = table
+                .read(&ReadRequest {
+                    barrier: true,
+                    ..ReadRequest::all()
+                })
+                .await;
             matches!(answer, Err(e) if e.kind() == TableErrorKind::NotInitialized)
         })
         .await;

@@ -14,16 +14,28 @@ async fn a_slot_that_moves_is_followed() {
         let cluster = Cluster::start(kind).await;
         let table = connect(&cluster.url()).await.unwrap();
         let guarantees = table.guarantees();
-        assert_eq!((guarantees.reads, guarantees.durability), (Recency::MonotonicPerClient, Durability::MayBeLost));
+        assert_eq!(
+            (guarantees.reads, guarantees.durability),
+            (Recency::MonotonicPerClient, Durability::MayBeLost)
+        );
         let mut token = fill(&table, 3).await;
         // With a key missing, commands of several keys are refused while a slot moves.
         table.update_i_am_alive(&beat(1, 0)).await.unwrap();
         let at = key(&blue(), "version");
-        let slot = shell::<u64>(&cluster.nodes[0], &["CLUSTER", "KEYSLOT", &at]).await.to_string();
+        let slot = shell::<u64>(&cluster.nodes[0], &["CLUSTER", "KEYSLOT", &at])
+            .await
+            .to_string();
         for _ in 0..2 {
             let from = cluster.owner_now(&at).await;
-            let to = cluster.nodes.iter().find(|node| node.address() != from.address()).unwrap();
-            let (from_id, to_id): (String, String) = (shell(from, &["CLUSTER", "MYID"]).await, shell(to, &["CLUSTER", "MYID"]).await);
+            let to = cluster
+                .nodes
+                .iter()
+                .find(|node| node.address() != from.address())
+                .unwrap();
+            let (from_id, to_id): (String, String) = (
+                shell(from, &["CLUSTER", "MYID"]).await,
+                shell(to, &["CLUSTER", "MYID"]).await,
+            );
             shell::<()>(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
             shell::<()>(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
             // Nothing has moved yet.
@@ -31,14 +43,24 @@ async fn a_slot_that_moves_is_followed() {
             let port = to.address().port().to_string();
             let keys: Vec<String> = shell(from, &["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).await;
             // Some keys here, some there: certainly not applied, and to be tried again.
-            shell::<()>(from, &["MIGRATE", "127.0.0.1", &port, &keys[0], "0", "5000"]).await;
-            assert_eq!(commit_kind(&table, &insert(&token, [99])).await, TableErrorKind::Busy);
+            shell::<()>(
+                from,
+                &["MIGRATE", "127.0.0.1", &port, &keys[0], "0", "5000"],
+            )
+            .await;
+            assert_eq!(
+                commit_kind(&table, &insert(&token, [99])).await,
+                TableErrorKind::Busy
+            );
             for key in &keys[1..] {
                 shell::<()>(from, &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]).await;
             }
             // Everything is there, and the slot is not yet: ASK.
             token = commit(&table, &insert(&token, [token.version() + 10])).await;
-            table.update_i_am_alive(&beat(1, token.version())).await.unwrap();
+            table
+                .update_i_am_alive(&beat(1, token.version()))
+                .await
+                .unwrap();
             for node in [to, from] {
                 shell::<()>(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
             }
@@ -47,22 +69,39 @@ async fn a_slot_that_moves_is_followed() {
             assert_eq!(read(&table).await.0.token, token);
         }
         // Another client begins at a node that owns nothing of it.
-        assert_eq!(read(&connect(&cluster.url()).await.unwrap()).await.0.token, token);
+        assert_eq!(
+            read(&connect(&cluster.url()).await.unwrap()).await.0.token,
+            token
+        );
     }
 }
 
 #[tokio::test]
 async fn a_cluster_without_the_slots_owner_is_unavailable() {
     let cluster = Cluster::start(Kind::Redis).await;
-    let table = connect(&format!("{}?operation_timeout=2s", cluster.url())).await.unwrap();
+    let table = connect(&format!("{}?operation_timeout=2s", cluster.url()))
+        .await
+        .unwrap();
     let token = fill(&table, 3).await;
     let owner = cluster.owner_now(&key(&blue(), "version")).await;
     owner.kill().await.unwrap();
     let kind = commit_kind(&table, &insert(&token, [7])).await;
-    assert!(matches!(kind, TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable), "{kind:?}");
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::Unavailable));
+    assert!(
+        matches!(
+            kind,
+            TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable
+        ),
+        "{kind:?}"
+    );
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::Unavailable)
+    );
     owner.start_again().await.unwrap();
-    until("the owner is back", async || read_kind(&table, Some(&token)).await.is_ok()).await;
+    until("the owner is back", async || {
+        read_kind(&table, Some(&token)).await.is_ok()
+    })
+    .await;
 }
 
 /// Writers that each have one handle, on a table that the owner's replicas have, too: nobody could go on where a takeover loses its beginning.
@@ -74,7 +113,11 @@ async fn writers(cluster: &Cluster) -> Load {
     }
     let mut tables = Vec::new();
     for _ in 0..4 {
-        tables.push(connect(&format!("{}?operation_timeout=2s", cluster.url())).await.unwrap());
+        tables.push(
+            connect(&format!("{}?operation_timeout=2s", cluster.url()))
+                .await
+                .unwrap(),
+        );
     }
     Load::start(tables)
 }
@@ -98,7 +141,10 @@ async fn the_successor_of_a_dead_owner_is_followed_under_load() {
         load.everybody_commits(20).await;
         let ended = load.end(&connect(&cluster.url()).await.unwrap()).await;
         let lost = ended.lost();
-        assert!(lost.is_empty() || ended.told > 0, "versions {lost:?} are lost, and nobody was told");
+        assert!(
+            lost.is_empty() || ended.told > 0,
+            "versions {lost:?} are lost, and nobody was told"
+        );
     }
 }
 
@@ -111,7 +157,12 @@ async fn a_takeover_in_order_loses_nothing() {
     load.enter(Phase::Trouble);
     let heir = &cluster.nodes[3];
     shell::<()>(heir, &["CLUSTER", "FAILOVER"]).await;
-    until("the replica is the owner", async || shell::<String>(heir, &["INFO", "replication"]).await.contains("role:master")).await;
+    until("the replica is the owner", async || {
+        shell::<String>(heir, &["INFO", "replication"])
+            .await
+            .contains("role:master")
+    })
+    .await;
     load.enter(Phase::After);
     load.everybody_commits(20).await;
     let ended = load.end(&connect(&cluster.url()).await.unwrap()).await;
@@ -126,7 +177,9 @@ async fn commits_that_a_takeover_loses_are_told() {
         let cluster = Cluster::with_replicas(kind, &at, 2).await;
         let owner = cluster.owner_now(&at).await;
         // It is told of the owner only; the other nodes it learns from that one.
-        let table = connect(&format!("{}?operation_timeout=3s", cluster.url_of(owner))).await.unwrap();
+        let table = connect(&format!("{}?operation_timeout=3s", cluster.url_of(owner)))
+            .await
+            .unwrap();
         let old = fill(&table, 3).await;
         for replica in &cluster.nodes[3..] {
             caught_up(replica, owner).await;
@@ -137,21 +190,40 @@ async fn commits_that_a_takeover_loses_are_told() {
             lost = commit(&table, &insert(&lost, [n])).await;
         }
         owner.kill().await.unwrap();
-        until("the table is served again", async || read_kind(&table, Some(&lost)).await != Err(TableErrorKind::Unavailable)).await;
-        assert_eq!(read_kind(&table, Some(&lost)).await, Err(TableErrorKind::TableRolledBack));
+        until("the table is served again", async || {
+            read_kind(&table, Some(&lost)).await != Err(TableErrorKind::Unavailable)
+        })
+        .await;
+        assert_eq!(
+            read_kind(&table, Some(&lost)).await,
+            Err(TableErrorKind::TableRolledBack)
+        );
         for request in [insert(&lost, [20]), update(&lost, 1, "x"), remove(&lost, 1)] {
-            assert_eq!(commit_kind(&table, &request).await, TableErrorKind::TableRolledBack);
-            assert_eq!(commit_kind(&table, &request.again()).await, TableErrorKind::TableRolledBack);
+            assert_eq!(
+                commit_kind(&table, &request).await,
+                TableErrorKind::TableRolledBack
+            );
+            assert_eq!(
+                commit_kind(&table, &request.again()).await,
+                TableErrorKind::TableRolledBack
+            );
         }
         // Who knew nothing newer goes on, with the same handle too.
         assert_eq!(read(&table).await.0.token, old);
         let token = commit(&table, &insert(&old, [30])).await;
         owner.start_again().await.unwrap();
         in_step(owner).await;
-        assert_eq!(read_kind(&table, Some(&lost)).await, Err(TableErrorKind::TableRolledBack));
-        let now = read(&connect(&cluster.url_of(owner)).await.unwrap()).await.0;
+        assert_eq!(
+            read_kind(&table, Some(&lost)).await,
+            Err(TableErrorKind::TableRolledBack)
+        );
+        let now = read(&connect(&cluster.url_of(owner)).await.unwrap())
+            .await
+            .0;
         assert_eq!(now.token, token);
-        assert!((7..10).all(|n| now.rows.get(&silo(n)).is_none()) && now.rows.get(&silo(30)).is_some());
+        assert!(
+            (7..10).all(|n| now.rows.get(&silo(n)).is_none()) && now.rows.get(&silo(30)).is_some()
+        );
     }
 }
 
@@ -160,7 +232,11 @@ async fn a_plain_url_to_a_cluster_says_what_to_use() {
     let cluster = Cluster::start(Kind::Redis).await;
     let at = key(&blue(), "version");
     let owner = cluster.owner_now(&at).await.address();
-    let stranger = cluster.nodes.iter().find(|node| node.address() != owner).unwrap();
+    let stranger = cluster
+        .nodes
+        .iter()
+        .find(|node| node.address() != owner)
+        .unwrap();
     let table = connect(stranger.url()).await.unwrap();
     let error = initialize(&table).await.unwrap_err();
     assert!(error.to_string().contains("redis+cluster://"), "{error}");
@@ -170,7 +246,12 @@ impl Cluster {
     async fn owner_now(&self, key: &str) -> &Server {
         for node in &self.nodes {
             let mut raw = raw(node.url()).await.unwrap();
-            if redis::cmd("HLEN").arg(key).exec_async(&mut raw).await.is_ok() {
+            if redis::cmd("HLEN")
+                .arg(key)
+                .exec_async(&mut raw)
+                .await
+                .is_ok()
+            {
                 return node;
             }
         }

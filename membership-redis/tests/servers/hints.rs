@@ -14,7 +14,10 @@ use conformance_tests::words::*;
 const SOON: Duration = Duration::from_secs(30);
 
 async fn rings(hints: &mut HintStream) {
-    tokio::time::timeout(SOON, hints.next()).await.expect("a hint").expect("the stream goes on");
+    tokio::time::timeout(SOON, hints.next())
+        .await
+        .expect("a hint")
+        .expect("the stream goes on");
 }
 
 async fn subscribers(server: &conformance_tests::launch::Server) -> u64 {
@@ -28,7 +31,11 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
         let server = server(kind, &["--appendonly", "yes", "--appendfsync", "always"]).await;
         let (writer, listener) = (table_on(&server, "").await, table_on(&server, "").await);
         let token = fill(&writer, 1).await;
-        assert_eq!(subscribers(&server).await, 0, "nobody listens, and nothing is opened");
+        assert_eq!(
+            subscribers(&server).await,
+            0,
+            "nobody listens, and nothing is opened"
+        );
         let mut hints = listener.hints().unwrap();
         // The first one says: subscribed now.
         rings(&mut hints).await;
@@ -37,20 +44,38 @@ async fn commits_of_others_ring_and_a_restart_is_survived() {
         let token = commit(&writer, &insert(&token, [5])).await;
         rings(&mut hints).await;
         rings(&mut another).await;
-        assert_eq!(subscribers(&server).await, 1, "one connection for all listeners of a table");
+        assert_eq!(
+            subscribers(&server).await,
+            1,
+            "one connection for all listeners of a table"
+        );
         server.kill().await.unwrap();
         server.start_again().await.unwrap();
         rings(&mut hints).await;
-        until("the writer is back", async || read_kind(&writer, Some(&token)).await.is_ok()).await;
+        until("the writer is back", async || {
+            read_kind(&writer, Some(&token)).await.is_ok()
+        })
+        .await;
         commit(&writer, &insert(&token, [6])).await;
         rings(&mut hints).await;
         drop((hints, another));
-        until("the connection is closed", async || subscribers(&server).await == 0).await;
+        until("the connection is closed", async || {
+            subscribers(&server).await == 0
+        })
+        .await;
         let mut again = listener.hints().unwrap();
         rings(&mut again).await;
         drop(listener);
-        assert_eq!(tokio::time::timeout(SOON, again.next()).await.expect("the stream ends"), None);
-        until("the connection is closed", async || subscribers(&server).await == 0).await;
+        assert_eq!(
+            tokio::time::timeout(SOON, again.next())
+                .await
+                .expect("the stream ends"),
+            None
+        );
+        until("the connection is closed", async || {
+            subscribers(&server).await == 0
+        })
+        .await;
     }
 }
 
@@ -71,7 +96,10 @@ async fn a_conflict_does_not_ring() {
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_cluster_every_node_hears() {
     let cluster = Cluster::start(Kind::Redis).await;
-    let (writer, listener) = (connect(&cluster.url()).await.unwrap(), connect(&cluster.url()).await.unwrap());
+    let (writer, listener) = (
+        connect(&cluster.url()).await.unwrap(),
+        connect(&cluster.url()).await.unwrap(),
+    );
     let token = fill(&writer, 1).await;
     let mut hints = listener.hints().unwrap();
     rings(&mut hints).await;
@@ -82,12 +110,32 @@ async fn in_a_cluster_every_node_hears() {
 #[tokio::test]
 async fn who_may_not_subscribe_or_publish_has_no_hints_and_everything_else() {
     let server = own_server().await;
-    shell::<()>(&server, &["ACL", "SETUSER", "quiet", "on", ">s3cret-s3cret", "~*", "+@all", "resetchannels"]).await;
-    let table = connect(&format!("redis://quiet:s3cret-s3cret@{}", server.address())).await.unwrap();
+    shell::<()>(
+        &server,
+        &[
+            "ACL",
+            "SETUSER",
+            "quiet",
+            "on",
+            ">s3cret-s3cret",
+            "~*",
+            "+@all",
+            "resetchannels",
+        ],
+    )
+    .await;
+    let table = connect(&format!("redis://quiet:s3cret-s3cret@{}", server.address()))
+        .await
+        .unwrap();
     let mut hints = table.hints().unwrap();
     let token = fill(&table, 1).await;
     commit(&table, &insert(&token, [5])).await;
-    until("the subscription is refused", async || !shell::<Vec<redis::Value>>(&server, &["ACL", "LOG"]).await.is_empty()).await;
+    until("the subscription is refused", async || {
+        !shell::<Vec<redis::Value>>(&server, &["ACL", "LOG"])
+            .await
+            .is_empty()
+    })
+    .await;
     assert!(futures_util::FutureExt::now_or_never(hints.next()).is_none());
     assert_eq!(read(&table).await.0.rows.len(), 2);
 }

@@ -16,12 +16,37 @@ async fn everything_can_be_read_with_redis_cli() {
     let mut keys: Vec<String> = shell(&server, &["KEYS", "*"]).await;
     keys.sort();
     let tag = "membership:{default~-blue}";
-    assert_eq!(keys, [format!("{tag}:heartbeats"), format!("{tag}:rows"), format!("{tag}:version")]);
+    assert_eq!(
+        keys,
+        [
+            format!("{tag}:heartbeats"),
+            format!("{tag}:rows"),
+            format!("{tag}:version")
+        ]
+    );
     let version: BTreeMap<String, String> = shell(&server, &["HGETALL", &keys[2]]).await;
     let names: Vec<&str> = version.keys().map(String::as_str).collect();
-    assert_eq!(names, ["commit", "layout", "min_layout", "recent:1", "row_count", "settings", "table_id", "version"]);
-    assert_eq!((version["version"].as_str(), version["row_count"].as_str()), ("1", "1"));
-    assert_eq!((version["table_id"].as_str(), version["commit"].as_str()), (&*token.table_id().to_string(), &*token.commit().to_string()));
+    assert_eq!(
+        names,
+        [
+            "commit",
+            "layout",
+            "min_layout",
+            "recent:1",
+            "row_count",
+            "settings",
+            "table_id",
+            "version"
+        ]
+    );
+    assert_eq!(
+        (version["version"].as_str(), version["row_count"].as_str()),
+        ("1", "1")
+    );
+    assert_eq!(
+        (version["table_id"].as_str(), version["commit"].as_str()),
+        (&*token.table_id().to_string(), &*token.commit().to_string())
+    );
     let rows: BTreeMap<String, String> = shell(&server, &["HGETALL", &keys[1]]).await;
     assert!(rows["10.0.0.1:0@1"].starts_with("{\"layout\":1"));
     let beats: BTreeMap<String, String> = shell(&server, &["HGETALL", &keys[0]]).await;
@@ -35,11 +60,31 @@ async fn fields_of_newer_builds_survive() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 1).await;
-    shell::<()>(&server, &["HSET", &key(&blue(), "version"), "moon", "{\"deep\":[1]}", "word", "plain"]).await;
+    shell::<()>(
+        &server,
+        &[
+            "HSET",
+            &key(&blue(), "version"),
+            "moon",
+            "{\"deep\":[1]}",
+            "word",
+            "plain",
+        ],
+    )
+    .await;
     let token = commit(&table, &insert(&token, [5])).await;
     let row = read(&table).await.0.version_row;
-    assert_eq!((row.extra.0["moon"].to_string(), row.extra.0["word"].to_string()), ("{\"deep\":[1]}".to_owned(), "\"plain\"".to_owned()));
-    assert_eq!(shell::<String>(&server, &["HGET", &key(&blue(), "version"), "moon"]).await, "{\"deep\":[1]}");
+    assert_eq!(
+        (
+            row.extra.0["moon"].to_string(),
+            row.extra.0["word"].to_string()
+        ),
+        ("{\"deep\":[1]}".to_owned(), "\"plain\"".to_owned())
+    );
+    assert_eq!(
+        shell::<String>(&server, &["HGET", &key(&blue(), "version"), "moon"]).await,
+        "{\"deep\":[1]}"
+    );
     commit(&table, &remove(&token, 5)).await;
 }
 
@@ -57,16 +102,32 @@ async fn somebody_elses_keys_are_refused_unwritten() {
         let before: Vec<Option<Vec<u8>>> = dumps(&server).await;
         let foreign = TableErrorKind::ForeignTable;
         assert_eq!(table.delete().await.unwrap_err().kind(), foreign, "{what}");
-        assert_eq!(read_kind(&table, None).await.unwrap_err(), foreign, "{what}");
+        assert_eq!(
+            read_kind(&table, None).await.unwrap_err(),
+            foreign,
+            "{what}"
+        );
         if what != "cell" {
-            assert_eq!(commit_kind(&table, &remove(&token, 1)).await, foreign, "{what}");
+            assert_eq!(
+                commit_kind(&table, &remove(&token, 1)).await,
+                foreign,
+                "{what}"
+            );
         }
-        assert_eq!(dumps(&server).await, before, "{what}: something was written");
+        assert_eq!(
+            dumps(&server).await,
+            before,
+            "{what}: something was written"
+        );
     }
     // A hash of somebody else's at the place of the version row.
     shell::<()>(&server, &["FLUSHALL"]).await;
     shell::<()>(&server, &["HSET", &key(&blue(), "version"), "Version", "7"]).await;
-    for refused in [initialize(&table).await, table.delete().await, table.update_i_am_alive(&beat(1, 1)).await] {
+    for refused in [
+        initialize(&table).await,
+        table.delete().await,
+        table.update_i_am_alive(&beat(1, 1)).await,
+    ] {
         assert_eq!(refused.unwrap_err().kind(), TableErrorKind::ForeignTable);
     }
 }
@@ -76,15 +137,23 @@ async fn dumps(server: &conformance_tests::launch::Server) -> Vec<Option<Vec<u8>
     for what in KEYS {
         all.cmd("DUMP").arg(key(&blue(), what));
     }
-    all.query_async(&mut raw(server.url()).await.unwrap()).await.unwrap()
+    all.query_async(&mut raw(server.url()).await.unwrap())
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
 async fn prefixes_keep_tables_apart() {
     let server = own_server().await;
-    let (one, two) = (table_on(&server, "prefix=one").await, table_on(&server, "prefix=two").await);
+    let (one, two) = (
+        table_on(&server, "prefix=one").await,
+        table_on(&server, "prefix=two").await,
+    );
     fill(&one, 2).await;
-    assert_eq!(read_kind(&two, None).await, Err(TableErrorKind::NotInitialized));
+    assert_eq!(
+        read_kind(&two, None).await,
+        Err(TableErrorKind::NotInitialized)
+    );
     fill(&two, 5).await;
     one.delete().await.unwrap();
     assert_eq!(read(&two).await.0.rows.len(), 5);

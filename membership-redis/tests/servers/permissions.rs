@@ -8,35 +8,60 @@ use conformance_tests::words::*;
 /// The line of the README, from the name of the user on.
 fn readme_line() -> Vec<String> {
     let text = include_str!("../../README.md");
-    let line = text.lines().find(|line| line.starts_with("ACL SETUSER membership ")).expect("the README has the line");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("ACL SETUSER membership "))
+        .expect("the README has the line");
     line.split_whitespace().map(str::to_owned).collect()
 }
 
 /// What the line grants by name.
 fn granted() -> Vec<String> {
-    readme_line().into_iter().filter_map(|word| word.strip_prefix('+').map(str::to_owned)).collect()
+    readme_line()
+        .into_iter()
+        .filter_map(|word| word.strip_prefix('+').map(str::to_owned))
+        .collect()
 }
 
 async fn as_user(server: &conformance_tests::launch::Server) -> String {
     let line = readme_line();
-    let line: Vec<&str> = line.iter().map(|word| if word.starts_with('>') { ">s3cret-s3cret" } else { word.as_str() }).collect();
+    let line: Vec<&str> = line
+        .iter()
+        .map(|word| {
+            if word.starts_with('>') {
+                ">s3cret-s3cret"
+            } else {
+                word.as_str()
+            }
+        })
+        .collect();
     shell::<()>(server, &line).await;
     format!("redis://membership:s3cret-s3cret@{}", server.address())
 }
 
 #[tokio::test]
 async fn the_user_of_the_readme_can_do_everything() {
-    for kind in [conformance_tests::launch::Kind::Redis, conformance_tests::launch::Kind::Valkey] {
+    for kind in [
+        conformance_tests::launch::Kind::Redis,
+        conformance_tests::launch::Kind::Valkey,
+    ] {
         let server = server(kind, &["--loglevel", "notice"]).await;
         let url = as_user(&server).await;
         let table = connect(&url).await.unwrap();
         let token = fill(&table, 3).await;
         table.update_i_am_alive(&beat(1, 1)).await.unwrap();
-        table.update_i_am_alive(&HeartbeatWrite::Cluster { text: "x".to_owned() }).await.unwrap();
+        table
+            .update_i_am_alive(&HeartbeatWrite::Cluster {
+                text: "x".to_owned(),
+            })
+            .await
+            .unwrap();
         table.read_row(&silo(1), Some(&token)).await.unwrap();
         let stale = insert(&token, [9]);
         let token = commit(&table, &update(&token, 1, "new")).await;
-        assert!(matches!(table.commit(&stale).await.unwrap(), CommitOutcome::Conflict(c) if c.snapshot.is_some()));
+        assert!(
+            matches!(table.commit(&stale).await.unwrap(), CommitOutcome::Conflict(c) if c.snapshot.is_some())
+        );
         commit(&table, &remove(&token, 1)).await;
         assert_eq!(read(&table).await.0.rows.len(), 2);
         let stick = table.yardstick().unwrap();
@@ -44,21 +69,34 @@ async fn the_user_of_the_readme_can_do_everything() {
         stick.read().await.unwrap();
         stick.remove().await.unwrap();
         shell::<()>(&server, &["DEL", &key(&blue(), "version")]).await;
-        assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::Damaged);
+        assert_eq!(
+            initialize(&table).await.unwrap_err().kind(),
+            TableErrorKind::Damaged
+        );
         table.delete().await.unwrap();
         // Everything it did it was allowed to do.
         let denied: Vec<redis::Value> = shell(&server, &["ACL", "LOG"]).await;
         assert_eq!(denied.len(), 0, "{denied:?}");
         // It sees nothing else of the server.
         let mut raw = raw(&url).await.unwrap();
-        assert!(redis::cmd("SET").arg("other").arg(1).exec_async(&mut raw).await.is_err());
+        assert!(
+            redis::cmd("SET")
+                .arg("other")
+                .arg(1)
+                .exec_async(&mut raw)
+                .await
+                .is_err()
+        );
     }
 }
 
 #[tokio::test]
 async fn what_is_denied_is_a_permission_error_and_writes_nothing() {
     // They have different words for it.
-    for kind in [conformance_tests::launch::Kind::Redis, conformance_tests::launch::Kind::Valkey] {
+    for kind in [
+        conformance_tests::launch::Kind::Redis,
+        conformance_tests::launch::Kind::Valkey,
+    ] {
         denied(kind).await;
     }
 }
@@ -71,17 +109,29 @@ async fn denied(kind: conformance_tests::launch::Kind) {
     good.update_i_am_alive(&beat(1, 1)).await.unwrap();
     let mut needed = Vec::new();
     for command in granted() {
-        shell::<()>(&server, &["ACL", "SETUSER", "membership", &format!("-{command}")]).await;
+        shell::<()>(
+            &server,
+            &["ACL", "SETUSER", "membership", &format!("-{command}")],
+        )
+        .await;
         let before = read(&table_on(&server, "").await).await;
         match connect(&url).await {
             Err(e) => {
-                assert_eq!(e.kind(), TableErrorKind::PermissionDenied, "without {command}: {e}");
+                assert_eq!(
+                    e.kind(),
+                    TableErrorKind::PermissionDenied,
+                    "without {command}: {e}"
+                );
                 needed.push(command.clone());
             }
             Ok(table) => {
                 let mut results = vec![
                     table.update_i_am_alive(&beat(1, 2)).await,
-                    table.update_i_am_alive(&HeartbeatWrite::Cluster { text: "y".to_owned() }).await,
+                    table
+                        .update_i_am_alive(&HeartbeatWrite::Cluster {
+                            text: "y".to_owned(),
+                        })
+                        .await,
                     read_all(&table).await,
                     table.read_row(&silo(1), None).await.map(drop),
                     initialize(&table).await,
@@ -96,8 +146,15 @@ async fn denied(kind: conformance_tests::launch::Kind) {
                 }
                 let denied: Vec<_> = results.into_iter().filter_map(Result::err).collect();
                 for e in &denied {
-                    assert_eq!(e.kind(), TableErrorKind::PermissionDenied, "without {command}: {e}");
-                    assert!(e.to_string().contains("README") || e.to_string().contains("+script|load"), "{e}");
+                    assert_eq!(
+                        e.kind(),
+                        TableErrorKind::PermissionDenied,
+                        "without {command}: {e}"
+                    );
+                    assert!(
+                        e.to_string().contains("README") || e.to_string().contains("+script|load"),
+                        "{e}"
+                    );
                 }
                 if !denied.is_empty() {
                     needed.push(command.clone());
@@ -106,24 +163,53 @@ async fn denied(kind: conformance_tests::launch::Kind) {
         }
         let after = read(&table_on(&server, "").await).await;
         if after.0.version() == before.0.version() {
-            assert_eq!(after.0.rows, before.0.rows, "without {command} half a commit happened");
+            assert_eq!(
+                after.0.rows, before.0.rows,
+                "without {command} half a commit happened"
+            );
         }
-        assert_eq!(after.0.rows.len() as u64, after.0.version_row.row_count, "without {command} half a commit happened");
+        assert_eq!(
+            after.0.rows.len() as u64,
+            after.0.version_row.row_count,
+            "without {command} half a commit happened"
+        );
         token = after.0.token;
-        shell::<()>(&server, &["ACL", "SETUSER", "membership", &format!("+{command}")]).await;
+        shell::<()>(
+            &server,
+            &["ACL", "SETUSER", "membership", &format!("+{command}")],
+        )
+        .await;
     }
     // Nothing in the line is there for nothing: these are the ones whose absence the loop above cannot show.
-    let elsewhere =
-        ["script|load", "hrandfield", "exists", "unlink", "get", "wait", "info", "publish", "subscribe", "ping", "set", "select"];
+    let elsewhere = [
+        "script|load",
+        "hrandfield",
+        "exists",
+        "unlink",
+        "get",
+        "wait",
+        "info",
+        "publish",
+        "subscribe",
+        "ping",
+        "set",
+        "select",
+    ];
     for command in granted() {
-        assert!(needed.contains(&command) || elsewhere.contains(&command.as_str()), "{command} is granted and not needed");
+        assert!(
+            needed.contains(&command) || elsewhere.contains(&command.as_str()),
+            "{command} is granted and not needed"
+        );
     }
 }
 
 /// A script that is stopped by a permission is stopped before its first change: also the heartbeats of rows that it was to remove are there.
 #[tokio::test]
 async fn a_commit_that_is_stopped_takes_no_heartbeat_along() {
-    for kind in [conformance_tests::launch::Kind::Redis, conformance_tests::launch::Kind::Valkey] {
+    for kind in [
+        conformance_tests::launch::Kind::Redis,
+        conformance_tests::launch::Kind::Valkey,
+    ] {
         let server = server(kind, &["--loglevel", "notice"]).await;
         let url = as_user(&server).await;
         let table = connect(&url).await.unwrap();
@@ -134,10 +220,26 @@ async fn a_commit_that_is_stopped_takes_no_heartbeat_along() {
         let before = read(&table).await;
         assert_eq!(before.1.silos.len(), 3);
         for command in ["hset", "hdel", "hlen", "hexists", "hmget"] {
-            shell::<()>(&server, &["ACL", "SETUSER", "membership", &format!("-{command}")]).await;
-            assert_eq!(commit_kind(&table, &remove(&token, 1)).await, TableErrorKind::PermissionDenied, "without {command}");
-            shell::<()>(&server, &["ACL", "SETUSER", "membership", &format!("+{command}")]).await;
-            assert_eq!(read(&table).await, before, "without {command} a part of a commit happened");
+            shell::<()>(
+                &server,
+                &["ACL", "SETUSER", "membership", &format!("-{command}")],
+            )
+            .await;
+            assert_eq!(
+                commit_kind(&table, &remove(&token, 1)).await,
+                TableErrorKind::PermissionDenied,
+                "without {command}"
+            );
+            shell::<()>(
+                &server,
+                &["ACL", "SETUSER", "membership", &format!("+{command}")],
+            )
+            .await;
+            assert_eq!(
+                read(&table).await,
+                before,
+                "without {command} a part of a commit happened"
+            );
         }
         commit(&table, &remove(&token, 1)).await;
         assert_eq!(read(&table).await.1.silos.len(), 2);
@@ -145,7 +247,10 @@ async fn a_commit_that_is_stopped_takes_no_heartbeat_along() {
 }
 
 async fn read_all(table: &dyn MembershipTable) -> Result<(), membership_core::TableError> {
-    table.read(&membership_core::ReadRequest::all()).await.map(drop)
+    table
+        .read(&membership_core::ReadRequest::all())
+        .await
+        .map(drop)
 }
 
 async fn attempt(

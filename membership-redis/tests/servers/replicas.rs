@@ -22,14 +22,29 @@ async fn a_replica_is_refused_even_for_reading() {
     assert_eq!(error.kind(), TableErrorKind::Unavailable);
     assert!(error.to_string().contains("is a replica"), "{error}");
     let stale = insert(&start, [8]);
-    assert_eq!(commit_kind(&table, &insert(&token, [7]).again()).await, TableErrorKind::OutcomeUnknown);
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [7]).again()).await,
+        TableErrorKind::OutcomeUnknown
+    );
     for kind in [
         commit_kind(&table, &stale).await,
-        table.update_i_am_alive(&beat(77, 1)).await.unwrap_err().kind(),
+        table
+            .update_i_am_alive(&beat(77, 1))
+            .await
+            .unwrap_err()
+            .kind(),
         read_kind(&table, Some(&token)).await.unwrap_err(),
-        table.read_row(&silo(1), Some(&token)).await.unwrap_err().kind(),
+        table
+            .read_row(&silo(1), Some(&token))
+            .await
+            .unwrap_err()
+            .kind(),
         commit_kind(&table, &insert(&token, [7])).await,
-        table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(),
+        table
+            .update_i_am_alive(&beat(1, 1))
+            .await
+            .unwrap_err()
+            .kind(),
         initialize(&table).await.unwrap_err().kind(),
         table.delete().await.unwrap_err().kind(),
     ] {
@@ -42,56 +57,114 @@ async fn a_master_that_turns_into_a_replica_under_a_client_is_refused() {
     let (one, two) = (own_server().await, own_server().await);
     let table = table_on(&one, "").await;
     let token = fill(&table, 3).await;
-    shell::<()>(&one, &["REPLICAOF", "127.0.0.1", &two.address().port().to_string()]).await;
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::Unavailable));
-    assert_eq!(commit_kind(&table, &insert(&token, [7])).await, TableErrorKind::Unavailable);
+    shell::<()>(
+        &one,
+        &["REPLICAOF", "127.0.0.1", &two.address().port().to_string()],
+    )
+    .await;
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::Unavailable)
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [7])).await,
+        TableErrorKind::Unavailable
+    );
     // Back again, but emptied by the synchronisation: not "empty", but gone.
     in_step(&one).await;
     shell::<()>(&one, &["REPLICAOF", "NO", "ONE"]).await;
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::TableReplaced));
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::TableReplaced)
+    );
 }
 
 #[tokio::test]
 async fn too_few_replicas_leave_the_outcome_unknown() {
     let master = own_server().await;
     let table = table_on(&master, "min_replicas=1&replica_timeout=200ms").await;
-    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    assert_eq!(
+        initialize(&table).await.unwrap_err().kind(),
+        TableErrorKind::OutcomeUnknown
+    );
     initialize(&table).await.unwrap();
     let (start, _) = read(&table).await;
     let request = insert(&start.token, [1]);
     let error = table.commit(&request).await.unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::OutcomeUnknown);
-    assert!(error.to_string().contains("0 replicas have confirmed"), "{error}");
+    assert!(
+        error.to_string().contains("0 replicas have confirmed"),
+        "{error}"
+    );
     // The master has it; sent again it is recognised, and still not confirmed.
     assert_eq!(read(&table).await.0.version(), 1);
-    assert_eq!(commit_kind(&table, &request.again()).await, TableErrorKind::OutcomeUnknown);
-    let barrier = ReadRequest { known: None, heartbeats: false, barrier: true };
-    assert_eq!(table.read(&barrier).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    assert_eq!(
+        commit_kind(&table, &request.again()).await,
+        TableErrorKind::OutcomeUnknown
+    );
+    let barrier = ReadRequest {
+        known: None,
+        heartbeats: false,
+        barrier: true,
+    };
+    assert_eq!(
+        table.read(&barrier).await.unwrap_err().kind(),
+        TableErrorKind::Unavailable
+    );
     // A heartbeat is confirmed by nobody.
     table.update_i_am_alive(&beat(1, 1)).await.unwrap();
 
     let replica = replica_of(&master, &[]).await;
     // On a busy machine a replica may be late once more.
-    until("the replica confirms", async || table.commit(&request.again()).await.is_ok()).await;
+    until("the replica confirms", async || {
+        table.commit(&request.again()).await.is_ok()
+    })
+    .await;
     assert_eq!(read(&table).await.0.token, request.next_token(&[]));
-    until("the replica confirms", async || table.read(&barrier).await.is_ok()).await;
+    until("the replica confirms", async || {
+        table.read(&barrier).await.is_ok()
+    })
+    .await;
     let next = insert(&request.next_token(&[]), [2]);
-    until("the replica confirms", async || table.commit(&next.again()).await.is_ok()).await;
+    until("the replica confirms", async || {
+        table.commit(&next.again()).await.is_ok()
+    })
+    .await;
     let token = next.next_token(&[]);
     replica.pause().await.unwrap();
     let lost = insert(&token, [3]);
-    assert_eq!(commit_kind(&table, &lost).await, TableErrorKind::OutcomeUnknown);
-    assert_eq!(table.read(&barrier).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    assert_eq!(
+        commit_kind(&table, &lost).await,
+        TableErrorKind::OutcomeUnknown
+    );
+    assert_eq!(
+        table.read(&barrier).await.unwrap_err().kind(),
+        TableErrorKind::Unavailable
+    );
     replica.resume().await.unwrap();
-    until("the replica confirms", async || table.commit(&lost.again()).await.is_ok()).await;
+    until("the replica confirms", async || {
+        table.commit(&lost.again()).await.is_ok()
+    })
+    .await;
     // What is confirmed is there.
     shell::<()>(&replica, &["REPLICAOF", "NO", "ONE"]).await;
-    assert_eq!(read(&connect(replica.url()).await.unwrap()).await.0.version(), 3);
+    assert_eq!(
+        read(&connect(replica.url()).await.unwrap())
+            .await
+            .0
+            .version(),
+        3
+    );
 }
 
 /// A client of an address behind which servers change.
 async fn behind(proxy: &Proxy) -> membership_redis::RedisTable {
-    connect(&format!("redis://{}/?operation_timeout=2s", proxy.address())).await.unwrap()
+    connect(&format!(
+        "redis://{}/?operation_timeout=2s",
+        proxy.address()
+    ))
+    .await
+    .unwrap()
 }
 
 async fn move_to(proxy: &Proxy, server: SocketAddr) {
@@ -110,19 +183,44 @@ async fn a_failover_to_an_older_replica_is_told_and_nothing_lands() {
     shell::<()>(&replica, &["REPLICAOF", "NO", "ONE"]).await;
     let lost = commit(&table, &insert(&old, [7])).await;
     move_to(&proxy, replica.address()).await;
-    until("the client is connected again", async || read_kind(&table, Some(&lost)).await != Err(TableErrorKind::Unavailable)).await;
-    assert_eq!(read_kind(&table, Some(&lost)).await, Err(TableErrorKind::TableRolledBack));
-    assert_eq!(table.read_row(&silo(1), Some(&lost)).await.unwrap_err().kind(), TableErrorKind::TableRolledBack);
+    until("the client is connected again", async || {
+        read_kind(&table, Some(&lost)).await != Err(TableErrorKind::Unavailable)
+    })
+    .await;
+    assert_eq!(
+        read_kind(&table, Some(&lost)).await,
+        Err(TableErrorKind::TableRolledBack)
+    );
+    assert_eq!(
+        table
+            .read_row(&silo(1), Some(&lost))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::TableRolledBack
+    );
     for request in [insert(&lost, [8]), update(&lost, 1, "x"), remove(&lost, 1)] {
-        assert_eq!(commit_kind(&table, &request).await, TableErrorKind::TableRolledBack);
-        assert_eq!(commit_kind(&table, &request.again()).await, TableErrorKind::TableRolledBack);
+        assert_eq!(
+            commit_kind(&table, &request).await,
+            TableErrorKind::TableRolledBack
+        );
+        assert_eq!(
+            commit_kind(&table, &request.again()).await,
+            TableErrorKind::TableRolledBack
+        );
     }
     // Forward again on another path.
     let other = connect(replica.url()).await.unwrap();
     let mut token = commit(&other, &insert(&old, [50])).await;
     for n in 51..60 {
-        assert_eq!(read_kind(&table, Some(&lost)).await, Err(TableErrorKind::TableRolledBack));
-        assert_eq!(commit_kind(&table, &insert(&lost, [8])).await, TableErrorKind::TableRolledBack);
+        assert_eq!(
+            read_kind(&table, Some(&lost)).await,
+            Err(TableErrorKind::TableRolledBack)
+        );
+        assert_eq!(
+            commit_kind(&table, &insert(&lost, [8])).await,
+            TableErrorKind::TableRolledBack
+        );
         token = commit(&other, &insert(&token, [n])).await;
     }
     assert!(read(&other).await.0.rows.get(&silo(8)).is_none());
@@ -137,9 +235,25 @@ async fn a_failover_to_an_empty_server_is_told_and_nothing_is_written() {
     let table = behind(&proxy).await;
     let token = fill(&table, 3).await;
     move_to(&proxy, empty.address()).await;
-    until("the client is connected again", async || read_kind(&table, Some(&token)).await != Err(TableErrorKind::Unavailable)).await;
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::TableReplaced));
-    assert_eq!(commit_kind(&table, &insert(&token, [8])).await, TableErrorKind::TableReplaced);
-    assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
+    until("the client is connected again", async || {
+        read_kind(&table, Some(&token)).await != Err(TableErrorKind::Unavailable)
+    })
+    .await;
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::TableReplaced)
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [8])).await,
+        TableErrorKind::TableReplaced
+    );
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(1, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::NotInitialized
+    );
     assert_eq!(shell::<u64>(&empty, &["DBSIZE"]).await, 0);
 }

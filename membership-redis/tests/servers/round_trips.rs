@@ -14,20 +14,36 @@ async fn counted(kind: Kind, options: &str) {
     let proxy = Proxy::to(server.address()).unwrap();
     let token = fill(&table_on(&server, "").await, 3).await;
     // Holds a token, as one that has it from another silo does, and has read nothing.
-    let table = connect(&format!("redis://{}/?{options}", proxy.address())).await.unwrap();
+    let table = connect(&format!("redis://{}/?{options}", proxy.address()))
+        .await
+        .unwrap();
     let mut seen = proxy.round_trips();
     let mut one = |what: &str| {
         let now = proxy.round_trips();
-        assert_eq!(now - seen, 1, "{what} takes {} round trips ({options})", now - seen);
+        assert_eq!(
+            now - seen,
+            1,
+            "{what} takes {} round trips ({options})",
+            now - seen
+        );
         seen = now;
     };
     let next = commit(&table, &update(&token, 1, "new")).await;
     one("a commit");
-    assert!(matches!(table.commit(&insert(&token, [9])).await.unwrap(), CommitOutcome::Conflict(c) if c.snapshot.is_some()));
+    assert!(
+        matches!(table.commit(&insert(&token, [9])).await.unwrap(), CommitOutcome::Conflict(c) if c.snapshot.is_some())
+    );
     one("a conflict with its snapshot");
     table.read(&ReadRequest::all()).await.unwrap();
     one("a read");
-    table.read(&ReadRequest { known: Some(next.clone()), heartbeats: true, barrier: true }).await.unwrap();
+    table
+        .read(&ReadRequest {
+            known: Some(next.clone()),
+            heartbeats: true,
+            barrier: true,
+        })
+        .await
+        .unwrap();
     one("a read of what is known");
     table.read_row(&silo(1), None).await.unwrap();
     one("read_row");

@@ -16,17 +16,34 @@ use conformance_tests::words::*;
 async fn the_successor_of_a_dead_master_is_found() {
     for kind in [Kind::Redis, Kind::Valkey] {
         let watched = Watched::start(kind, Duration::from_secs(1)).await;
-        let table = connect(&format!("{}?min_replicas=1&operation_timeout=3s", watched.url())).await.unwrap();
+        let table = connect(&format!(
+            "{}?min_replicas=1&operation_timeout=3s",
+            watched.url()
+        ))
+        .await
+        .unwrap();
         let guarantees = table.guarantees();
-        assert_eq!((guarantees.reads, guarantees.durability), (Recency::MonotonicPerClient, Durability::MayBeLost));
+        assert_eq!(
+            (guarantees.reads, guarantees.durability),
+            (Recency::MonotonicPerClient, Durability::MayBeLost)
+        );
         let token = fill(&table, 3).await;
         watched.master.kill().await.unwrap();
         let kind = commit_kind(&table, &insert(&token, [7])).await;
-        assert!(matches!(kind, TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable), "{kind:?}");
+        assert!(
+            matches!(
+                kind,
+                TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable
+            ),
+            "{kind:?}"
+        );
         let calm = connect_when_possible(&watched).await;
         // Confirmed by the replica before: still there.
         assert_eq!(read(&calm).await.0.token, token);
-        until("the old handle follows", async || read_kind(&table, Some(&token)).await.is_ok()).await;
+        until("the old handle follows", async || {
+            read_kind(&table, Some(&token)).await.is_ok()
+        })
+        .await;
         commit(&calm, &insert(&token, [8])).await;
         assert_eq!(read(&table).await.0.version(), token.version() + 1);
     }
@@ -38,7 +55,11 @@ async fn writers(watched: &Watched) -> Load {
     caught_up(&watched.replica, &watched.master).await;
     let mut tables = Vec::new();
     for _ in 0..4 {
-        tables.push(connect(&format!("{}?operation_timeout=2s", watched.url())).await.unwrap());
+        tables.push(
+            connect(&format!("{}?operation_timeout=2s", watched.url()))
+                .await
+                .unwrap(),
+        );
     }
     Load::start(tables)
 }
@@ -55,7 +76,10 @@ async fn the_successor_of_a_dead_master_is_followed_under_load() {
         load.everybody_commits(20).await;
         let ended = load.end(&connect(&watched.url()).await.unwrap()).await;
         let lost = ended.lost();
-        assert!(lost.is_empty() || ended.told > 0, "versions {lost:?} are lost, and nobody was told");
+        assert!(
+            lost.is_empty() || ended.told > 0,
+            "versions {lost:?} are lost, and nobody was told"
+        );
     }
 }
 
@@ -70,14 +94,30 @@ async fn a_demoted_master_is_left_under_load() {
         // Refused while it thinks the replica out of reach, as after a moment in which nothing ran.
         let failover = async || {
             let mut sentinel = raw(watched.sentinel.url()).await.ok()?;
-            redis::cmd("SENTINEL").arg("FAILOVER").arg(MASTER).query_async::<()>(&mut sentinel).await.ok()
+            redis::cmd("SENTINEL")
+                .arg("FAILOVER")
+                .arg(MASTER)
+                .query_async::<()>(&mut sentinel)
+                .await
+                .ok()
         };
-        until("the sentinel does as it is told", async || failover().await.is_some()).await;
-        for (server, role) in [(&watched.replica, "role:master"), (&watched.master, "role:slave")] {
+        until("the sentinel does as it is told", async || {
+            failover().await.is_some()
+        })
+        .await;
+        for (server, role) in [
+            (&watched.replica, "role:master"),
+            (&watched.master, "role:slave"),
+        ] {
             // The sentinel hangs up on everybody there.
             until("the roles are changed", async || {
-                let Ok(mut raw) = raw(server.url()).await else { return false };
-                let info: Result<String, _> = redis::cmd("INFO").arg("replication").query_async(&mut raw).await;
+                let Ok(mut raw) = raw(server.url()).await else {
+                    return false;
+                };
+                let info: Result<String, _> = redis::cmd("INFO")
+                    .arg("replication")
+                    .query_async(&mut raw)
+                    .await;
                 info.is_ok_and(|info| info.contains(role))
             })
             .await;
@@ -86,7 +126,10 @@ async fn a_demoted_master_is_left_under_load() {
         load.everybody_commits(20).await;
         let ended = load.end(&connect(&watched.url()).await.unwrap()).await;
         let lost = ended.lost();
-        assert!(lost.is_empty() || ended.told > 0, "versions {lost:?} are lost, and nobody was told");
+        assert!(
+            lost.is_empty() || ended.told > 0,
+            "versions {lost:?} are lost, and nobody was told"
+        );
     }
 }
 
@@ -94,15 +137,26 @@ async fn a_demoted_master_is_left_under_load() {
 #[tokio::test]
 async fn commits_that_a_failover_loses_are_told() {
     let watched = Watched::start(Kind::Redis, Duration::from_secs(1)).await;
-    let table = connect(&format!("{}?operation_timeout=3s", watched.url())).await.unwrap();
+    let table = connect(&format!("{}?operation_timeout=3s", watched.url()))
+        .await
+        .unwrap();
     let old = fill(&table, 3).await;
     caught_up(&watched.replica, &watched.master).await;
     cut_off(&watched.master).await;
     let lost = commit(&table, &insert(&old, [7])).await;
     watched.master.kill().await.unwrap();
-    until("the table is served again", async || read_kind(&table, Some(&lost)).await != Err(TableErrorKind::Unavailable)).await;
-    assert_eq!(read_kind(&table, Some(&lost)).await, Err(TableErrorKind::TableRolledBack));
-    assert_eq!(commit_kind(&table, &insert(&lost, [8])).await, TableErrorKind::TableRolledBack);
+    until("the table is served again", async || {
+        read_kind(&table, Some(&lost)).await != Err(TableErrorKind::Unavailable)
+    })
+    .await;
+    assert_eq!(
+        read_kind(&table, Some(&lost)).await,
+        Err(TableErrorKind::TableRolledBack)
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&lost, [8])).await,
+        TableErrorKind::TableRolledBack
+    );
     assert_eq!(read(&table).await.0.token, old);
     commit(&table, &insert(&old, [30])).await;
 }
@@ -113,27 +167,49 @@ async fn commits_that_a_failover_loses_are_told() {
 #[cfg(target_os = "linux")]
 async fn trouble_on_the_way_of_clients_is_nothing_to_servers() {
     let watched = Watched::start(Kind::Redis, Duration::from_secs(60)).await;
-    let table = connect(&format!("{}?operation_timeout=2s", watched.url())).await.unwrap();
+    let table = connect(&format!("{}?operation_timeout=2s", watched.url()))
+        .await
+        .unwrap();
     let mut token = fill(&table, 1).await;
-    assert!(watched.proxy.links() > 0, "replica and sentinel do not go through the proxy");
+    assert!(
+        watched.proxy.links() > 0,
+        "replica and sentinel do not go through the proxy"
+    );
     // How often the replica has asked for what it missed, or for everything.
     let syncs = async || {
         let stats: String = shell(&watched.master, &["INFO", "stats"]).await;
-        stats.lines().filter(|line| line.starts_with("sync_")).map(str::to_owned).collect::<Vec<_>>()
+        stats
+            .lines()
+            .filter(|line| line.starts_with("sync_"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let before = syncs().await;
     for stage in Stage::ALL {
         watched.proxy.set_fault(Fault::Cut(stage));
         let request = insert(&token, [10 + token.version()]);
         let answer = table.commit(&request).await;
-        assert!(watched.proxy.fired(Duration::from_secs(30)).await, "{stage}");
+        assert!(
+            watched.proxy.fired(Duration::from_secs(30)).await,
+            "{stage}"
+        );
         watched.proxy.heal();
-        assert_eq!(answer.is_ok(), stage == Stage::AfterAnswer, "{stage}: {answer:?}");
-        until("the client is back", async || table.commit(&request.again()).await.is_ok()).await;
+        assert_eq!(
+            answer.is_ok(),
+            stage == Stage::AfterAnswer,
+            "{stage}: {answer:?}"
+        );
+        until("the client is back", async || {
+            table.commit(&request.again()).await.is_ok()
+        })
+        .await;
         token = read(&table).await.0.token;
     }
     assert!(watched.proxy.cut_connections() > 0);
-    until("the client is back", async || read_kind(&table, Some(&token)).await.is_ok()).await;
+    until("the client is back", async || {
+        read_kind(&table, Some(&token)).await.is_ok()
+    })
+    .await;
     caught_up(&watched.replica, &watched.master).await;
     assert_eq!(syncs().await, before, "the replica has lost its master");
     assert_eq!(replication(&watched.master, "connected_slaves").await, 1);
@@ -142,7 +218,9 @@ async fn trouble_on_the_way_of_clients_is_nothing_to_servers() {
 async fn connect_when_possible(watched: &Watched) -> membership_redis::RedisTable {
     let found = std::cell::RefCell::new(None);
     until("the replica is promoted", async || {
-        let Ok(table) = connect(&format!("{}?operation_timeout=2s", watched.url())).await else { return false };
+        let Ok(table) = connect(&format!("{}?operation_timeout=2s", watched.url())).await else {
+            return false;
+        };
         if read_kind(&table, None).await.is_err() {
             return false;
         }
@@ -161,6 +239,9 @@ async fn an_unknown_master_is_a_configuration_error() {
     assert_eq!(error.kind(), TableErrorKind::Configuration);
     assert!(error.to_string().contains("`other`"), "{error}");
     // One sentinel that is away is no harm.
-    let url = format!("redis+sentinel://127.0.0.1:1,{}/main", watched.sentinel.address());
+    let url = format!(
+        "redis+sentinel://127.0.0.1:1,{}/main",
+        watched.sentinel.address()
+    );
     fill(&connect(&url).await.unwrap(), 1).await;
 }

@@ -8,38 +8,84 @@ use conformance_tests::words::*;
 
 async fn encrypted(args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    Server::start(Kind::Redis, Options { tls: true, args, password: Some(SECRET.to_owned()), ..Options::default() }).await.unwrap()
+    Server::start(
+        Kind::Redis,
+        Options {
+            tls: true,
+            args,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 #[tokio::test]
 async fn an_own_authority_is_trusted_when_it_is_named() {
     let server = encrypted(&[]).await;
     let ca = server.tls().unwrap().ca.display().to_string();
-    let table = connect(&format!("{}/?tls_ca={ca}", server.url())).await.unwrap();
+    let table = connect(&format!("{}/?tls_ca={ca}", server.url()))
+        .await
+        .unwrap();
     let token = fill(&table, 3).await;
     server.kill().await.unwrap();
     assert!(read_kind(&table, Some(&token)).await.is_err());
     server.start_again().await.unwrap();
-    until("the server is back", async || read_kind(&table, Some(&token)).await == Err(TableErrorKind::TableReplaced)).await;
+    until("the server is back", async || {
+        read_kind(&table, Some(&token)).await == Err(TableErrorKind::TableReplaced)
+    })
+    .await;
 
     for wrong in ["", "?tls_ca=/nowhere/ca.pem"] {
-        let error = connect(&format!("{}/{wrong}", server.url())).await.unwrap_err();
-        assert!(matches!(error.kind(), TableErrorKind::Unavailable | TableErrorKind::Configuration), "{error}");
+        let error = connect(&format!("{}/{wrong}", server.url()))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(
+                error.kind(),
+                TableErrorKind::Unavailable | TableErrorKind::Configuration
+            ),
+            "{error}"
+        );
         assert!(!error.to_string().contains(SECRET), "{error}");
     }
     let error = connect(server.url()).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::Configuration && error.to_string().contains("tls_ca"), "{error}");
+    assert!(
+        error.kind() == TableErrorKind::Configuration && error.to_string().contains("tls_ca"),
+        "{error}"
+    );
     let plain = server.url().replace("rediss://", "redis://");
-    let error = connect(&format!("{plain}?connect_timeout=1s")).await.unwrap_err();
-    assert!(error.kind() == TableErrorKind::Unavailable && error.to_string().contains("rediss://"), "{error}");
+    let error = connect(&format!("{plain}?connect_timeout=1s"))
+        .await
+        .unwrap_err();
+    assert!(
+        error.kind() == TableErrorKind::Unavailable && error.to_string().contains("rediss://"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_client_can_show_a_certificate() {
     let server = encrypted(&["--tls-auth-clients", "yes"]).await;
     let tls = server.tls().unwrap();
-    let (ca, certificate, key) = (tls.ca.display(), tls.client_certificate.display(), tls.client_key.display());
-    let table = connect(&format!("{}/?tls_ca={ca}&tls_cert={certificate}&tls_key={key}", server.url())).await.unwrap();
+    let (ca, certificate, key) = (
+        tls.ca.display(),
+        tls.client_certificate.display(),
+        tls.client_key.display(),
+    );
+    let table = connect(&format!(
+        "{}/?tls_ca={ca}&tls_cert={certificate}&tls_key={key}",
+        server.url()
+    ))
+    .await
+    .unwrap();
     fill(&table, 3).await;
-    assert_eq!(connect(&format!("{}/?tls_ca={ca}", server.url())).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    assert_eq!(
+        connect(&format!("{}/?tls_ca={ca}", server.url()))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::Unavailable
+    );
 }

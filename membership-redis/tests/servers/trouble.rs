@@ -17,7 +17,11 @@ async fn forgotten_scripts_are_loaded_again_under_use() {
         let mut admin = raw(server.url()).await.unwrap();
         async move {
             loop {
-                redis::cmd("SCRIPT").arg("FLUSH").exec_async(&mut admin).await.unwrap();
+                redis::cmd("SCRIPT")
+                    .arg("FLUSH")
+                    .exec_async(&mut admin)
+                    .await
+                    .unwrap();
                 tokio::task::yield_now().await;
             }
         }
@@ -39,7 +43,16 @@ async fn forgotten_scripts_are_loaded_again_under_use() {
     shell::<()>(&server, &["SCRIPT", "FLUSH"]).await;
     table.update_i_am_alive(&beat(3, 1)).await.unwrap();
     shell::<()>(&server, &["SCRIPT", "FLUSH"]).await;
-    assert_eq!(table.read_row(&silo(3), Some(&token)).await.unwrap().heartbeat.unwrap().counter, 1);
+    assert_eq!(
+        table
+            .read_row(&silo(3), Some(&token))
+            .await
+            .unwrap()
+            .heartbeat
+            .unwrap()
+            .counter,
+        1
+    );
     shell::<()>(&server, &["SCRIPT", "FLUSH"]).await;
     table.delete().await.unwrap();
     shell::<()>(&server, &["SCRIPT", "FLUSH"]).await;
@@ -55,21 +68,43 @@ async fn missing_pieces_are_told() {
     shell::<()>(&server, &["DEL", &key(&blue(), "rows")]).await;
     for known in [None, Some(&token)] {
         assert_eq!(read_kind(&table, known).await, Err(TableErrorKind::Damaged));
-        assert_eq!(table.read_row(&silo(1), known).await.unwrap_err().kind(), TableErrorKind::Damaged);
+        assert_eq!(
+            table.read_row(&silo(1), known).await.unwrap_err().kind(),
+            TableErrorKind::Damaged
+        );
     }
-    assert!(table.read(&ReadRequest::all()).await.unwrap_err().to_string().contains("maxmemory-policy"));
+    assert!(
+        table
+            .read(&ReadRequest::all())
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("maxmemory-policy")
+    );
     for request in [insert(&token, [7]), remove(&token, 1)] {
         assert_eq!(commit_kind(&table, &request).await, TableErrorKind::Damaged);
     }
-    assert_eq!(initialize(&table).await.unwrap_err().kind(), TableErrorKind::Damaged);
-    assert!(!shell::<bool>(&server, &["EXISTS", &key(&blue(), "rows")]).await, "something was written");
+    assert_eq!(
+        initialize(&table).await.unwrap_err().kind(),
+        TableErrorKind::Damaged
+    );
+    assert!(
+        !shell::<bool>(&server, &["EXISTS", &key(&blue(), "rows")]).await,
+        "something was written"
+    );
     table.delete().await.unwrap();
     let token = fill(&table, 3).await;
     // The version row.
     shell::<()>(&server, &["DEL", &key(&blue(), "version")]).await;
     assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::Damaged));
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::TableReplaced));
-    assert_eq!(commit_kind(&table, &insert(&token, [7])).await, TableErrorKind::TableReplaced);
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::TableReplaced)
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [7])).await,
+        TableErrorKind::TableReplaced
+    );
     // The heartbeats: nothing but time is lost.
     table.delete().await.unwrap();
     let token = fill(&table, 3).await;
@@ -81,11 +116,31 @@ async fn missing_pieces_are_told() {
     // Everything.
     let token = read(&table).await.0.token;
     shell::<()>(&server, &["FLUSHALL"]).await;
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::TableReplaced));
-    assert_eq!(read_kind(&table, None).await, Err(TableErrorKind::NotInitialized));
-    assert_eq!(table.update_i_am_alive(&beat(1, 7)).await.unwrap_err().kind(), TableErrorKind::NotInitialized);
-    assert_eq!(commit_kind(&table, &insert(&token, [8])).await, TableErrorKind::TableReplaced);
-    assert_eq!(shell::<u64>(&server, &["DBSIZE"]).await, 0, "something was written");
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::TableReplaced)
+    );
+    assert_eq!(
+        read_kind(&table, None).await,
+        Err(TableErrorKind::NotInitialized)
+    );
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(1, 7))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::NotInitialized
+    );
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [8])).await,
+        TableErrorKind::TableReplaced
+    );
+    assert_eq!(
+        shell::<u64>(&server, &["DBSIZE"]).await,
+        0,
+        "something was written"
+    );
 }
 
 #[tokio::test]
@@ -93,19 +148,46 @@ async fn what_a_full_server_throws_away_is_told() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 50).await;
-    shell::<()>(&server, &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]).await;
+    shell::<()>(
+        &server,
+        &["CONFIG", "SET", "maxmemory-policy", "allkeys-random"],
+    )
+    .await;
     shell::<()>(&server, &["CONFIG", "SET", "maxmemory", "4mb"]).await;
     let mut admin = raw(server.url()).await.unwrap();
     let mut n = 0_u64;
     let ours = [key(&blue(), "version"), key(&blue(), "rows")];
-    while redis::cmd("EXISTS").arg(&ours).query_async::<u64>(&mut admin).await.unwrap() == 2 {
+    while redis::cmd("EXISTS")
+        .arg(&ours)
+        .query_async::<u64>(&mut admin)
+        .await
+        .unwrap()
+        == 2
+    {
         n += 1;
-        redis::cmd("SET").arg(format!("filler:{n}")).arg(vec![b'x'; 2000]).exec_async(&mut admin).await.unwrap();
+        redis::cmd("SET")
+            .arg(format!("filler:{n}"))
+            .arg(vec![b'x'; 2000])
+            .exec_async(&mut admin)
+            .await
+            .unwrap();
     }
     let seen = read_kind(&table, Some(&token)).await.unwrap_err();
-    assert!(matches!(seen, TableErrorKind::Damaged | TableErrorKind::TableReplaced), "{seen:?}");
+    assert!(
+        matches!(
+            seen,
+            TableErrorKind::Damaged | TableErrorKind::TableReplaced
+        ),
+        "{seen:?}"
+    );
     let refused = commit_kind(&table, &insert(&token, [90])).await;
-    assert!(matches!(refused, TableErrorKind::Damaged | TableErrorKind::TableReplaced), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            TableErrorKind::Damaged | TableErrorKind::TableReplaced
+        ),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
@@ -119,14 +201,27 @@ async fn a_full_server_writes_nothing_and_reads_on() {
     let before = read(&table).await;
     shell::<()>(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
     for request in [insert(&token, [7]), update(&token, 1, "x")] {
-        assert_eq!(commit_kind(&table, &request).await, TableErrorKind::Unavailable);
+        assert_eq!(
+            commit_kind(&table, &request).await,
+            TableErrorKind::Unavailable
+        );
     }
-    assert_eq!(table.update_i_am_alive(&beat(1, 1)).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+    assert_eq!(
+        table
+            .update_i_am_alive(&beat(1, 1))
+            .await
+            .unwrap_err()
+            .kind(),
+        TableErrorKind::Unavailable
+    );
     assert_eq!(read(&table).await, before);
     // What makes room is taken, and taken whole.
     let token = commit(&table, &remove(&token, 1)).await;
     let now = read(&table).await;
-    assert_eq!((now.0.version(), now.0.rows.len(), now.1.silos.len()), (token.version(), 2, 1));
+    assert_eq!(
+        (now.0.version(), now.0.rows.len(), now.1.silos.len()),
+        (token.version(), 2, 1)
+    );
     shell::<()>(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
     commit(&table, &insert(&token, [7])).await;
 }
@@ -140,7 +235,10 @@ async fn a_master_without_enough_replicas_takes_no_writes() {
     shell::<()>(&server, &["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
     let error = table.commit(&insert(&token, [7])).await.unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::Unavailable);
-    assert!(error.to_string().contains("min-replicas-to-write"), "{error}");
+    assert!(
+        error.to_string().contains("min-replicas-to-write"),
+        "{error}"
+    );
     assert_eq!(read(&table).await, before);
 }
 
@@ -151,15 +249,34 @@ async fn somebodys_long_script_makes_the_server_busy() {
     let token = fill(&table, 3).await;
     shell::<()>(&server, &["CONFIG", "SET", "lua-time-limit", "50"]).await;
     let mut other = raw(server.url()).await.unwrap();
-    let running = tokio::spawn(async move { redis::cmd("EVAL").arg("while true do end").arg(0).exec_async(&mut other).await });
+    let running = tokio::spawn(async move {
+        redis::cmd("EVAL")
+            .arg("while true do end")
+            .arg(0)
+            .exec_async(&mut other)
+            .await
+    });
     until("the server is busy", async || {
-        redis::cmd("GET").arg("x").exec_async(&mut raw(server.url()).await.unwrap()).await.is_err_and(|e| e.code() == Some("BUSY"))
+        redis::cmd("GET")
+            .arg("x")
+            .exec_async(&mut raw(server.url()).await.unwrap())
+            .await
+            .is_err_and(|e| e.code() == Some("BUSY"))
     })
     .await;
-    assert_eq!(commit_kind(&table, &insert(&token, [7])).await, TableErrorKind::Busy);
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::Busy));
+    assert_eq!(
+        commit_kind(&table, &insert(&token, [7])).await,
+        TableErrorKind::Busy
+    );
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::Busy)
+    );
     // A client that comes now cannot even load its scripts.
-    assert_eq!(connect(server.url()).await.unwrap_err().kind(), TableErrorKind::Busy);
+    assert_eq!(
+        connect(server.url()).await.unwrap_err().kind(),
+        TableErrorKind::Busy
+    );
     shell::<()>(&server, &["SCRIPT", "KILL"]).await;
     running.await.unwrap().unwrap_err();
     commit(&table, &insert(&token, [7])).await;
@@ -173,14 +290,29 @@ async fn a_server_that_hangs_is_waited_for_only_so_long() {
     let request = insert(&token, [7]);
     server.pause().await.unwrap();
     let began = Instant::now();
-    assert_eq!(read_kind(&table, Some(&token)).await, Err(TableErrorKind::Unavailable));
+    assert_eq!(
+        read_kind(&table, Some(&token)).await,
+        Err(TableErrorKind::Unavailable)
+    );
     // The one that was sent may have happened, also when the next one finds no connection.
-    let kinds = [commit_kind(&table, &request).await, commit_kind(&table, &request.again()).await];
-    assert!(matches!(kinds[0], TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable), "{kinds:?}");
+    let kinds = [
+        commit_kind(&table, &request).await,
+        commit_kind(&table, &request.again()).await,
+    ];
+    assert!(
+        matches!(
+            kinds[0],
+            TableErrorKind::OutcomeUnknown | TableErrorKind::Unavailable
+        ),
+        "{kinds:?}"
+    );
     assert_eq!(kinds[1], TableErrorKind::OutcomeUnknown);
     assert!(began.elapsed() < Duration::from_secs(20));
     server.resume().await.unwrap();
-    until("the server is back", async || read_kind(&table, None).await.is_ok()).await;
+    until("the server is back", async || {
+        read_kind(&table, None).await.is_ok()
+    })
+    .await;
     commit(&table, &request.again()).await;
     assert_eq!(read(&table).await.0.version(), token.version() + 1);
 }
@@ -192,12 +324,24 @@ async fn a_commit_without_answer_is_unknown_and_recognised_when_sent_again() {
     let token = fill(&table, 3).await;
     let request = insert(&token, [7]);
     server.pause().await.unwrap();
-    assert_eq!(commit_kind(&table, &request).await, TableErrorKind::OutcomeUnknown);
+    assert_eq!(
+        commit_kind(&table, &request).await,
+        TableErrorKind::OutcomeUnknown
+    );
     server.resume().await.unwrap();
-    until("the commit has arrived", async || read_kind(&table, None).await.is_ok() && read(&table).await.0.version() > token.version())
-        .await;
-    assert_eq!(commit(&table, &request.again()).await, request.next_token(&[]));
-    assert_eq!(commit(&table, &request).await, request.next_token(&[]), "one's own success is never a conflict");
+    until("the commit has arrived", async || {
+        read_kind(&table, None).await.is_ok() && read(&table).await.0.version() > token.version()
+    })
+    .await;
+    assert_eq!(
+        commit(&table, &request.again()).await,
+        request.next_token(&[])
+    );
+    assert_eq!(
+        commit(&table, &request).await,
+        request.next_token(&[]),
+        "one's own success is never a conflict"
+    );
 }
 
 #[tokio::test]
@@ -205,20 +349,58 @@ async fn connections_that_cannot_work_say_why() {
     let server = locked_server().await;
     let at = server.address();
     for (url, kind, words) in [
-        (format!("redis://{at}"), TableErrorKind::PermissionDenied, "password"),
-        (format!("redis://:wrong-{SECRET}@{at}"), TableErrorKind::PermissionDenied, "password"),
-        (format!("redis://bo:{SECRET}@{at}"), TableErrorKind::PermissionDenied, "password"),
-        (format!("redis://:{SECRET}@{at}/99"), TableErrorKind::Configuration, "db index"),
-        (format!("rediss://:{SECRET}@{at}/?connect_timeout=2s"), TableErrorKind::Unavailable, "redis://"),
-        (format!("redis://:{SECRET}@127.0.0.1:1"), TableErrorKind::Unavailable, "cannot be reached"),
-        (format!("redis://:{SECRET}@{at}?durability=kept"), TableErrorKind::Configuration, "appendonly yes"),
-        (format!("redis+sentinel://:{SECRET}@{at}/main?sentinel_password={SECRET}"), TableErrorKind::Configuration, "sentinel"),
+        (
+            format!("redis://{at}"),
+            TableErrorKind::PermissionDenied,
+            "password",
+        ),
+        (
+            format!("redis://:wrong-{SECRET}@{at}"),
+            TableErrorKind::PermissionDenied,
+            "password",
+        ),
+        (
+            format!("redis://bo:{SECRET}@{at}"),
+            TableErrorKind::PermissionDenied,
+            "password",
+        ),
+        (
+            format!("redis://:{SECRET}@{at}/99"),
+            TableErrorKind::Configuration,
+            "db index",
+        ),
+        (
+            format!("rediss://:{SECRET}@{at}/?connect_timeout=2s"),
+            TableErrorKind::Unavailable,
+            "redis://",
+        ),
+        (
+            format!("redis://:{SECRET}@127.0.0.1:1"),
+            TableErrorKind::Unavailable,
+            "cannot be reached",
+        ),
+        (
+            format!("redis://:{SECRET}@{at}?durability=kept"),
+            TableErrorKind::Configuration,
+            "appendonly yes",
+        ),
+        (
+            format!("redis+sentinel://:{SECRET}@{at}/main?sentinel_password={SECRET}"),
+            TableErrorKind::Configuration,
+            "sentinel",
+        ),
     ] {
         let error = connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         let shown = format!("{error} {error:?}");
-        assert!(shown.to_lowercase().contains(words) && !shown.contains(SECRET), "{error}");
-        assert!(error.place().is_some_and(|place| url.contains(place)), "{error}");
+        assert!(
+            shown.to_lowercase().contains(words) && !shown.contains(SECRET),
+            "{error}"
+        );
+        assert!(
+            error.place().is_some_and(|place| url.contains(place)),
+            "{error}"
+        );
     }
 }
 
@@ -226,7 +408,9 @@ async fn connections_that_cannot_work_say_why() {
 async fn an_existing_client_is_taken() {
     let server = locked_server().await;
     let client = redis::Client::open(format!("redis://:{SECRET}@{}/3", server.address())).unwrap();
-    let table = RedisTable::connect(RedisConfig::from_client(&client).prefix("mine"), blue()).await.unwrap();
+    let table = RedisTable::connect(RedisConfig::from_client(&client).prefix("mine"), blue())
+        .await
+        .unwrap();
     fill(&table, 2).await;
     assert!(!format!("{table:?} {:?}", table.config()).contains(SECRET));
     let url = format!("redis://:{SECRET}@{}/3?prefix=mine", server.address());

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use membership_core::{
-    CommitOutcome, MembershipTable, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind, VersionToken,
+    CommitOutcome, MembershipTable, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError,
+    TableErrorKind, VersionToken,
 };
 use membership_redis::RedisTable;
 use tokio::task::JoinSet;
@@ -37,7 +38,8 @@ struct Common {
 
 impl Common {
     fn phase(&self) -> Phase {
-        [Phase::Before, Phase::Trouble, Phase::After, Phase::Over][usize::try_from(self.phase.load(Ordering::SeqCst)).unwrap()]
+        [Phase::Before, Phase::Trouble, Phase::After, Phase::Over]
+            [usize::try_from(self.phase.load(Ordering::SeqCst)).unwrap()]
     }
 }
 
@@ -81,12 +83,21 @@ impl Load {
 
     /// Waits until every writer has committed so often since the phase began.
     pub async fn everybody_commits(&self, times: u64) {
-        until("everybody commits", async || self.common.committed.iter().all(|n| n.load(Ordering::SeqCst) >= times)).await;
+        until("everybody commits", async || {
+            self.common
+                .committed
+                .iter()
+                .all(|n| n.load(Ordering::SeqCst) >= times)
+        })
+        .await;
     }
 
     pub fn enter(&self, phase: Phase) {
         self.common.phase.store(phase as u64, Ordering::SeqCst);
-        self.common.committed.iter().for_each(|n| n.store(0, Ordering::SeqCst));
+        self.common
+            .committed
+            .iter()
+            .for_each(|n| n.store(0, Ordering::SeqCst));
     }
 
     /// Ends the writers. Nobody else may have written to the table, which is read with the last one's help.
@@ -96,7 +107,11 @@ impl Load {
         while let Some(done) = self.writers.join_next().await {
             attempts.extend(done.unwrap());
         }
-        let ended = Ended { attempts, told: self.common.told.load(Ordering::SeqCst), last: read(table).await.0 };
+        let ended = Ended {
+            attempts,
+            told: self.common.told.load(Ordering::SeqCst),
+            last: read(table).await.0,
+        };
         ended.check();
         ended
     }
@@ -106,7 +121,11 @@ impl Load {
 async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt> {
     let (mut attempts, mut known) = (Vec::new(), None);
     while common.phase() != Phase::Over {
-        let request = ReadRequest { known: known.clone(), heartbeats: false, barrier: false };
+        let request = ReadRequest {
+            known: known.clone(),
+            heartbeats: false,
+            barrier: false,
+        };
         let token = match (table.read(&request).await, &known) {
             (Ok(ReadAnswer::Unchanged { .. }), Some(known)) => known.clone(),
             (Ok(ReadAnswer::Snapshot { snapshot, .. }), known) => {
@@ -143,14 +162,22 @@ async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt
             Err(e) if e.next_step() == NextStep::FindOut => Said::Unknown,
             Err(_) => Said::CertainlyNot,
         };
-        attempts.push(Attempt { row, began, ended, said });
+        attempts.push(Attempt {
+            row,
+            began,
+            ended,
+            said,
+        });
     }
     attempts
 }
 
 /// True when it says that the table is not the one that was known; any other error must be one that passes.
 fn another_table(common: &Common, e: &TableError) -> bool {
-    let another = matches!(e.kind(), TableErrorKind::TableRolledBack | TableErrorKind::TableReplaced);
+    let another = matches!(
+        e.kind(),
+        TableErrorKind::TableRolledBack | TableErrorKind::TableReplaced
+    );
     assert!(another || e.next_step() != NextStep::GiveUp, "{e}");
     common.told.fetch_add(u64::from(another), Ordering::SeqCst);
     another
@@ -159,10 +186,21 @@ fn another_table(common: &Common, e: &TableError) -> bool {
 /// A table that went back in time is never taken for the one that was known, as far as its last sixteen commits tell.
 fn is_of_the_same_history(known: Option<&VersionToken>, now: &Snapshot) {
     let Some(known) = known else { return };
-    assert!(now.version() >= known.version(), "after {known:?} a read shows version {}", now.version());
+    assert!(
+        now.version() >= known.version(),
+        "after {known:?} a read shows version {}",
+        now.version()
+    );
     if known.version() > 0 && now.version() < known.version() + 16 {
-        let record = now.version_row.record(known.version()).map(|record| record.id);
-        assert_eq!(record, Some(known.commit()), "after {known:?} a read shows another history");
+        let record = now
+            .version_row
+            .record(known.version())
+            .map(|record| record.id);
+        assert_eq!(
+            record,
+            Some(known.commit()),
+            "after {known:?} a read shows another history"
+        );
     }
 }
 
@@ -176,43 +214,74 @@ pub struct Ended {
 
 impl Ended {
     fn rows(&self) -> BTreeMap<u64, u64> {
-        self.last.rows.entries().map(|e| (e.address.epoch() - 1, e.written_at)).collect()
+        self.last
+            .rows
+            .entries()
+            .map(|e| (e.address.epoch() - 1, e.written_at))
+            .collect()
     }
 
     /// Rows and versions of commits that were acknowledged and are not there.
     pub fn lost(&self) -> Vec<u64> {
         let rows = self.rows();
-        let lost = self.attempts.iter().filter(|a| !rows.contains_key(&a.row)).filter_map(|a| match &a.said {
-            Said::Committed(token) => Some(token.version()),
-            _ => None,
-        });
+        let lost = self
+            .attempts
+            .iter()
+            .filter(|a| !rows.contains_key(&a.row))
+            .filter_map(|a| match &a.said {
+                Said::Committed(token) => Some(token.version()),
+                _ => None,
+            });
         lost.collect()
     }
 
     fn check(&self) {
         let rows = self.rows();
-        assert_eq!(rows.len() as u64, self.last.version(), "each version is one commit, and each commit one row");
+        assert_eq!(
+            rows.len() as u64,
+            self.last.version(),
+            "each version is one commit, and each commit one row"
+        );
         let mut kept = 0;
         for attempt in &self.attempts {
             let there = rows.get(&attempt.row);
             match &attempt.said {
                 Said::Committed(token) => {
-                    assert!(there.is_none_or(|version| *version == token.version()), "{attempt:?} is there as version {there:?}");
-                    assert!(attempt.began < Phase::After || there.is_some(), "committed by the successor, and lost: {attempt:?}");
+                    assert!(
+                        there.is_none_or(|version| *version == token.version()),
+                        "{attempt:?} is there as version {there:?}"
+                    );
+                    assert!(
+                        attempt.began < Phase::After || there.is_some(),
+                        "committed by the successor, and lost: {attempt:?}"
+                    );
                     if there.is_some() && attempt.ended == Phase::Before {
                         kept = kept.max(token.version());
                     }
                 }
-                Said::CertainlyNot => assert_eq!(there, None, "certainly not applied, and there: {attempt:?}"),
+                Said::CertainlyNot => {
+                    assert_eq!(there, None, "certainly not applied, and there: {attempt:?}")
+                }
                 Said::Unknown => {}
             }
         }
         let attempted: Vec<u64> = self.attempts.iter().map(|a| a.row).collect();
-        assert!(rows.keys().all(|row| attempted.contains(row)), "a row that nobody inserted");
+        assert!(
+            rows.keys().all(|row| attempted.contains(row)),
+            "a row that nobody inserted"
+        );
         // What was lost is the end of what the dead server had acknowledged, and no hole in it.
-        for attempt in self.attempts.iter().filter(|a| a.ended == Phase::Before && !rows.contains_key(&a.row)) {
+        for attempt in self
+            .attempts
+            .iter()
+            .filter(|a| a.ended == Phase::Before && !rows.contains_key(&a.row))
+        {
             if let Said::Committed(token) = &attempt.said {
-                assert!(token.version() > kept, "version {} is lost, and version {kept} is not", token.version());
+                assert!(
+                    token.version() > kept,
+                    "version {} is lost, and version {kept} is not",
+                    token.version()
+                );
             }
         }
     }

@@ -1,5 +1,11 @@
 //! What the tests of this crate share: servers, staging past the contract, entries, commits.
-#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod load;
 pub mod nodes;
@@ -11,7 +17,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use conformance_tests::launch::{How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Proxied, Reason, RoundTrips, Stop, child};
+use conformance_tests::{
+    Backend, Capability, Checkpoint, Proxied, Reason, RoundTrips, Stop, child,
+};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_redis::{RedisConfig, RedisTable};
 use redis::aio::MultiplexedConnection;
@@ -30,11 +38,18 @@ pub async fn raw(url: &str) -> Result<MultiplexedConnection, redis::RedisError> 
     let config = redis::AsyncConnectionConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(10)))
         .set_response_timeout(Some(Duration::from_secs(30)));
-    redis::Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
+    redis::Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
 }
 
-pub async fn open(url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(RedisTable::connect(RedisConfig::from_url(url)?, cluster.clone()).await?))
+pub async fn open(
+    url: &str,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    Ok(Arc::new(
+        RedisTable::connect(RedisConfig::from_url(url)?, cluster.clone()).await?,
+    ))
 }
 
 pub fn key(cluster: &ClusterName, what: &str) -> String {
@@ -59,33 +74,64 @@ enum Place {
 
 type Saved = Vec<(&'static str, Option<Vec<u8>>)>;
 
-const YOURS: &[(Capability, Reason)] =
-    &[(Capability::Restart, Reason::Managed), (Capability::Unavailable, Reason::Managed), (Capability::Secret, Reason::NoSecret)];
+const YOURS: &[(Capability, Reason)] = &[
+    (Capability::Restart, Reason::Managed),
+    (Capability::Unavailable, Reason::Managed),
+    (Capability::Secret, Reason::NoSecret),
+];
 const OPEN: &[(Capability, Reason)] = &[(Capability::Secret, Reason::NoSecret)];
 
 impl Store {
     /// One server; one that somebody else runs is taken as it is.
     pub async fn single(kind: Kind) -> Self {
-        let yours = kind.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        let server = Server::start(kind, if yours { Options::default() } else { ours }).await.unwrap();
-        Self { name: kind.to_string(), place: Place::Single(server) }
+        let yours = kind
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let ours = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        let server = Server::start(kind, if yours { Options::default() } else { ours })
+            .await
+            .unwrap();
+        Self {
+            name: kind.to_string(),
+            place: Place::Single(server),
+        }
     }
 
     /// One server that speaks TLS only.
     pub async fn encrypted(kind: Kind) -> Self {
-        let options = Options { durable: true, tls: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        Self { name: format!("{kind} (TLS)"), place: Place::Encrypted(Server::start(kind, options).await.unwrap()) }
+        let options = Options {
+            durable: true,
+            tls: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        Self {
+            name: format!("{kind} (TLS)"),
+            place: Place::Encrypted(Server::start(kind, options).await.unwrap()),
+        }
     }
 
     /// Three nodes.
     pub async fn cluster(kind: Kind) -> Self {
-        Self { name: format!("{kind} (Cluster)"), place: Place::Cluster(Cluster::start(kind).await) }
+        Self {
+            name: format!("{kind} (Cluster)"),
+            place: Place::Cluster(Cluster::start(kind).await),
+        }
     }
 
     /// A master with a replica and a sentinel that is in no hurry: a restart is no reason for a failover.
     pub async fn sentinel(kind: Kind) -> Self {
-        Self { name: format!("{kind} (Sentinel)"), place: Place::Sentinel(Box::new(Watched::start(kind, Duration::from_secs(60)).await)) }
+        Self {
+            name: format!("{kind} (Sentinel)"),
+            place: Place::Sentinel(Box::new(
+                Watched::start(kind, Duration::from_secs(60)).await,
+            )),
+        }
     }
 
     /// How clients are told to connect.
@@ -94,7 +140,11 @@ impl Store {
             Place::Single(server) if server.how() == How::Yours => server.url().to_owned(),
             Place::Single(server) => format!("{}/?durability=kept", server.url()),
             Place::Encrypted(server) => {
-                format!("{}/?durability=kept&tls_ca={}", server.url(), server.tls().unwrap().ca.display())
+                format!(
+                    "{}/?durability=kept&tls_ca={}",
+                    server.url(),
+                    server.tls().unwrap().ca.display()
+                )
             }
             Place::Cluster(cluster) => cluster.url(),
             Place::Sentinel(watched) => watched.url(),
@@ -115,11 +165,20 @@ impl Store {
             Place::Single(server) => Ok(raw(server.url()).await?),
             Place::Encrypted(server) => {
                 let _chosen = rustls::crypto::aws_lc_rs::default_provider().install_default();
-                let root_cert = Some(std::fs::read(&server.tls().ok_or_else(|| Stop::failed("no TLS"))?.ca)?);
-                let certificates = redis::TlsCertificates { client_tls: None, root_cert };
-                Ok(redis::Client::build_with_tls(server.url(), certificates)?.get_multiplexed_async_connection().await?)
+                let root_cert = Some(std::fs::read(
+                    &server.tls().ok_or_else(|| Stop::failed("no TLS"))?.ca,
+                )?);
+                let certificates = redis::TlsCertificates {
+                    client_tls: None,
+                    root_cert,
+                };
+                Ok(redis::Client::build_with_tls(server.url(), certificates)?
+                    .get_multiplexed_async_connection()
+                    .await?)
             }
-            Place::Cluster(nodes) => Ok(raw(nodes.owner(&key(cluster, "version")).await.url()).await?),
+            Place::Cluster(nodes) => {
+                Ok(raw(nodes.owner(&key(cluster, "version")).await.url()).await?)
+            }
             Place::Sentinel(watched) => Ok(raw(watched.master.url()).await?),
         }
     }
@@ -144,7 +203,12 @@ impl Backend for Store {
     }
 
     async fn put_row(&self, cluster: &ClusterName, row: &str, body: &str) -> Result<(), Stop> {
-        redis::cmd("HSET").arg(key(cluster, "rows")).arg(row).arg(body).exec_async(&mut self.shell(cluster).await?).await?;
+        redis::cmd("HSET")
+            .arg(key(cluster, "rows"))
+            .arg(row)
+            .arg(body)
+            .exec_async(&mut self.shell(cluster).await?)
+            .await?;
         Ok(())
     }
 
@@ -160,13 +224,19 @@ impl Backend for Store {
     }
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        redis::cmd("DEL").arg(key(cluster, "version")).exec_async(&mut self.shell(cluster).await?).await?;
+        redis::cmd("DEL")
+            .arg(key(cluster, "version"))
+            .exec_async(&mut self.shell(cluster).await?)
+            .await?;
         Ok(())
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let keys: Vec<String> = KEYS.iter().map(|what| key(cluster, what)).collect();
-        redis::cmd("DEL").arg(keys).exec_async(&mut self.shell(cluster).await?).await?;
+        redis::cmd("DEL")
+            .arg(keys)
+            .exec_async(&mut self.shell(cluster).await?)
+            .await?;
         Ok(())
     }
 
@@ -182,13 +252,18 @@ impl Backend for Store {
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Saved>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Saved>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         let mut all = redis::pipe();
         all.atomic();
         for (what, dump) in saved {
             all.cmd("DEL").arg(key(cluster, what));
             if let Some(dump) = dump {
-                all.cmd("RESTORE").arg(key(cluster, what)).arg(0).arg(&dump[..]);
+                all.cmd("RESTORE")
+                    .arg(key(cluster, what))
+                    .arg(0)
+                    .arg(&dump[..]);
             }
         }
         all.exec_async(&mut self.shell(cluster).await?).await?;
@@ -201,7 +276,9 @@ impl Backend for Store {
     }
 
     async fn kill_leader(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        let Place::Cluster(nodes) = &self.place else { return self.restart().await };
+        let Place::Cluster(nodes) = &self.place else {
+            return self.restart().await;
+        };
         let owner = nodes.owner(&key(cluster, "version")).await;
         owner.kill().await?;
         owner.start_again().await?;
@@ -210,11 +287,19 @@ impl Backend for Store {
     }
 
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
-        if self.not_applicable().iter().any(|(what, _)| *what == Capability::Unavailable) {
+        if self
+            .not_applicable()
+            .iter()
+            .any(|(what, _)| *what == Capability::Unavailable)
+        {
             return Err(Stop::NotStaged(Capability::Unavailable));
         }
         for server in self.servers() {
-            if available { server.start_again().await? } else { server.kill().await? }
+            if available {
+                server.start_again().await?
+            } else {
+                server.kill().await?
+            }
         }
         if let (true, Place::Cluster(cluster)) = (available, &self.place) {
             cluster.is_whole().await;
@@ -223,14 +308,23 @@ impl Backend for Store {
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.not_applicable().iter().any(|(what, _)| *what == Capability::Secret) {
+        if self
+            .not_applicable()
+            .iter()
+            .any(|(what, _)| *what == Capability::Secret)
+        {
             return Err(Stop::NotStaged(Capability::Secret));
         }
         Ok(SECRET.to_owned())
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        let url = self.url().replace(&format!("//:{SECRET}@"), &format!("//nobody:{SECRET}@"));
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+        let url = self
+            .url()
+            .replace(&format!("//:{SECRET}@"), &format!("//nobody:{SECRET}@"));
         Some(open(&url, cluster).await)
     }
 
@@ -238,18 +332,34 @@ impl Backend for Store {
         let (url, proxy) = match &self.place {
             Place::Single(server) | Place::Encrypted(server) => {
                 let proxy = Proxy::to(server.address())?;
-                (self.url().replace(&server.address().to_string(), &proxy.address().to_string()), proxy)
+                (
+                    self.url()
+                        .replace(&server.address().to_string(), &proxy.address().to_string()),
+                    proxy,
+                )
             }
             Place::Cluster(nodes) => (self.url(), nodes.proxy.clone()),
             Place::Sentinel(watched) => (self.url(), watched.proxy.clone()),
         };
-        let config = RedisConfig::from_url(&url)?.operation_timeout(IMPATIENT).connect_timeout(IMPATIENT);
-        Ok(Proxied { table: Arc::new(RedisTable::connect(config, cluster.clone()).await?), proxy })
+        let config = RedisConfig::from_url(&url)?
+            .operation_timeout(IMPATIENT)
+            .connect_timeout(IMPATIENT);
+        Ok(Proxied {
+            table: Arc::new(RedisTable::connect(config, cluster.clone()).await?),
+            proxy,
+        })
     }
 
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(1).read_row(1).commit(1).conflict(1).commit_again(1);
+        let ones = RoundTrips::NONE
+            .read(1)
+            .read_unchanged(1)
+            .read_with_barrier(1)
+            .read_row(1)
+            .commit(1)
+            .conflict(1)
+            .commit_again(1);
         ones.update_i_am_alive(1).delete(1).initialize(2)
     }
 
@@ -264,14 +374,23 @@ impl Backend for Store {
 fn fields(text: &str) -> Result<Vec<(String, String)>, Stop> {
     let mut out = Vec::new();
     let row: serde_json::Value = serde_json::from_str(text)?;
-    let plain = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let plain = |value: &serde_json::Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
     for (name, value) in row.as_object().ok_or_else(|| Stop::failed("no object"))? {
         match (name.as_str(), value.as_array()) {
             ("recent", Some(records)) => {
                 for record in records {
-                    out.push((format!("recent:{}", record["version"].as_u64().unwrap_or(0) % 16), record.to_string()));
+                    out.push((
+                        format!("recent:{}", record["version"].as_u64().unwrap_or(0) % 16),
+                        record.to_string(),
+                    ));
                 }
-                let last = records.last().map_or_else(|| "0".repeat(32), |record| plain(&record["id"]));
+                let last = records
+                    .last()
+                    .map_or_else(|| "0".repeat(32), |record| plain(&record["id"]));
                 out.push(("commit".to_owned(), last));
             }
             ("deleting", _) => out.push((name.clone(), "1".to_owned())),
@@ -284,12 +403,29 @@ fn fields(text: &str) -> Result<Vec<(String, String)>, Stop> {
 /// A server that forgets everything, with these arguments.
 pub async fn server(kind: Kind, args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    Server::start(kind, Options { args, local: true, ..Options::default() }).await.unwrap()
+    Server::start(
+        kind,
+        Options {
+            args,
+            local: true,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 /// One that wants the password.
 pub async fn locked_server() -> Server {
-    Server::start(Kind::Redis, Options { password: Some(SECRET.to_owned()), ..Options::default() }).await.unwrap()
+    Server::start(
+        Kind::Redis,
+        Options {
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 /// A server that belongs to this test, whatever the environment names: what is done to it would not be done to somebody else's.
@@ -299,7 +435,9 @@ pub async fn own_server() -> Server {
 
 /// A table on it, with options of the URL.
 pub async fn table_on(server: &Server, options: &str) -> RedisTable {
-    connect(&format!("{}/?{options}", server.url())).await.unwrap()
+    connect(&format!("{}/?{options}", server.url()))
+        .await
+        .unwrap()
 }
 
 pub fn blue() -> ClusterName {
@@ -312,14 +450,21 @@ pub async fn connect(url: &str) -> Result<RedisTable, TableError> {
 
 /// One command by an administrator.
 pub async fn shell<T: redis::FromRedisValue>(server: &Server, line: &[&str]) -> T {
-    redis::cmd(line[0]).arg(&line[1..]).query_async(&mut raw(server.url()).await.unwrap()).await.unwrap()
+    redis::cmd(line[0])
+        .arg(&line[1..])
+        .query_async(&mut raw(server.url()).await.unwrap())
+        .await
+        .unwrap()
 }
 
 /// Waits until something holds, for as long as a busy machine may need.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "{what}: not within a minute");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "{what}: not within a minute"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

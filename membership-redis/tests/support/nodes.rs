@@ -11,7 +11,17 @@ use super::{server, shell, until};
 /// A replica of a server.
 pub async fn replica_of(master: &Server, more: &[&str]) -> Server {
     let port = master.address().port().to_string();
-    let args = [&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"], more].concat();
+    let args = [
+        &[
+            "--replicaof",
+            "127.0.0.1",
+            &port,
+            "--repl-diskless-sync-delay",
+            "0",
+        ],
+        more,
+    ]
+    .concat();
     let replica = server(master.kind(), &args).await;
     in_step(&replica).await;
     replica
@@ -19,7 +29,12 @@ pub async fn replica_of(master: &Server, more: &[&str]) -> Server {
 
 /// Waits until a replica follows its master.
 pub async fn in_step(replica: &Server) {
-    until("a replica follows", async || shell::<String>(replica, &["INFO", "replication"]).await.contains("master_link_status:up")).await;
+    until("a replica follows", async || {
+        shell::<String>(replica, &["INFO", "replication"])
+            .await
+            .contains("master_link_status:up")
+    })
+    .await;
 }
 
 /// How long a node of a cluster may be silent before the others take it for dead. Short enough to be waited for, and long enough for a busy
@@ -82,12 +97,25 @@ impl Cluster {
         for (n, node) in nodes.iter().enumerate() {
             if n < 3 {
                 let (first, last) = (n * 16384 / 3, (n + 1) * 16384 / 3 - 1);
-                shell::<()>(node, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await;
+                shell::<()>(
+                    node,
+                    &[
+                        "CLUSTER",
+                        "ADDSLOTSRANGE",
+                        &first.to_string(),
+                        &last.to_string(),
+                    ],
+                )
+                .await;
                 shell::<()>(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]).await;
             }
             if n > 0 {
                 let port = proxy.addresses()[n].port().to_string();
-                shell::<()>(&nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &buses[n]]).await;
+                shell::<()>(
+                    &nodes[0],
+                    &["CLUSTER", "MEET", "127.0.0.1", &port, &buses[n]],
+                )
+                .await;
             }
         }
         let cluster = Self { nodes, proxy };
@@ -95,7 +123,12 @@ impl Cluster {
         if replicas > 0 {
             let master: String = shell(cluster.owner(key).await, &["CLUSTER", "MYID"]).await;
             for replica in &cluster.nodes[3..] {
-                until("a node knows the master", async || shell::<String>(replica, &["CLUSTER", "NODES"]).await.contains(&master)).await;
+                until("a node knows the master", async || {
+                    shell::<String>(replica, &["CLUSTER", "NODES"])
+                        .await
+                        .contains(&master)
+                })
+                .await;
                 shell::<()>(replica, &["CLUSTER", "REPLICATE", &master]).await;
             }
             for replica in &cluster.nodes[3..] {
@@ -136,7 +169,11 @@ impl Cluster {
 
     /// How clients connect that know of this node only.
     pub fn url_of(&self, node: &Server) -> String {
-        let at = self.nodes.iter().position(|n| n.address() == node.address()).unwrap();
+        let at = self
+            .nodes
+            .iter()
+            .position(|n| n.address() == node.address())
+            .unwrap();
         format!("redis+cluster://{}", self.proxy.addresses()[at])
     }
 
@@ -151,20 +188,34 @@ impl Cluster {
 /// A number from what a server says of its replication.
 pub async fn replication(server: &Server, field: &str) -> u64 {
     let info: String = shell(server, &["INFO", "replication"]).await;
-    info.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(':')?.parse().ok()).unwrap()
+    info.lines()
+        .find_map(|line| {
+            line.trim()
+                .strip_prefix(field)?
+                .strip_prefix(':')?
+                .parse()
+                .ok()
+        })
+        .unwrap()
 }
 
 /// Waits until this replica has what this master has now.
 pub async fn caught_up(replica: &Server, master: &Server) {
     let due = replication(master, "master_repl_offset").await;
-    until("the replica has caught up", async || replication(replica, "slave_repl_offset").await >= due).await;
+    until("the replica has caught up", async || {
+        replication(replica, "slave_repl_offset").await >= due
+    })
+    .await;
 }
 
 /// From here on replicas hear nothing of this master any more: it has cut them off, and does not take them back.
 pub async fn cut_off(master: &Server) {
     shell::<()>(master, &["ACL", "SETUSER", "default", "-psync", "-sync"]).await;
     shell::<()>(master, &["CLIENT", "KILL", "TYPE", "replica"]).await;
-    until("the replicas are cut off", async || replication(master, "connected_slaves").await == 0).await;
+    until("the replicas are cut off", async || {
+        replication(master, "connected_slaves").await == 0
+    })
+    .await;
 }
 
 /// A master with a replica, watched by a sentinel.
@@ -185,12 +236,26 @@ impl Watched {
         let proxy = Proxy::on(any, None).unwrap();
         proxy.also(any, None).unwrap();
         let doors = proxy.addresses();
-        let durable = ["--appendonly", "yes", "--appendfsync", "always", "--replica-announce-ip", "127.0.0.1", "--replica-announce-port"];
+        let durable = [
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--replica-announce-ip",
+            "127.0.0.1",
+            "--replica-announce-port",
+        ];
         let announced: Vec<String> = doors.iter().map(|door| door.port().to_string()).collect();
         let master = server(kind, &[&durable[..], &[&announced[0]]].concat()).await;
         proxy.set_target_of(doors[0], master.address());
         let port = announced[0].as_str();
-        let follow = ["--replicaof", "127.0.0.1", port, "--repl-diskless-sync-delay", "0"];
+        let follow = [
+            "--replicaof",
+            "127.0.0.1",
+            port,
+            "--repl-diskless-sync-delay",
+            "0",
+        ];
         let replica = server(kind, &[&durable[..], &[&announced[1]], &follow].concat()).await;
         proxy.set_target_of(doors[1], replica.address());
         in_step(&replica).await;
@@ -206,10 +271,17 @@ impl Watched {
         .unwrap();
         let sentinel = server(kind, &[config.to_str().unwrap(), "--sentinel"]).await;
         until("the sentinel knows the replica", async || {
-            !shell::<Vec<redis::Value>>(&sentinel, &["SENTINEL", "REPLICAS", MASTER]).await.is_empty()
+            !shell::<Vec<redis::Value>>(&sentinel, &["SENTINEL", "REPLICAS", MASTER])
+                .await
+                .is_empty()
         })
         .await;
-        Self { master, replica, sentinel, proxy }
+        Self {
+            master,
+            replica,
+            sentinel,
+            proxy,
+        }
     }
 
     pub fn url(&self) -> String {

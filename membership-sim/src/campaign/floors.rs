@@ -24,11 +24,21 @@ struct Floor {
 }
 
 const fn floor(what: &'static str, count: fn(&Stats) -> u64, per_hundred: u64) -> Floor {
-    Floor { what, count, per_hundred, grows: false }
+    Floor {
+        what,
+        count,
+        per_hundred,
+        grows: false,
+    }
 }
 
 const fn growing(what: &'static str, count: fn(&Stats) -> u64, per_hundred: u64) -> Floor {
-    Floor { what, count, per_hundred, grows: true }
+    Floor {
+        what,
+        count,
+        per_hundred,
+        grows: true,
+    }
 }
 
 const FLOORS: &[Floor] = &[
@@ -57,9 +67,21 @@ const FLOORS: &[Floor] = &[
     floor("silos that were half dead", |s| s.hangs, 50),
     growing("signs of life from half-dead silos", |s| s.heard, 5_000),
     floor("silos that were held", |s| s.holds, 50),
-    floor("unknown outcomes that were applied", |s| s.unknown_applied, 50),
-    floor("unknown outcomes that were applied late", |s| s.unknown_late, 50),
-    floor("unknown outcomes that were not applied", |s| s.unknown_lost, 50),
+    floor(
+        "unknown outcomes that were applied",
+        |s| s.unknown_applied,
+        50,
+    ),
+    floor(
+        "unknown outcomes that were applied late",
+        |s| s.unknown_late,
+        50,
+    ),
+    floor(
+        "unknown outcomes that were not applied",
+        |s| s.unknown_lost,
+        50,
+    ),
     floor("table calls that queued", |s| s.queued_calls, 500),
     floor("wipes", |s| s.wipes, 50),
     floor("restores", |s| s.restores, 50),
@@ -80,21 +102,43 @@ impl Floor {
 
 /// How often everything happened that has a floor.
 pub fn happened(stats: &Stats) -> String {
-    FLOORS.iter().map(|floor| format!("{} {}", (floor.count)(stats), floor.what)).collect::<Vec<_>>().join(", ")
+    FLOORS
+        .iter()
+        .map(|floor| format!("{} {}", (floor.count)(stats), floor.what))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// What happened too seldom in so many runs of so many silos for so many minutes, in the words of an error; nothing of few runs.
-pub fn missed(runs: u64, silos: u64, minutes: u64, stats: &Stats, kinds: &BTreeMap<Fault, u64>) -> Vec<String> {
+pub fn missed(
+    runs: u64,
+    silos: u64,
+    minutes: u64,
+    stats: &Stats,
+    kinds: &BTreeMap<Fault, u64>,
+) -> Vec<String> {
     if runs < ENOUGH {
         return Vec::new();
     }
     let drawn = |kind: &Fault| kinds.get(kind).copied().unwrap_or(0);
-    let seldom = Fault::ALL.into_iter().filter(|kind| drawn(kind) < runs / SHARE);
-    let seldom = seldom.map(|kind| format!("{kind:?} in {} of {runs} runs, at least one in {SHARE} is due", drawn(&kind)));
-    let low = FLOORS.iter().filter(|floor| (floor.count)(stats) < floor.due(runs, silos, minutes));
+    let seldom = Fault::ALL
+        .into_iter()
+        .filter(|kind| drawn(kind) < runs / SHARE);
+    let seldom = seldom.map(|kind| {
+        format!(
+            "{kind:?} in {} of {runs} runs, at least one in {SHARE} is due",
+            drawn(&kind)
+        )
+    });
+    let low = FLOORS
+        .iter()
+        .filter(|floor| (floor.count)(stats) < floor.due(runs, silos, minutes));
     let low = low.map(|floor| {
         let (count, due) = ((floor.count)(stats), floor.due(runs, silos, minutes));
-        format!("{count} {} in {runs} runs, at least {due} are due", floor.what)
+        format!(
+            "{count} {} in {runs} runs, at least {due} are due",
+            floor.what
+        )
     });
     seldom.chain(low).collect()
 }
@@ -106,16 +150,44 @@ mod tests {
     #[test]
     fn nothing_happening_is_noticed_for_every_kind_and_count() {
         let nothing = (Stats::default(), BTreeMap::new());
-        assert_eq!(missed(19, 20, 30, &nothing.0, &nothing.1), Vec::<String>::new());
-        assert_eq!(missed(40, 20, 30, &nothing.0, &nothing.1).len(), Fault::ALL.len() + FLOORS.len());
+        assert_eq!(
+            missed(19, 20, 30, &nothing.0, &nothing.1),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            missed(40, 20, 30, &nothing.0, &nothing.1).len(),
+            Fault::ALL.len() + FLOORS.len()
+        );
     }
 
     #[test]
     fn floors_follow_size_and_length() {
-        let (wipes, wakes) = (floor("wipes", |s| s.wipes, 50), growing("wake-ups", |s| s.wakes, 2_500_000));
-        assert_eq!([wipes.due(200, 20, 30), wipes.due(200, 200, 30), wipes.due(200, 20, 6), wipes.due(200, 10, 30)], [70, 70, 8, 29]);
-        assert_eq!([wipes.due(20, 20, 30), wipes.due(20, 20, 5), wipes.due(20, 20, 1)], [1, 1, 0]);
-        let wakes = [wakes.due(20, 20, 30), wakes.due(20, 200, 30), wakes.due(20, 20, 6)];
+        let (wipes, wakes) = (
+            floor("wipes", |s| s.wipes, 50),
+            growing("wake-ups", |s| s.wakes, 2_500_000),
+        );
+        assert_eq!(
+            [
+                wipes.due(200, 20, 30),
+                wipes.due(200, 200, 30),
+                wipes.due(200, 20, 6),
+                wipes.due(200, 10, 30)
+            ],
+            [70, 70, 8, 29]
+        );
+        assert_eq!(
+            [
+                wipes.due(20, 20, 30),
+                wipes.due(20, 20, 5),
+                wipes.due(20, 20, 1)
+            ],
+            [1, 1, 0]
+        );
+        let wakes = [
+            wakes.due(20, 20, 30),
+            wakes.due(20, 200, 30),
+            wakes.due(20, 20, 6),
+        ];
         assert_eq!(wakes, [500_000 - 2_121, 5_000_000 - 6_708, 100_000 - 948]);
     }
 }

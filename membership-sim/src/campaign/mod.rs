@@ -1,6 +1,11 @@
 //! `campaign`: many seeds, side by side; what broke, and whether enough happened for the rest to mean something.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, clippy::cast_precision_loss, reason = "what the command answers")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::cast_precision_loss,
+    reason = "what the command answers"
+)]
 
 mod floors;
 
@@ -57,7 +62,9 @@ struct Sum {
 
 /// How many days have passed since 1970: whoever runs tomorrow runs other seeds.
 fn today() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400)
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs() / 86_400)
 }
 
 impl Sum {
@@ -72,7 +79,13 @@ impl Sum {
                 }
             }
             Err(violation) => {
-                bar.suspend(|| eprintln!("seed {seed}: {} is broken: {}", violation.invariant(), violation.what()));
+                bar.suspend(|| {
+                    eprintln!(
+                        "seed {seed}: {} is broken: {}",
+                        violation.invariant(),
+                        violation.what()
+                    )
+                });
                 self.broken.push(violation);
                 bar.set_message(format!(", {} broken", self.broken.len()));
             }
@@ -89,7 +102,12 @@ impl Campaign {
             let first = today() * OF_A_DAY;
             let left = DAILY.saturating_sub(began.elapsed()).max(OF_TODAY);
             self.over(first..first + OF_A_DAY, Some(left), &mut sum);
-            println!("seeds {}..{} and of today {first}..{}", FIXED.start, FIXED.end, sum.last + 1);
+            println!(
+                "seeds {}..{} and of today {first}..{}",
+                FIXED.start,
+                FIXED.end,
+                sum.last + 1
+            );
         } else {
             self.over(self.seeds.clone(), None, &mut sum);
             println!("seeds {}..{}", self.seeds.start, self.seeds.end);
@@ -98,26 +116,42 @@ impl Campaign {
     }
 
     fn options(&self) -> CampaignOptions {
-        CampaignOptions { silos: self.silos.into(), minutes: self.minutes, ..CampaignOptions::default() }
+        CampaignOptions {
+            silos: self.silos.into(),
+            minutes: self.minutes,
+            ..CampaignOptions::default()
+        }
     }
 
     /// Runs these seeds, or as many of them as begin within the time: at least the first one.
     fn over(&self, seeds: Range<u64>, within: Option<Duration>, sum: &mut Sum) {
         let options = self.options();
-        let jobs = report::threads(self.jobs).min(usize::try_from(seeds.end - seeds.start).unwrap_or(usize::MAX));
-        let bar = if within.is_some() { ProgressBar::no_length() } else { work::bar(seeds.end - seeds.start, "seeds") };
-        let (next, all, began) = (AtomicU64::new(seeds.start), Mutex::new(std::mem::take(sum)), Instant::now());
+        let jobs = report::threads(self.jobs)
+            .min(usize::try_from(seeds.end - seeds.start).unwrap_or(usize::MAX));
+        let bar = if within.is_some() {
+            ProgressBar::no_length()
+        } else {
+            work::bar(seeds.end - seeds.start, "seeds")
+        };
+        let (next, all, began) = (
+            AtomicU64::new(seeds.start),
+            Mutex::new(std::mem::take(sum)),
+            Instant::now(),
+        );
         std::thread::scope(|scope| {
             for _ in 0..jobs {
                 scope.spawn(|| {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
-                        let late = within.is_some_and(|most| began.elapsed() >= most) && seed > seeds.start;
+                        let late = within.is_some_and(|most| began.elapsed() >= most)
+                            && seed > seeds.start;
                         if late || seed >= seeds.end {
                             return;
                         }
                         let outcome = campaign::run(seed, &options);
-                        all.lock().unwrap_or_else(PoisonError::into_inner).count(seed, outcome, &bar);
+                        all.lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .count(seed, outcome, &bar);
                         bar.inc(1);
                     }
                 });
@@ -136,8 +170,16 @@ impl Campaign {
             self.minutes,
             took * report::threads(self.jobs) as f64 / sum.runs.max(1) as f64
         );
-        println!("{} inputs, {} messages; {}", s.inputs, s.sent, floors::happened(s));
-        let kinds: Vec<String> = Fault::ALL.iter().map(|kind| format!("{kind:?} {}", sum.kinds.get(kind).unwrap_or(&0))).collect();
+        println!(
+            "{} inputs, {} messages; {}",
+            s.inputs,
+            s.sent,
+            floors::happened(s)
+        );
+        let kinds: Vec<String> = Fault::ALL
+            .iter()
+            .map(|kind| format!("{kind:?} {}", sum.kinds.get(kind).unwrap_or(&0)))
+            .collect();
         println!("runs by kind of fault: {}", kinds.join(", "));
         let mut code = ExitCode::SUCCESS;
         let whole = sum.runs - sum.broken.len() as u64;
@@ -148,10 +190,21 @@ impl Campaign {
         let mut broken: Vec<&Violation> = sum.broken.iter().collect();
         broken.sort_by_key(|violation| violation.seed());
         for violation in &broken {
-            println!("broken: {} by seed {}: {}", violation.invariant(), violation.seed(), violation.what());
+            println!(
+                "broken: {} by seed {}: {}",
+                violation.invariant(),
+                violation.seed(),
+                violation.what()
+            );
             let seed = violation.seed();
-            println!("  again, line by line: {}", campaign::replay_command(seed, &self.options()));
-            println!("  smaller: {}", campaign::shrink_command(seed, &self.options()));
+            println!(
+                "  again, line by line: {}",
+                campaign::replay_command(seed, &self.options())
+            );
+            println!(
+                "  smaller: {}",
+                campaign::shrink_command(seed, &self.options())
+            );
             code = ExitCode::from(1);
         }
         if broken.is_empty() {
@@ -167,7 +220,13 @@ mod tests {
 
     #[test]
     fn todays_first_seed_runs_however_late_it_is() {
-        let campaign = Campaign { seeds: 0..1, daily: true, silos: 5, minutes: 1, jobs: Some(3) };
+        let campaign = Campaign {
+            seeds: 0..1,
+            daily: true,
+            silos: 5,
+            minutes: 1,
+            jobs: Some(3),
+        };
         let mut sum = Sum::default();
         campaign.over(7..30, Some(Duration::ZERO), &mut sum);
         assert_eq!((sum.runs, sum.last), (1, 7));

@@ -82,27 +82,52 @@ impl Bootstrap {
     pub fn report(&self) -> Result<Report, Trouble> {
         let sizes = self.sizes();
         let (tables, systems) = (unique(&self.table), unique(&self.systems));
-        let ghosts = usize::from(self.ghosts.unwrap_or(if self.full { MOST_GHOSTS } else { FEW_GHOSTS }));
+        let ghosts =
+            usize::from(
+                self.ghosts
+                    .unwrap_or(if self.full { MOST_GHOSTS } else { FEW_GHOSTS }),
+            );
         let mut pieces = Vec::new();
         for silos in sizes.iter().copied() {
             for system in &systems {
                 for seed in self.common.seeds_or(1) {
-                    let asked: Vec<Option<u64>> =
-                        if !system.has_table() { vec![None] } else { tables.iter().map(|ms| Some(*ms)).collect() };
+                    let asked: Vec<Option<u64>> = if !system.has_table() {
+                        vec![None]
+                    } else {
+                        tables.iter().map(|ms| Some(*ms)).collect()
+                    };
                     let middle = tables.get(tables.len() / 2).copied();
                     for table in asked {
                         let sampled = self.full || table == middle;
                         if table.is_none() || silos <= 1000 || sampled {
-                            pieces.push(Piece { system: *system, silos, table, ghosts: false, seed });
+                            pieces.push(Piece {
+                                system: *system,
+                                silos,
+                                table,
+                                ghosts: false,
+                                seed,
+                            });
                         }
                         if table.is_some() && silos <= ghosts && sampled {
-                            pieces.push(Piece { system: *system, silos, table, ghosts: true, seed });
+                            pieces.push(Piece {
+                                system: *system,
+                                silos,
+                                table,
+                                ghosts: true,
+                                seed,
+                            });
                         }
                     }
                 }
             }
         }
-        let outcomes = each("bootstrap", &pieces, self.common.threads(), |piece| piece.seed, one)?;
+        let outcomes = each(
+            "bootstrap",
+            &pieces,
+            self.common.threads(),
+            |piece| piece.seed,
+            one,
+        )?;
         let mut report = Report::default();
         let mut figures = Figures::new(
             4,
@@ -126,21 +151,43 @@ impl Bootstrap {
                 piece.system.name().to_owned(),
                 piece.silos.to_string(),
                 if piece.ghosts { piece.silos } else { 0 }.to_string(),
-                piece.table.map_or_else(|| "–".to_owned(), |ms| ms.to_string()),
+                piece
+                    .table
+                    .map_or_else(|| "–".to_owned(), |ms| ms.to_string()),
                 number(o.took, 1),
                 o.sizes.to_string(),
             ];
-            row.extend(o.table.map_or_else(|| vec!["–".to_owned(); 6], |counts| counts.iter().map(u64::to_string).collect()));
+            row.extend(o.table.map_or_else(
+                || vec!["–".to_owned(); 6],
+                |counts| counts.iter().map(u64::to_string).collect(),
+            ));
             figures.row(row);
             if piece.system == System::Membership {
-                let name = format!("{} members, table {} ms, seed {}", piece.silos, piece.table.unwrap_or(0), piece.seed);
-                report.must(o.took.is_some(), format!("{name}: not all saw all within {} s", AT_MOST.as_secs()));
+                let name = format!(
+                    "{} members, table {} ms, seed {}",
+                    piece.silos,
+                    piece.table.unwrap_or(0),
+                    piece.seed
+                );
+                report.must(
+                    o.took.is_some(),
+                    format!("{name}: not all saw all within {} s", AT_MOST.as_secs()),
+                );
             }
         }
         // Only beside what was run.
-        for (members, seconds, seen) in PUBLISHED.into_iter().filter(|(members, ..)| sizes.contains(members)) {
-            for ((name, seconds), seen) in
-                ["ZooKeeper, published", "memberlist, published", "Rapid, published"].iter().zip(seconds).zip(seen)
+        for (members, seconds, seen) in PUBLISHED
+            .into_iter()
+            .filter(|(members, ..)| sizes.contains(members))
+        {
+            for ((name, seconds), seen) in [
+                "ZooKeeper, published",
+                "memberlist, published",
+                "Rapid, published",
+            ]
+            .iter()
+            .zip(seconds)
+            .zip(seen)
             {
                 let dash = || "–".to_owned();
                 figures.row(vec![
@@ -159,7 +206,10 @@ impl Bootstrap {
                 ]);
             }
         }
-        report.table("One member, ten seconds later all others within 0.5 s, until all see all", figures);
+        report.table(
+            "One member, ten seconds later all others within 0.5 s, until all see all",
+            figures,
+        );
         report.note(format!("Settings: {}.", large()));
         let sample = if self.full {
             String::new()
@@ -186,7 +236,12 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
     };
     let way = Duration::from_millis(table) / 2;
     let make = piece.system.make(piece.seed, piece.silos)?;
-    let mut ours: Ours = Make { table: (way.mul_f64(0.8), way.mul_f64(1.2)), bytes: false, ..make }.build()?;
+    let mut ours: Ours = Make {
+        table: (way.mul_f64(0.8), way.mul_f64(1.2)),
+        bytes: false,
+        ..make
+    }
+    .build()?;
     ours.supervised = false;
     if piece.ghosts {
         crate::arena::settled(&mut ours, piece.silos, Duration::from_secs(60))?;
@@ -200,8 +255,12 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
     let before = (*ours.cluster.stats(), ours.cluster.table_traffic());
     others(&mut ours, piece.silos)?;
     let began = ours.now() - SPREAD;
-    let took = super::until_agreed(&mut ours, piece.silos, AT_MOST)?.map(|_| (ours.now() - began).as_secs_f64());
-    let (stats, traffic) = (*ours.cluster.stats(), ours.cluster.table_traffic().since(&before.1));
+    let took = super::until_agreed(&mut ours, piece.silos, AT_MOST)?
+        .map(|_| (ours.now() - began).as_secs_f64());
+    let (stats, traffic) = (
+        *ours.cluster.stats(),
+        ours.cluster.table_traffic().since(&before.1),
+    );
     let counts = [
         stats.commits - before.0.commits,
         stats.conflicts - before.0.conflicts,
@@ -210,7 +269,11 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
         traffic.heartbeats_read,
         traffic.bytes_read / 1_000_000,
     ];
-    Ok(Outcome { took, sizes: ours.record().sizes.len(), table: Some(counts) })
+    Ok(Outcome {
+        took,
+        sizes: ours.record().sizes.len(),
+        table: Some(counts),
+    })
 }
 
 /// Ten seconds later, all others.
@@ -229,7 +292,11 @@ fn grow(world: &mut dyn Arena, silos: usize) -> Result<Outcome, Trouble> {
         took = world.record().all_count(0..silos, silos);
     }
     let sizes = world.record().sizes.len();
-    Ok(Outcome { took: took.map(|at| at.saturating_sub(began).as_secs_f64()), sizes, table: None })
+    Ok(Outcome {
+        took: took.map(|at| at.saturating_sub(began).as_secs_f64()),
+        sizes,
+        table: None,
+    })
 }
 
 #[cfg(test)]
@@ -247,8 +314,17 @@ mod tests {
 
     #[test]
     fn every_published_size_has_a_counterpart_in_the_full_one() {
-        let sizes = |line: &str| Line::try_parse_from(line.split(' ')).unwrap().bootstrap.sizes();
-        assert!(PUBLISHED.iter().all(|(members, ..)| sizes("bootstrap --full").contains(members)));
+        let sizes = |line: &str| {
+            Line::try_parse_from(line.split(' '))
+                .unwrap()
+                .bootstrap
+                .sizes()
+        };
+        assert!(
+            PUBLISHED
+                .iter()
+                .all(|(members, ..)| sizes("bootstrap --full").contains(members))
+        );
         assert_eq!(sizes("bootstrap"), [100, 500, 1000, 2000]);
         assert_eq!(sizes("bootstrap --full --silos 30,20,30"), [30, 20]);
         assert_eq!(sizes("bootstrap --quick"), [20]);

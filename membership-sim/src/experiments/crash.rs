@@ -6,7 +6,8 @@ use std::time::Duration;
 use membership_core::testing::Dice;
 
 use super::{
-    WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, false_deaths, seconds, settled_without_return, so_many, unique, victims,
+    WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, false_deaths, seconds,
+    settled_without_return, so_many, unique, victims,
 };
 use crate::arena::{Member, Trouble};
 use crate::figures::{Figures, number};
@@ -46,12 +47,27 @@ impl Crash {
     /// When a world stands still.
     pub fn report(&self, half: bool) -> Result<Report, Trouble> {
         let usual = if half { 100 } else { 1000 };
-        let silos = self.silos.map_or(if self.common.quick { 20 } else { usual }, usize::from);
-        let crashed = if half { silos / 2 } else { (silos / 100).max(1) };
+        let silos = self
+            .silos
+            .map_or(if self.common.quick { 20 } else { usual }, usize::from);
+        let crashed = if half {
+            silos / 2
+        } else {
+            (silos / 100).max(1)
+        };
         let seeds = self.common.seeds_or(if half { 5 } else { 1 });
-        let pieces: Vec<(System, u64)> = unique(&self.systems).iter().flat_map(|s| seeds.iter().map(|seed| (*s, *seed))).collect();
+        let pieces: Vec<(System, u64)> = unique(&self.systems)
+            .iter()
+            .flat_map(|s| seeds.iter().map(|seed| (*s, *seed)))
+            .collect();
         let name = if half { "mass" } else { "crash" };
-        let outcomes = each(name, &pieces, self.common.threads(), |piece| piece.1, |(system, seed)| one(*system, *seed, silos, crashed))?;
+        let outcomes = each(
+            name,
+            &pieces,
+            self.common.threads(),
+            |piece| piece.1,
+            |(system, seed)| one(*system, *seed, silos, crashed),
+        )?;
         let mut report = Report::default();
         let mut figures = Figures::new(
             2,
@@ -80,7 +96,14 @@ impl Crash {
             row.extend([o.sizes.to_string(), o.changes.to_string()]);
             figures.row(row);
             if system.is_ours() {
-                report.must(o.healthy == 0, format!("{}, seed {seed}: {} healthy silos were declared dead", system.name(), o.healthy));
+                report.must(
+                    o.healthy == 0,
+                    format!(
+                        "{}, seed {seed}: {} healthy silos were declared dead",
+                        system.name(),
+                        o.healthy
+                    ),
+                );
                 report.must(
                     o.all.is_some(),
                     format!(
@@ -92,7 +115,13 @@ impl Crash {
                 );
             }
         }
-        report.table(format!("{crashed} of {} crash at one moment", so_many(silos, "members")), figures);
+        report.table(
+            format!(
+                "{crashed} of {} crash at one moment",
+                so_many(silos, "members")
+            ),
+            figures,
+        );
         if half {
             report.note("*Known*: crashed members that every survivor takes for dead within 180 s. No published figure.");
         } else {
@@ -103,7 +132,9 @@ impl Crash {
                  settings.",
             );
         }
-        report.note(format!("Whoever crashed stays away. {WHO_COMES_BACK} {WITHOUT_CHITCHAT}"));
+        report.note(format!(
+            "Whoever crashed stays away. {WHO_COMES_BACK} {WITHOUT_CHITCHAT}"
+        ));
         Ok(report)
     }
 }
@@ -118,13 +149,29 @@ fn one(system: System, seed: u64, silos: usize, crashed: usize) -> Result<Outcom
     }
     world.run_for(AT_MOST)?;
     let record = world.record();
-    let known: Vec<Duration> = dead.iter().filter_map(|member| record.known_to_all(*member, &well)).map(|at| at - began).collect();
-    let mut changes: Vec<u64> = well.iter().filter_map(|member| record.sights.get(*member)).map(|sight| sight.changes).collect();
+    let known: Vec<Duration> = dead
+        .iter()
+        .filter_map(|member| record.known_to_all(*member, &well))
+        .map(|at| at - began)
+        .collect();
+    let mut changes: Vec<u64> = well
+        .iter()
+        .filter_map(|member| record.sights.get(*member))
+        .map(|sight| sight.changes)
+        .collect();
     changes.sort_unstable();
     Ok(Outcome {
-        first: dead.iter().filter_map(|member| record.first_death(*member, &well)).min().map(|at| at - began),
+        first: dead
+            .iter()
+            .filter_map(|member| record.first_death(*member, &well))
+            .min()
+            .map(|at| at - began),
         one: known.iter().copied().min(),
-        all: known.iter().copied().max().filter(|_| known.len() == dead.len()),
+        all: known
+            .iter()
+            .copied()
+            .max()
+            .filter(|_| known.len() == dead.len()),
         known: known.len(),
         healthy: victims(false_deaths(&record, &well)),
         sizes: record.sizes.len(),

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, settled_without_return, so_many, unique};
+use super::{
+    WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, settled_without_return,
+    so_many, unique,
+};
 use crate::arena::{Member, Trouble};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
@@ -63,9 +66,20 @@ impl Link {
     /// When a world stands still.
     pub fn report(&self, fault: Fault) -> Result<Report, Trouble> {
         let seeds = self.common.seeds_or(1);
-        let silos = if self.common.quick { usize::from(self.silos).min(40) } else { usize::from(self.silos) };
-        let pieces: Vec<(System, u64)> = unique(&self.systems).iter().flat_map(|s| seeds.iter().map(|seed| (*s, *seed))).collect();
-        let name = if fault == Fault::Flipflop { "flipflop" } else { "loss80" };
+        let silos = if self.common.quick {
+            usize::from(self.silos).min(40)
+        } else {
+            usize::from(self.silos)
+        };
+        let pieces: Vec<(System, u64)> = unique(&self.systems)
+            .iter()
+            .flat_map(|s| seeds.iter().map(|seed| (*s, *seed)))
+            .collect();
+        let name = if fault == Fault::Flipflop {
+            "flipflop"
+        } else {
+            "loss80"
+        };
         let run = |(system, seed): &(System, u64)| self.one(fault, *system, *seed, silos);
         let outcomes = each(name, &pieces, self.common.threads(), |piece| piece.1, run)?;
         let mut report = Report::default();
@@ -98,7 +112,13 @@ impl Link {
                 o.changes.to_string(),
             ]);
             if *system == System::Supervised {
-                report.must(o.healthy == 0, format!("seed {seed}, supervised: {} healthy ones were declared dead", o.healthy));
+                report.must(
+                    o.healthy == 0,
+                    format!(
+                        "seed {seed}, supervised: {} healthy ones were declared dead",
+                        o.healthy
+                    ),
+                );
             }
             if *system == System::Membership {
                 let exactly = o.healthy == 0 && o.removed == o.faulty && o.gone == o.faulty;
@@ -120,7 +140,14 @@ impl Link {
             Fault::Flipflop => "all that reaches them is lost, 20 s on, 20 s off",
             Fault::Loss => "80 % of what leaves them is lost",
         };
-        report.table(format!("{}, one in a hundred faulty: {what}; {} s", so_many(silos, "members"), self.seconds), figures);
+        report.table(
+            format!(
+                "{}, one in a hundred faulty: {what}; {} s",
+                so_many(silos, "members"),
+                self.seconds
+            ),
+            figures,
+        );
         report.note(match fault {
             Fault::Flipflop => {
                 "Times are time under fault (the off halves do not count). Published (Rapid, ATC 2018, 1,000 processes, 10 faulty, 900 \
@@ -140,15 +167,27 @@ impl Link {
         Ok(report)
     }
 
-    fn one(&self, fault: Fault, system: System, seed: u64, silos: usize) -> Result<Outcome, Trouble> {
+    fn one(
+        &self,
+        fault: Fault,
+        system: System,
+        seed: u64,
+        silos: usize,
+    ) -> Result<Outcome, Trouble> {
         let mut world = settled_without_return(system, seed, silos)?;
         let faulty = draw(&mut Dice::new(seed), silos, (silos / 100).max(1));
-        let well: BTreeSet<Member> = (0..silos).filter(|member| !faulty.contains(member)).collect();
+        let well: BTreeSet<Member> = (0..silos)
+            .filter(|member| !faulty.contains(member))
+            .collect();
         let began = world.now();
         let mut under = Vec::new();
         let end = began + Duration::from_secs(self.seconds);
         while world.now() < end {
-            let (egress, ingress) = if fault == Fault::Flipflop { (0.0, 1.0) } else { (0.8, 0.0) };
+            let (egress, ingress) = if fault == Fault::Flipflop {
+                (0.0, 1.0)
+            } else {
+                (0.8, 0.0)
+            };
             under.push(world.now());
             for member in &faulty {
                 world.loss(*member, egress, ingress);
@@ -163,20 +202,49 @@ impl Link {
         }
         let record = world.record();
         // How much of the time until a moment was under fault.
-        let fault_time = |at: Duration| under.iter().map(|from| at.saturating_sub(*from).min(HALF).as_secs_f64()).sum::<f64>();
-        let first = faulty.iter().filter_map(|member| record.first_death(*member, &well)).min();
-        let known: Vec<Option<Duration>> = faulty.iter().map(|member| record.known_to_all(*member, &well)).collect();
-        let last = known.iter().copied().collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
-        let mut changes: Vec<u64> = well.iter().filter_map(|member| record.sights.get(*member)).map(|sight| sight.changes).collect();
+        let fault_time = |at: Duration| {
+            under
+                .iter()
+                .map(|from| at.saturating_sub(*from).min(HALF).as_secs_f64())
+                .sum::<f64>()
+        };
+        let first = faulty
+            .iter()
+            .filter_map(|member| record.first_death(*member, &well))
+            .min();
+        let known: Vec<Option<Duration>> = faulty
+            .iter()
+            .map(|member| record.known_to_all(*member, &well))
+            .collect();
+        let last = known
+            .iter()
+            .copied()
+            .collect::<Option<Vec<_>>>()
+            .and_then(|all| all.into_iter().max());
+        let mut changes: Vec<u64> = well
+            .iter()
+            .filter_map(|member| record.sights.get(*member))
+            .map(|sight| sight.changes)
+            .collect();
         changes.sort_unstable();
-        let smallest = well.iter().filter_map(|member| record.sights.get(*member)).map(|sight| sight.size).max().unwrap_or(0);
+        let smallest = well
+            .iter()
+            .filter_map(|member| record.sights.get(*member))
+            .map(|sight| sight.size)
+            .max()
+            .unwrap_or(0);
         Ok(Outcome {
             faulty: faulty.len(),
-            removed: faulty.iter().filter(|member| record.first_death(**member, &well).is_some()).count(),
+            removed: faulty
+                .iter()
+                .filter(|member| record.first_death(**member, &well).is_some())
+                .count(),
             gone: silos.saturating_sub(smallest).min(faulty.len()),
             first: first.map(fault_time),
             last: last.map(fault_time),
-            healthy: super::victims(super::false_deaths(&record, &well).filter(|death| well.contains(&death.by))),
+            healthy: super::victims(
+                super::false_deaths(&record, &well).filter(|death| well.contains(&death.by)),
+            ),
             sizes: record.sizes.len(),
             changes: changes.get(changes.len() / 2).copied().unwrap_or(0),
         })

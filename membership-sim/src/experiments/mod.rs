@@ -36,7 +36,12 @@ fn each<P: Sync, T: Send>(
     work: impl Fn(&P) -> Result<T, Trouble> + Sync,
 ) -> Result<Vec<T>, Trouble> {
     let outcomes = side_by_side(what, pieces, threads, work);
-    let with_seed = |(piece, outcome): (&P, Result<T, Trouble>)| outcome.map_err(|t| Trouble { seed: Some(seed(piece)), ..t });
+    let with_seed = |(piece, outcome): (&P, Result<T, Trouble>)| {
+        outcome.map_err(|t| Trouble {
+            seed: Some(seed(piece)),
+            ..t
+        })
+    };
     pieces.iter().zip(outcomes).map(with_seed).collect()
 }
 
@@ -53,17 +58,28 @@ fn unique<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
 
 /// So many members, and how ours are set where that depends on their number.
 fn so_many(members: usize, what: &str) -> String {
-    let settings = if members > LARGE { format!(" ({})", large()) } else { String::new() };
+    let settings = if members > LARGE {
+        format!(" ({})", large())
+    } else {
+        String::new()
+    };
     format!("{members} {what}{settings}")
 }
 
 /// How ours are set where there are many.
 fn large() -> String {
-    format!("of more than {LARGE}, ours have a heartbeat every 30 s and not every 10 s, as its documentation advises")
+    format!(
+        "of more than {LARGE}, ours have a heartbeat every 30 s and not every 10 s, as its documentation advises"
+    )
 }
 
 /// Which systems run by default where somebody may come back: ours and foca, with that and without.
-const WITH_AND_WITHOUT: [System; 4] = [System::Membership, System::Supervised, System::FocaOnce, System::Foca];
+const WITH_AND_WITHOUT: [System; 4] = [
+    System::Membership,
+    System::Supervised,
+    System::FocaOnce,
+    System::Foca,
+];
 
 /// Who comes back, for the notes.
 const WHO_COMES_BACK: &str = "A silo of ours that was declared dead stops and stays away, unless *supervised*: then it is started again \
@@ -73,13 +89,25 @@ const WHO_COMES_BACK: &str = "A silo of ours that was declared dead stops and st
 
 /// So often chitchat runs where it does by default: its choices do not repeat with the seed, and repetitions show how far they go.
 fn repeats(system: System, common: &Common) -> u32 {
-    if system == System::Chitchat && !common.quick { 5 } else { 1 }
+    if system == System::Chitchat && !common.quick {
+        5
+    } else {
+        1
+    }
 }
 
 /// The runs of a system where chitchat runs with the first seed only: seeds, and which repetition.
 fn runs(system: System, common: &Common, seeds: &[u64]) -> Vec<(u64, u32)> {
-    let many = if system == System::Chitchat { 1 } else { seeds.len() };
-    seeds.iter().take(many).flat_map(|seed| (0..repeats(system, common)).map(|repeat| (*seed, repeat))).collect()
+    let many = if system == System::Chitchat {
+        1
+    } else {
+        seeds.len()
+    };
+    seeds
+        .iter()
+        .take(many)
+        .flat_map(|seed| (0..repeats(system, common)).map(|repeat| (*seed, repeat)))
+        .collect()
 }
 
 /// How chitchat runs there, for the notes.
@@ -92,7 +120,11 @@ const WITHOUT_CHITCHAT: &str = "chitchat runs here only when `--systems` asks fo
 
 /// A settled and quiet world in which, from then on, nobody comes back who was declared dead, where that is ours to decide and not asked
 /// for. Before, whoever gives up joining is started again.
-fn settled_without_return(system: System, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
+fn settled_without_return(
+    system: System,
+    seed: u64,
+    members: usize,
+) -> Result<Box<dyn Arena>, Trouble> {
     if !system.has_table() {
         let mut world = system.world(seed, members)?;
         settled(&mut *world, members, QUIET)?;
@@ -107,8 +139,14 @@ fn settled_without_return(system: System, seed: u64, members: usize) -> Result<B
 }
 
 /// Deaths of members that were well, by whomever.
-fn false_deaths<'a>(record: &'a Record, well: &'a BTreeSet<Member>) -> impl Iterator<Item = &'a Death> {
-    record.deaths.iter().filter(|death| well.contains(&death.of))
+fn false_deaths<'a>(
+    record: &'a Record,
+    well: &'a BTreeSet<Member>,
+) -> impl Iterator<Item = &'a Death> {
+    record
+        .deaths
+        .iter()
+        .filter(|death| well.contains(&death.of))
 }
 
 /// So many different members died.
@@ -117,7 +155,11 @@ fn victims<'a>(deaths: impl Iterator<Item = &'a Death>) -> usize {
 }
 
 /// A member of each, drawn without putting back.
-fn draw(dice: &mut membership_core::testing::Dice, members: usize, many: usize) -> BTreeSet<Member> {
+fn draw(
+    dice: &mut membership_core::testing::Dice,
+    members: usize,
+    many: usize,
+) -> BTreeSet<Member> {
     let mut all: Vec<Member> = (0..members).collect();
     dice.shuffle(&mut all);
     all.into_iter().take(many).collect()
@@ -127,12 +169,18 @@ fn draw(dice: &mut membership_core::testing::Dice, members: usize, many: usize) 
 /// not come to that in time.
 fn until_agreed(ours: &mut Ours, silos: usize, at_most: Duration) -> Result<Option<f64>, Trouble> {
     let began = ours.cluster.now();
-    let agreed = ours.run_until(at_most, |cluster, _| cluster.agrees() && cluster.running().len() == silos)?;
+    let agreed = ours.run_until(at_most, |cluster, _| {
+        cluster.agrees() && cluster.running().len() == silos
+    })?;
     Ok(agreed.then(|| (ours.cluster.now() - began).as_secs_f64()))
 }
 
 /// Lets time pass until a member is Active in its own view; how long that took, at most so long.
-fn until_active(ours: &mut Ours, member: Member, at_most: Duration) -> Result<Option<f64>, Trouble> {
+fn until_active(
+    ours: &mut Ours,
+    member: Member,
+    at_most: Duration,
+) -> Result<Option<f64>, Trouble> {
     let began = ours.cluster.now();
     let active = ours.run_until(at_most, |cluster, lives| {
         let latest = lives.get(member).and_then(|lives| lives.last());
@@ -152,10 +200,22 @@ mod tests {
 
     #[test]
     fn the_first_trouble_names_its_seed() {
-        let work = |n: &u64| if *n > 2 { Err(Trouble::new(format!("{n} is too much"))) } else { Ok(n * 10) };
+        let work = |n: &u64| {
+            if *n > 2 {
+                Err(Trouble::new(format!("{n} is too much")))
+            } else {
+                Ok(n * 10)
+            }
+        };
         assert_eq!(each("numbers", &[1, 2], 2, |n| *n, work), Ok(vec![10, 20]));
-        let trouble = Trouble { what: "3 is too much".to_owned(), seed: Some(3) };
-        assert_eq!(each("numbers", &[1, 3, 2, 4], 2, |n| *n, work), Err(trouble));
+        let trouble = Trouble {
+            what: "3 is too much".to_owned(),
+            seed: Some(3),
+        };
+        assert_eq!(
+            each("numbers", &[1, 3, 2, 4], 2, |n| *n, work),
+            Err(trouble)
+        );
     }
 
     #[test]

@@ -43,7 +43,11 @@ impl Kind {
     }
 
     const fn time(self) -> Duration {
-        Duration::from_secs(if matches!(self, Self::BothGone) { 120 } else { 600 })
+        Duration::from_secs(if matches!(self, Self::BothGone) {
+            120
+        } else {
+            600
+        })
     }
 }
 
@@ -62,7 +66,11 @@ impl Outage {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
+        let silos = if self.common.quick {
+            usize::from(self.silos).min(10)
+        } else {
+            usize::from(self.silos)
+        };
         let seeds = self.common.seeds_or(5);
         let mut pieces = Vec::new();
         for kind in Kind::ALL {
@@ -71,11 +79,26 @@ impl Outage {
             }
         }
         let threads = self.common.threads();
-        let outcomes = each("outage", &pieces, threads, |piece| piece.2, |(kind, system, seed)| one(*system, *seed, silos, *kind))?;
+        let outcomes = each(
+            "outage",
+            &pieces,
+            threads,
+            |piece| piece.2,
+            |(kind, system, seed)| one(*system, *seed, silos, *kind),
+        )?;
         let mut report = Report::default();
         let mut figures = Figures::new(
             3,
-            &["what", "system", "seed", "declared dead", "stopped", "a newcomer is Active after s", "during it", "one view again after s"],
+            &[
+                "what",
+                "system",
+                "seed",
+                "declared dead",
+                "stopped",
+                "a newcomer is Active after s",
+                "during it",
+                "one view again after s",
+            ],
         );
         for ((kind, system, seed), o) in pieces.iter().zip(outcomes) {
             figures.row(vec![
@@ -91,11 +114,19 @@ impl Outage {
             if *system == System::Membership {
                 report.must(
                     o.dead == 0 && o.stopped == 0,
-                    format!("{}, seed {seed}: {} healthy silos were declared dead, {} stopped", kind.name(), o.dead, o.stopped),
+                    format!(
+                        "{}, seed {seed}: {} healthy silos were declared dead, {} stopped",
+                        kind.name(),
+                        o.dead,
+                        o.stopped
+                    ),
                 );
                 report.must(
                     o.agreed.is_some(),
-                    format!("{}, seed {seed}: no common view of all and the newcomer within 10 min", kind.name()),
+                    format!(
+                        "{}, seed {seed}: no common view of all and the newcomer within 10 min",
+                        kind.name()
+                    ),
                 );
             }
         }
@@ -130,7 +161,8 @@ fn one(system: System, seed: u64, silos: usize, kind: Kind) -> Result<Outcome, T
         ours.run_for(last.saturating_sub(Duration::from_secs_f64(took)))?;
     }
     if kind == Kind::TableSlow {
-        ours.cluster.slow_table(Duration::from_millis(1), Duration::from_millis(6));
+        ours.cluster
+            .slow_table(Duration::from_millis(1), Duration::from_millis(6));
     }
     let ended = ours.now();
     let agreed = until_agreed(&mut ours, silos + 1, Duration::from_secs(600))?;
@@ -139,5 +171,11 @@ fn one(system: System, seed: u64, silos: usize, kind: Kind) -> Result<Outcome, T
     }
     ours.run_for(Duration::from_secs(300).saturating_sub(ours.now() - ended))?;
     let stopped = (0..=newcomer).filter(|member| !ours.runs(*member)).count();
-    Ok(Outcome { dead: ours.cluster.stats().voted_out - before, stopped, joined, joined_during, agreed })
+    Ok(Outcome {
+        dead: ours.cluster.stats().voted_out - before,
+        stopped,
+        joined,
+        joined_during,
+        agreed,
+    })
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use membership_core::testing::Dice;
 
 use super::{
-    CHITCHAT, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, false_deaths, repeats, runs, seconds, settled_without_return, so_many, unique,
-    victims,
+    CHITCHAT, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, false_deaths, repeats, runs, seconds,
+    settled_without_return, so_many, unique, victims,
 };
 use crate::arena::{Member, Trouble};
 use crate::figures::{Figures, number, spread};
@@ -42,45 +42,97 @@ impl Pause {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
-        let times = if self.common.quick { vec![30] } else { unique(&self.seconds) };
-        let (shares, systems) = (unique(&[1, (silos * 3 / 10).max(1), silos]), unique(&self.systems));
+        let silos = if self.common.quick {
+            usize::from(self.silos).min(10)
+        } else {
+            usize::from(self.silos)
+        };
+        let times = if self.common.quick {
+            vec![30]
+        } else {
+            unique(&self.seconds)
+        };
+        let (shares, systems) = (
+            unique(&[1, (silos * 3 / 10).max(1), silos]),
+            unique(&self.systems),
+        );
         let seeds = self.common.seeds_or(3);
         let mut pieces = Vec::new();
         for many in &shares {
             for time in &times {
                 for system in &systems {
-                    pieces.extend(runs(*system, &self.common, &seeds).into_iter().map(|run| (*many, *time, *system, run)));
+                    pieces.extend(
+                        runs(*system, &self.common, &seeds)
+                            .into_iter()
+                            .map(|run| (*many, *time, *system, run)),
+                    );
                 }
             }
         }
-        let run = |(many, time, system, (seed, _)): &(usize, u64, System, (u64, u32))| one(*system, *seed, silos, *many, *time);
-        let outcomes = each("pause", &pieces, self.common.threads(), |piece| piece.3.0, run)?;
+        let run = |(many, time, system, (seed, _)): &(usize, u64, System, (u64, u32))| {
+            one(*system, *seed, silos, *many, *time)
+        };
+        let outcomes = each(
+            "pause",
+            &pieces,
+            self.common.threads(),
+            |piece| piece.3.0,
+            run,
+        )?;
         let results: Vec<_> = pieces.into_iter().zip(outcomes).collect();
         let mut report = Report::default();
-        let mut figures = Figures::new(4, &["paused", "for s", "system", "runs", "others given up", "paused given up", "first noticed s"]);
+        let mut figures = Figures::new(
+            4,
+            &[
+                "paused",
+                "for s",
+                "system",
+                "runs",
+                "others given up",
+                "paused given up",
+                "first noticed s",
+            ],
+        );
         for many in &shares {
             for time in &times {
                 for system in &systems {
-                    let mine = || results.iter().filter(|((m, t, s, _), _)| (m, t, s) == (many, time, system));
+                    let mine = || {
+                        results
+                            .iter()
+                            .filter(|((m, t, s, _), _)| (m, t, s) == (many, time, system))
+                    };
                     let again = repeats(*system, &self.common);
-                    let of = |repeat: u32| mine().filter(move |((.., run), _)| run.1 == repeat).map(|(_, outcome)| outcome);
+                    let of = |repeat: u32| {
+                        mine()
+                            .filter(move |((.., run), _)| run.1 == repeat)
+                            .map(|(_, outcome)| outcome)
+                    };
                     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
                     let sums = |what: fn(&Outcome) -> usize| {
-                        spread(&(0..again).map(|r| of(r).map(what).sum::<usize>() as f64).collect::<Vec<_>>(), 0)
+                        spread(
+                            &(0..again)
+                                .map(|r| of(r).map(what).sum::<usize>() as f64)
+                                .collect::<Vec<_>>(),
+                            0,
+                        )
                     };
                     let once = of(0).count();
                     figures.row(vec![
                         format!("{many} of {silos}"),
                         time.to_string(),
                         system.name().to_owned(),
-                        if again == 1 { once.to_string() } else { format!("{again} × {once}") },
+                        if again == 1 {
+                            once.to_string()
+                        } else {
+                            format!("{again} × {once}")
+                        },
                         sums(|o| o.others),
                         sums(|o| o.paused),
                         number(seconds(mine().filter_map(|(_, o)| o.first).min()), 1),
                     ]);
                     if system.is_ours() {
-                        let (name, others): (_, usize) = (system.name(), mine().map(|(_, o)| o.others).sum());
+                        let (name, others): (_, usize) =
+                            (system.name(), mine().map(|(_, o)| o.others).sum());
                         report.must(others == 0, format!("{name}, {many} paused for {time} s: {others} of the others were declared dead"));
                         if *many == silos {
                             let all: usize = mine().map(|(_, o)| o.paused).sum();
@@ -90,7 +142,13 @@ impl Pause {
                 }
             }
         }
-        report.table(format!("{}; sums over so many runs, one for each seed", so_many(silos, "members")), figures);
+        report.table(
+            format!(
+                "{}; sums over so many runs, one for each seed",
+                so_many(silos, "members")
+            ),
+            figures,
+        );
         report.note(format!(
             "The others are those that ran all the time. Whoever stands still for longer than it takes to notice a crash \
              (9 s here; the failure window, 15 s, where round trips are long) is rightly given up; a \
@@ -100,10 +158,18 @@ impl Pause {
     }
 }
 
-fn one(system: System, seed: u64, silos: usize, many: usize, time: u64) -> Result<Outcome, Trouble> {
+fn one(
+    system: System,
+    seed: u64,
+    silos: usize,
+    many: usize,
+    time: u64,
+) -> Result<Outcome, Trouble> {
     let mut world = settled_without_return(system, seed, silos)?;
     let paused = draw(&mut Dice::new(seed), silos, many);
-    let well: BTreeSet<Member> = (0..silos).filter(|member| !paused.contains(member)).collect();
+    let well: BTreeSet<Member> = (0..silos)
+        .filter(|member| !paused.contains(member))
+        .collect();
     let began = world.now();
     for member in &paused {
         world.pause(*member, Duration::from_secs(time));
@@ -113,6 +179,8 @@ fn one(system: System, seed: u64, silos: usize, many: usize, time: u64) -> Resul
     Ok(Outcome {
         others: victims(false_deaths(&record, &well)),
         paused: victims(false_deaths(&record, &paused)),
-        first: false_deaths(&record, &paused).map(|death| death.at - began).min(),
+        first: false_deaths(&record, &paused)
+            .map(|death| death.at - began)
+            .min(),
     })
 }

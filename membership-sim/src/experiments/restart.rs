@@ -38,7 +38,11 @@ impl Restart {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
+        let silos = if self.common.quick {
+            usize::from(self.silos).min(10)
+        } else {
+            usize::from(self.silos)
+        };
         let seeds = self.common.seeds_or(3);
         let mut pieces = Vec::new();
         for (name, same) in [("the same addresses", true), ("new addresses", false)] {
@@ -47,20 +51,59 @@ impl Restart {
             }
         }
         let threads = self.common.threads();
-        let outcomes = each("restart", &pieces, threads, |piece| piece.3, |(_, same, system, seed)| one(*system, *seed, silos, *same))?;
+        let outcomes = each(
+            "restart",
+            &pieces,
+            threads,
+            |piece| piece.3,
+            |(_, same, system, seed)| one(*system, *seed, silos, *same),
+        )?;
         let mut report = Report::default();
-        let mut figures =
-            Figures::new(3, &["on", "system", "seed", "first Active s", "all Active in one view s", "declared dead while running"]);
+        let mut figures = Figures::new(
+            3,
+            &[
+                "on",
+                "system",
+                "seed",
+                "first Active s",
+                "all Active in one view s",
+                "declared dead while running",
+            ],
+        );
         for ((name, _, system, seed), o) in pieces.iter().zip(outcomes) {
             let cells = [number(o.first, 1), number(o.all, 1), o.healthy.to_string()];
-            figures.row([(*name).to_owned(), system.name().to_owned(), seed.to_string()].into_iter().chain(cells).collect());
+            figures.row(
+                [
+                    (*name).to_owned(),
+                    system.name().to_owned(),
+                    seed.to_string(),
+                ]
+                .into_iter()
+                .chain(cells)
+                .collect(),
+            );
             if *system == System::Membership {
                 let in_time = o.all.is_some_and(|all| all <= OURS.as_secs_f64());
-                report.must(in_time, format!("{name}, seed {seed}: no common view within 15 min"));
-                report.must(o.healthy == 0, format!("{name}, seed {seed}: {} were declared dead while they ran", o.healthy));
+                report.must(
+                    in_time,
+                    format!("{name}, seed {seed}: no common view within 15 min"),
+                );
+                report.must(
+                    o.healthy == 0,
+                    format!(
+                        "{name}, seed {seed}: {} were declared dead while they ran",
+                        o.healthy
+                    ),
+                );
             }
         }
-        report.table(format!("{} lose power at one moment and start within 2 s, 5 s later", so_many(silos, "silos")), figures);
+        report.table(
+            format!(
+                "{} lose power at one moment and start within 2 s, 5 s later",
+                so_many(silos, "silos")
+            ),
+            figures,
+        );
         report.note(
             "A silo that gives up joining is started again a second later. Published: Microsoft Orleans waits until the old rows are stale, 10 min until 9.0 and 90 s since, by its settings; \
         a new process at the same address supersedes the old row at once.",
@@ -87,9 +130,16 @@ fn one(system: System, seed: u64, silos: usize, same: bool) -> Result<Outcome, T
         ours.start(silos, Duration::from_secs(2));
     }
     let first = ours.run_until(AT_MOST, |cluster, _| {
-        cluster.running().into_iter().any(|process| cluster.status(process) == Some(membership_core::SiloStatus::Active))
+        cluster
+            .running()
+            .into_iter()
+            .any(|process| cluster.status(process) == Some(membership_core::SiloStatus::Active))
     })?;
     let first = first.then(|| (ours.now() - began).as_secs_f64());
     let all = until_agreed(&mut ours, silos, AT_MOST)?.map(|_| (ours.now() - began).as_secs_f64());
-    Ok(Outcome { first, all, healthy: ours.cluster.stats().voted_out_alive - before })
+    Ok(Outcome {
+        first,
+        all,
+        healthy: ours.cluster.stats().voted_out_alive - before,
+    })
 }

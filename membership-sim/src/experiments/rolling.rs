@@ -30,8 +30,11 @@ enum How {
 }
 
 impl How {
-    const ALL: [(Self, &'static str); 3] =
-        [(Self::LeaveSame, "leaves, same address"), (Self::LeaveNew, "leaves, new address"), (Self::KillSame, "killed, same address")];
+    const ALL: [(Self, &'static str); 3] = [
+        (Self::LeaveSame, "leaves, same address"),
+        (Self::LeaveNew, "leaves, new address"),
+        (Self::KillSame, "killed, same address"),
+    ];
 }
 
 struct Outcome {
@@ -51,7 +54,11 @@ impl Rolling {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let silos = if self.common.quick { usize::from(self.silos).min(8) } else { usize::from(self.silos) };
+        let silos = if self.common.quick {
+            usize::from(self.silos).min(8)
+        } else {
+            usize::from(self.silos)
+        };
         let seeds = self.common.seeds_or(3);
         let mut pieces = Vec::new();
         for (how, name) in How::ALL {
@@ -60,7 +67,13 @@ impl Rolling {
             }
         }
         let threads = self.common.threads();
-        let outcomes = each("rolling", &pieces, threads, |piece| piece.3, |(how, _, system, seed)| one(*system, *seed, silos, *how))?;
+        let outcomes = each(
+            "rolling",
+            &pieces,
+            threads,
+            |piece| piece.3,
+            |(how, _, system, seed)| one(*system, *seed, silos, *how),
+        )?;
         let mut report = Report::default();
         let mut figures = Figures::new(
             3,
@@ -97,12 +110,26 @@ impl Rolling {
                     o.healthy == 0 && o.stopped == 0,
                     format!("{name}, seed {seed}: {} healthy silos were declared dead, {} stopped by themselves", o.healthy, o.stopped),
                 );
-                report.must(o.took.len() == silos, format!("{name}, seed {seed}: only {} of {silos} were replaced", o.took.len()));
-                report.must(o.agreed.is_some(), format!("{name}, seed {seed}: no common view at the end within 5 min"));
+                report.must(
+                    o.took.len() == silos,
+                    format!(
+                        "{name}, seed {seed}: only {} of {silos} were replaced",
+                        o.took.len()
+                    ),
+                );
+                report.must(
+                    o.agreed.is_some(),
+                    format!("{name}, seed {seed}: no common view at the end within 5 min"),
+                );
             }
         }
-        report
-            .table(format!("{}, replaced one by one, the next one as soon as the one before is Active", so_many(silos, "silos")), figures);
+        report.table(
+            format!(
+                "{}, replaced one by one, the next one as soon as the one before is Active",
+                so_many(silos, "silos")
+            ),
+            figures,
+        );
         report.note(
             "*Gone to Active*: from the start of the new process until it is Active. *Stopped*: silos that ended before it \
              was their turn, or after they had replaced one. No published figure.",
@@ -134,10 +161,23 @@ fn one(system: System, seed: u64, silos: usize, how: How) -> Result<Outcome, Tro
     let total = (ours.now() - began).as_secs_f64();
     let agreed = until_agreed(&mut ours, silos, Duration::from_secs(300))?;
     ours.run_for(Duration::from_secs(120))?;
-    stopped += replaced.into_iter().filter(|member| !ours.runs(*member)).count();
+    stopped += replaced
+        .into_iter()
+        .filter(|member| !ours.runs(*member))
+        .count();
     let after = *ours.cluster.stats();
-    let (healthy, commits) = (after.voted_out_alive - before.voted_out_alive, after.commits - before.commits);
-    Ok(Outcome { healthy, stopped, took, total, commits, agreed })
+    let (healthy, commits) = (
+        after.voted_out_alive - before.voted_out_alive,
+        after.commits - before.commits,
+    );
+    Ok(Outcome {
+        healthy,
+        stopped,
+        took,
+        total,
+        commits,
+        agreed,
+    })
 }
 
 /// It is asked to leave, and has 60 s for that.
@@ -145,7 +185,9 @@ fn leave(ours: &mut Ours, member: Member) -> Result<(), Trouble> {
     let process = ours.process(member);
     ours.cluster.leave(process);
     // Should it take longer, it is killed, as by an orchestrator.
-    if !ours.cluster.run_until(Duration::from_secs(60), |cluster| !cluster.is_running(process))? {
+    if !ours.cluster.run_until(Duration::from_secs(60), |cluster| {
+        !cluster.is_running(process)
+    })? {
         ours.kill(member);
     }
     Ok(())

@@ -38,16 +38,29 @@ impl Skew {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
+        let silos = if self.common.quick {
+            usize::from(self.silos).min(10)
+        } else {
+            usize::from(self.silos)
+        };
         let seeds = self.common.seeds_or(5);
         let mut pieces = Vec::new();
-        for (name, stepped) in [("±10 min, constant", false), ("±10 min, another every 60 s", true)] {
+        for (name, stepped) in [
+            ("±10 min, constant", false),
+            ("±10 min, another every 60 s", true),
+        ] {
             for system in unique(&self.systems) {
                 pieces.extend(seeds.iter().map(|seed| (name, stepped, system, *seed)));
             }
         }
         let threads = self.common.threads();
-        let outcomes = each("skew", &pieces, threads, |piece| piece.3, |(_, stepped, system, seed)| one(*system, *seed, silos, *stepped))?;
+        let outcomes = each(
+            "skew",
+            &pieces,
+            threads,
+            |piece| piece.3,
+            |(_, stepped, system, seed)| one(*system, *seed, silos, *stepped),
+        )?;
         let mut report = Report::default();
         let mut figures = Figures::new(
             3,
@@ -79,7 +92,12 @@ impl Skew {
                     format!("{name}, seed {seed}: {} healthy silos were declared dead, {} stopped by themselves", o.dead, o.stopped),
                 );
                 let all = o.crash.is_some() && o.join.is_some() && o.back.is_some();
-                report.must(all, format!("{name}, seed {seed}: a crash was not noticed, or somebody could not join"));
+                report.must(
+                    all,
+                    format!(
+                        "{name}, seed {seed}: a crash was not noticed, or somebody could not join"
+                    ),
+                );
             }
         }
         report.table(
@@ -101,9 +119,13 @@ fn one(system: System, seed: u64, silos: usize, stepped: bool) -> Result<Outcome
     for minute in 0..10 {
         if minute == 0 || stepped {
             for member in 0..silos {
-                let wrong = ours.cluster.dice().below(usize::try_from(2 * MOST).unwrap_or(0));
+                let wrong = ours
+                    .cluster
+                    .dice()
+                    .below(usize::try_from(2 * MOST).unwrap_or(0));
                 let process = ours.process(member);
-                ours.cluster.clock_offset(process, i64::try_from(wrong).unwrap_or(0) - MOST);
+                ours.cluster
+                    .clock_offset(process, i64::try_from(wrong).unwrap_or(0) - MOST);
             }
         }
         ours.run_for(Duration::from_secs(60))?;
@@ -121,5 +143,11 @@ fn one(system: System, seed: u64, silos: usize, stepped: bool) -> Result<Outcome
     let back = until_active(&mut ours, 1, Duration::from_secs(300))?;
     ours.run_for(Duration::from_secs(300))?;
     let stopped = (1..=newcomer).filter(|member| !ours.runs(*member)).count();
-    Ok(Outcome { stopped, dead: ours.cluster.stats().voted_out_alive - before, crash, join, back })
+    Ok(Outcome {
+        stopped,
+        dead: ours.cluster.stats().voted_out_alive - before,
+        crash,
+        join,
+        back,
+    })
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use membership_core::testing::Dice;
 
-use super::{CHITCHAT, QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, runs, seconds, settled_without_return, so_many, unique};
+use super::{
+    CHITCHAT, QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, runs, seconds,
+    settled_without_return, so_many, unique,
+};
 use crate::arena::{Member, Trouble};
 use crate::figures::{Figures, spread};
 use crate::report::{Common, Report};
@@ -43,17 +46,37 @@ impl Split {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let silos = if self.common.quick { usize::from(self.silos).min(20) } else { usize::from(self.silos) };
+        let silos = if self.common.quick {
+            usize::from(self.silos).min(20)
+        } else {
+            usize::from(self.silos)
+        };
         let seeds = self.common.seeds_or(5);
-        let shapes = [("70 to 30", silos * 3 / 10), ("50 to 50", silos / 2), ("one alone", 1)];
+        let shapes = [
+            ("70 to 30", silos * 3 / 10),
+            ("50 to 50", silos / 2),
+            ("one alone", 1),
+        ];
         let mut pieces = Vec::new();
         for (name, smaller) in shapes {
             for system in unique(&self.systems) {
-                pieces.extend(runs(system, &self.common, &seeds).into_iter().map(|run| (name, smaller, system, run)));
+                pieces.extend(
+                    runs(system, &self.common, &seeds)
+                        .into_iter()
+                        .map(|run| (name, smaller, system, run)),
+                );
             }
         }
-        let run = |(_, smaller, system, (seed, _)): &(&str, usize, System, (u64, u32))| one(*system, *seed, silos, *smaller);
-        let outcomes = each("split", &pieces, self.common.threads(), |piece| piece.3.0, run)?;
+        let run = |(_, smaller, system, (seed, _)): &(&str, usize, System, (u64, u32))| {
+            one(*system, *seed, silos, *smaller)
+        };
+        let outcomes = each(
+            "split",
+            &pieces,
+            self.common.threads(),
+            |piece| piece.3.0,
+            run,
+        )?;
         let mut report = Report::default();
         let mut figures = Figures::new(
             3,
@@ -70,18 +93,35 @@ impl Split {
         );
         let all: Vec<_> = pieces.iter().zip(&outcomes).collect();
         // The repetitions of one seed follow each other.
-        for same in all.chunk_by(|((one, _, of, (seed, _)), _), ((other, _, to, (same, _)), _)| (one, of, seed) == (other, to, same)) {
-            let Some(((name, smaller, system, (seed, _)), _)) = same.first() else { continue };
+        for same in all.chunk_by(
+            |((one, _, of, (seed, _)), _), ((other, _, to, (same, _)), _)| {
+                (one, of, seed) == (other, to, same)
+            },
+        ) {
+            let Some(((name, smaller, system, (seed, _)), _)) = same.first() else {
+                continue;
+            };
             let outcomes = || same.iter().map(|(_, outcome)| *outcome);
             let count = |what: fn(&Outcome) -> usize| {
-                spread(&outcomes().map(|o| f64::from(u32::try_from(what(o)).unwrap_or(u32::MAX))).collect::<Vec<_>>(), 0)
+                spread(
+                    &outcomes()
+                        .map(|o| f64::from(u32::try_from(what(o)).unwrap_or(u32::MAX)))
+                        .collect::<Vec<_>>(),
+                    0,
+                )
             };
-            let settled: Vec<f64> = outcomes().map(|o| seconds(o.settled).unwrap_or(f64::INFINITY)).collect();
+            let settled: Vec<f64> = outcomes()
+                .map(|o| seconds(o.settled).unwrap_or(f64::INFINITY))
+                .collect();
             let agree = outcomes().filter(|o| o.agree).count();
             figures.row(vec![
                 (*name).to_owned(),
                 system.name().to_owned(),
-                if same.len() == 1 { seed.to_string() } else { format!("{} × {seed}", same.len()) },
+                if same.len() == 1 {
+                    seed.to_string()
+                } else {
+                    format!("{} × {seed}", same.len())
+                },
                 count(|o| o.larger),
                 count(|o| o.larger_by_anybody),
                 count(|o| o.smaller),
@@ -93,7 +133,8 @@ impl Split {
                 },
             ]);
             if system.is_ours() {
-                let (lost, system): (usize, _) = (outcomes().map(|o| o.larger_by_anybody).sum(), system.name());
+                let (lost, system): (usize, _) =
+                    (outcomes().map(|o| o.larger_by_anybody).sum(), system.name());
                 report.must(
                     lost == 0,
                     format!("{name}, {system}, seed {seed}: {lost} silos of the larger side (of {}) were declared dead", silos - smaller),
@@ -101,7 +142,13 @@ impl Split {
                 report.must(agree == same.len(), format!("{name}, {system}, seed {seed}: no common view 2 min after the network healed"));
             }
         }
-        report.table(format!("{}, the network splits for 300 s, the table is within reach of all", so_many(silos, "members")), figures);
+        report.table(
+            format!(
+                "{}, the network splits for 300 s, the table is within reach of all",
+                so_many(silos, "members")
+            ),
+            figures,
+        );
         report.note(format!(
             "*Settled*: from when on nobody on the larger side gave up anybody any more. Of two halves, the *larger* is the one that \
              lost fewer. *One view at the end*: after the network heals and 120 s, every member that nobody on the larger side had given \
@@ -115,7 +162,9 @@ impl Split {
 fn one(system: System, seed: u64, silos: usize, smaller: usize) -> Result<Outcome, Trouble> {
     let mut world = settled_without_return(system, seed, silos)?;
     let small = draw(&mut Dice::new(seed), silos, smaller);
-    let large: BTreeSet<Member> = (0..silos).filter(|member| !small.contains(member)).collect();
+    let large: BTreeSet<Member> = (0..silos)
+        .filter(|member| !small.contains(member))
+        .collect();
     let began = world.now();
     world.partition(&[small.iter().copied().collect()]);
     world.run_for(LASTS)?;
@@ -123,14 +172,34 @@ fn one(system: System, seed: u64, silos: usize, smaller: usize) -> Result<Outcom
     world.partition(&[]);
     world.run_for(QUIET)?;
     let lost = |side: &BTreeSet<Member>, by: Option<&BTreeSet<Member>>| {
-        super::victims(during.deaths.iter().filter(|d| side.contains(&d.of) && by.is_none_or(|by| by.contains(&d.by))))
+        super::victims(
+            during
+                .deaths
+                .iter()
+                .filter(|d| side.contains(&d.of) && by.is_none_or(|by| by.contains(&d.by))),
+        )
     };
-    let swap = small.len() == large.len() && lost(&large, Some(&large)) > lost(&small, Some(&small));
+    let swap =
+        small.len() == large.len() && lost(&large, Some(&large)) > lost(&small, Some(&small));
     let (large, small) = if swap { (small, large) } else { (large, small) };
-    let settled = during.deaths.iter().filter(|d| large.contains(&d.by)).map(|d| d.at - began).max();
+    let settled = during
+        .deaths
+        .iter()
+        .filter(|d| large.contains(&d.by))
+        .map(|d| d.at - began)
+        .max();
     let end = world.record();
-    let gone = |member: &Member| during.deaths.iter().any(|d| d.of == *member && large.contains(&d.by));
-    let sizes: BTreeSet<usize> = (0..silos).filter(|m| !gone(m)).filter_map(|m| end.sights.get(m)).map(|sight| sight.size).collect();
+    let gone = |member: &Member| {
+        during
+            .deaths
+            .iter()
+            .any(|d| d.of == *member && large.contains(&d.by))
+    };
+    let sizes: BTreeSet<usize> = (0..silos)
+        .filter(|m| !gone(m))
+        .filter_map(|m| end.sights.get(m))
+        .map(|sight| sight.size)
+        .collect();
     Ok(Outcome {
         larger: lost(&large, Some(&large)),
         larger_by_anybody: lost(&large, None),

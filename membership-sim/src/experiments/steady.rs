@@ -54,15 +54,30 @@ impl Steady {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let sizes: Vec<usize> = if self.common.quick { vec![10] } else { unique(&self.silos).into_iter().map(usize::from).collect() };
+        let sizes: Vec<usize> = if self.common.quick {
+            vec![10]
+        } else {
+            unique(&self.silos).into_iter().map(usize::from).collect()
+        };
         let minutes = if self.common.quick { 1 } else { self.minutes };
         let mut pieces = Vec::new();
         for system in &unique(&self.systems) {
             for silos in &sizes {
-                pieces.extend(self.common.seeds_or(1).into_iter().map(|seed| Piece { system: *system, silos: *silos, seed, minutes }));
+                pieces.extend(self.common.seeds_or(1).into_iter().map(|seed| Piece {
+                    system: *system,
+                    silos: *silos,
+                    seed,
+                    minutes,
+                }));
             }
         }
-        let outcomes = each("steady", &pieces, self.common.threads(), |piece| piece.seed, one)?;
+        let outcomes = each(
+            "steady",
+            &pieces,
+            self.common.threads(),
+            |piece| piece.seed,
+            one,
+        )?;
         let mut load = Figures::new(
             2,
             &[
@@ -85,16 +100,32 @@ impl Steady {
         );
         let mut speed = Figures::new(
             2,
-            &["system", "members", "all know all after s", "of a core s", "the minutes: of a core s", "virtual over real", "events/s"],
+            &[
+                "system",
+                "members",
+                "all know all after s",
+                "of a core s",
+                "the minutes: of a core s",
+                "virtual over real",
+                "events/s",
+            ],
         );
         let mut report = Report::default();
         for (piece, o) in pieces.iter().zip(outcomes) {
             let name = || vec![piece.system.name().to_owned(), piece.silos.to_string()];
             let mut row = name();
             for values in [&o.messages, &o.kbytes] {
-                row.extend([mean(values), quantile(values, 0.99), quantile(values, 1.0)].map(|value| number(value, 2)));
+                row.extend(
+                    [mean(values), quantile(values, 0.99), quantile(values, 1.0)]
+                        .map(|value| number(value, 2)),
+                );
             }
-            row.extend((0..6).map(|i| number(o.table.and_then(|table| table.get(i).copied()), if i < 2 { 2 } else { 0 })));
+            row.extend((0..6).map(|i| {
+                number(
+                    o.table.and_then(|table| table.get(i).copied()),
+                    if i < 2 { 2 } else { 0 },
+                )
+            }));
             row.push(o.given_up.to_string());
             load.row(row);
             let mut row = name();
@@ -109,11 +140,26 @@ impl Steady {
             ]);
             speed.row(row);
             if piece.system == System::Membership {
-                report.must(o.joined[0] <= 1200.0, format!("{} silos: all knew all after {:.0} s, not 20 min", piece.silos, o.joined[0]));
-                report.must(o.given_up == 0, format!("{} silos: {} were given up, and nothing had happened", piece.silos, o.given_up));
+                report.must(
+                    o.joined[0] <= 1200.0,
+                    format!(
+                        "{} silos: all knew all after {:.0} s, not 20 min",
+                        piece.silos, o.joined[0]
+                    ),
+                );
+                report.must(
+                    o.given_up == 0,
+                    format!(
+                        "{} silos: {} were given up, and nothing had happened",
+                        piece.silos, o.given_up
+                    ),
+                );
                 report.must(
                     piece.silos != 1000 || minutes != 10 || o.took <= 60.0,
-                    format!("1000 silos for 10 virtual minutes took {:.0} s of a core, not 60", o.took),
+                    format!(
+                        "1000 silos for 10 virtual minutes took {:.0} s of a core, not 60",
+                        o.took
+                    ),
                 );
             }
         }
@@ -168,14 +214,26 @@ impl World {
 fn one(piece: &Piece) -> Result<Outcome, Trouble> {
     let mut world = match piece.system {
         system if !system.has_table() => World::Other(system.world(piece.seed, piece.silos)?),
-        _ => World::Ours(Box::new(Make { watched: false, ..piece.system.make(piece.seed, piece.silos)? }.build()?)),
+        _ => World::Ours(Box::new(
+            Make {
+                watched: false,
+                ..piece.system.make(piece.seed, piece.silos)?
+            }
+            .build()?,
+        )),
     };
     let mut outcome = Outcome::default();
     let watch = Stopwatch::start();
     settled(world.arena(), piece.silos, QUIET)?;
     outcome.joined = [(world.arena().now() - QUIET).as_secs_f64(), watch.seconds()];
-    let before = if let World::Ours(ours) = &world { Some((*ours.cluster.stats(), ours.cluster.table_traffic())) } else { None };
-    let mut sent: Vec<Traffic> = (0..piece.silos).map(|member| world.arena().sent(member)).collect();
+    let before = if let World::Ours(ours) = &world {
+        Some((*ours.cluster.stats(), ours.cluster.table_traffic()))
+    } else {
+        None
+    };
+    let mut sent: Vec<Traffic> = (0..piece.silos)
+        .map(|member| world.arena().sent(member))
+        .collect();
     for _ in 0..piece.minutes * 60 {
         let watch = Stopwatch::start();
         world.arena().run_for(Duration::from_secs(1))?;
@@ -189,10 +247,29 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
         }
     }
     if let (World::Ours(ours), Some((stats, traffic))) = (&world, before) {
-        let (now, traffic, seconds) = (*ours.cluster.stats(), ours.cluster.table_traffic().since(&traffic), (piece.minutes * 60) as f64);
-        let (reads, whole) = ((traffic.reads + traffic.unchanged) as f64 / seconds, traffic.reads as f64 / seconds);
-        let per_second = [traffic.rows_read, traffic.heartbeats_read, traffic.heartbeats].map(|count| count as f64 / seconds);
-        outcome.table = Some([reads, whole, per_second[0], per_second[1], per_second[2], traffic.commits as f64]);
+        let (now, traffic, seconds) = (
+            *ours.cluster.stats(),
+            ours.cluster.table_traffic().since(&traffic),
+            (piece.minutes * 60) as f64,
+        );
+        let (reads, whole) = (
+            (traffic.reads + traffic.unchanged) as f64 / seconds,
+            traffic.reads as f64 / seconds,
+        );
+        let per_second = [
+            traffic.rows_read,
+            traffic.heartbeats_read,
+            traffic.heartbeats,
+        ]
+        .map(|count| count as f64 / seconds);
+        outcome.table = Some([
+            reads,
+            whole,
+            per_second[0],
+            per_second[1],
+            per_second[2],
+            traffic.commits as f64,
+        ]);
         outcome.events = Some((now.inputs - stats.inputs) as f64);
     }
     outcome.given_up = super::victims(world.arena().record().deaths.iter());

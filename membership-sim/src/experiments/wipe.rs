@@ -32,23 +32,67 @@ impl Wipe {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let silos = if self.common.quick { usize::from(self.silos).min(10) } else { usize::from(self.silos) };
+        let silos = if self.common.quick {
+            usize::from(self.silos).min(10)
+        } else {
+            usize::from(self.silos)
+        };
         let seeds = self.common.seeds_or(5);
         let kinds = [("wiped", false), ("an old backup restored", true)];
-        let pieces: Vec<(&str, bool, u64)> = kinds.iter().flat_map(|(name, old)| seeds.iter().map(|seed| (*name, *old, *seed))).collect();
-        let outcomes = each("wipe", &pieces, self.common.threads(), |piece| piece.2, |(_, old, seed)| one(*seed, silos, *old))?;
+        let pieces: Vec<(&str, bool, u64)> = kinds
+            .iter()
+            .flat_map(|(name, old)| seeds.iter().map(|seed| (*name, *old, *seed)))
+            .collect();
+        let outcomes = each(
+            "wipe",
+            &pieces,
+            self.common.threads(),
+            |piece| piece.2,
+            |(_, old, seed)| one(*seed, silos, *old),
+        )?;
         let mut report = Report::default();
-        let mut figures =
-            Figures::new(2, &["table", "seed", "declared dead", "stopped", "applications told", "one view after a restart of all s"]);
+        let mut figures = Figures::new(
+            2,
+            &[
+                "table",
+                "seed",
+                "declared dead",
+                "stopped",
+                "applications told",
+                "one view after a restart of all s",
+            ],
+        );
         for ((name, _, seed), o) in pieces.iter().zip(outcomes) {
-            let cells = [o.dead.to_string(), o.stopped.to_string(), o.told.to_string(), number(o.again, 1)];
-            figures.row([(*name).to_owned(), seed.to_string()].into_iter().chain(cells).collect());
+            let cells = [
+                o.dead.to_string(),
+                o.stopped.to_string(),
+                o.told.to_string(),
+                number(o.again, 1),
+            ];
+            figures.row(
+                [(*name).to_owned(), seed.to_string()]
+                    .into_iter()
+                    .chain(cells)
+                    .collect(),
+            );
             report.must(
                 o.dead == 0 && o.stopped == 0,
-                format!("{name}, seed {seed}: {} silos taken for dead, {} stopped", o.dead, o.stopped),
+                format!(
+                    "{name}, seed {seed}: {} silos taken for dead, {} stopped",
+                    o.dead, o.stopped
+                ),
             );
-            report.must(o.told == o.members, format!("{name}, seed {seed}: {} of {} applications were told", o.told, o.members));
-            report.must(o.again.is_some(), format!("{name}, seed {seed}: restarted silos found no common view within 10 min"));
+            report.must(
+                o.told == o.members,
+                format!(
+                    "{name}, seed {seed}: {} of {} applications were told",
+                    o.told, o.members
+                ),
+            );
+            report.must(
+                o.again.is_some(),
+                format!("{name}, seed {seed}: restarted silos found no common view within 10 min"),
+            );
         }
         report.table(
             format!("{}; ten minutes with the wrong table, then all are restarted, one by one within 10 s", so_many(silos, "silos")),
@@ -78,7 +122,9 @@ fn one(seed: u64, silos: usize, old: bool) -> Result<Outcome, Trouble> {
     let members = silos + 1;
     let told = |member: &usize| {
         let notices = ours.cluster.notices(ours.process(*member));
-        notices.iter().any(|(_, notice)| matches!(notice, Notice::Table(TableState::Changed(_))))
+        notices
+            .iter()
+            .any(|(_, notice)| matches!(notice, Notice::Table(TableState::Changed(_))))
     };
     let told = (0..members).filter(told).count();
     let stopped = (0..members).filter(|member| !ours.runs(*member)).count();
@@ -88,5 +134,11 @@ fn one(seed: u64, silos: usize, old: bool) -> Result<Outcome, Trouble> {
         ours.run_for(Duration::from_secs(10) / u32::try_from(members).unwrap_or(1))?;
     }
     let again = until_agreed(&mut ours, members, Duration::from_secs(600))?;
-    Ok(Outcome { dead, stopped, members, told, again })
+    Ok(Outcome {
+        dead,
+        stopped,
+        members,
+        told,
+        again,
+    })
 }

@@ -16,7 +16,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chitchat::transport::{ChannelTransport, RecvOutcome, SendOutcome, Socket, Transport};
-use chitchat::{ChitchatConfig, ChitchatEnvelope, ChitchatHandle, ChitchatId, FailureDetectorConfig, ProtocolVersion, spawn_chitchat};
+use chitchat::{
+    ChitchatConfig, ChitchatEnvelope, ChitchatHandle, ChitchatId, FailureDetectorConfig,
+    ProtocolVersion, spawn_chitchat,
+};
 use membership_core::testing::{Dice, Latency, Network};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -81,11 +84,19 @@ struct Post {
 impl Post {
     fn plan(&mut self, at: Instant, to: Member, letter: Option<Letter>) {
         self.number += 1;
-        self.heap.push(Reverse(Mail { at, number: self.number, to, letter }));
+        self.heap.push(Reverse(Mail {
+            at,
+            number: self.number,
+            to,
+            letter,
+        }));
     }
 
     fn held(&self, member: Member, now: Instant) -> bool {
-        self.places.get(member).and_then(|place| place.held_until).is_some_and(|until| until > now)
+        self.places
+            .get(member)
+            .and_then(|place| place.held_until)
+            .is_some_and(|until| until > now)
     }
 
     fn send(&mut self, from: Member, to: Member, letter: Letter, now: Instant) {
@@ -96,7 +107,10 @@ impl Post {
             return;
         }
         if let Some(place) = self.places.get_mut(from) {
-            place.traffic = place.traffic.plus(Traffic { messages: 1, bytes: letter.bytes as u64 });
+            place.traffic = place.traffic.plus(Traffic {
+                messages: 1,
+                bytes: letter.bytes as u64,
+            });
         }
         if let Some(after) = self.network.carry(from, to, &mut self.dice) {
             self.plan(now + after, to, Some(letter));
@@ -105,7 +119,9 @@ impl Post {
 
     fn arrive(&mut self, mail: Mail, now: Instant) {
         let held = self.held(mail.to, now);
-        let Some(place) = self.places.get_mut(mail.to) else { return };
+        let Some(place) = self.places.get_mut(mail.to) else {
+            return;
+        };
         match mail.letter {
             Some(letter) if held => place.inbox.push(letter),
             Some(letter) => place.take(letter),
@@ -191,8 +207,18 @@ impl Transport for Wire {
             place.door = Some(door);
         }
         // Any port that is free: an earlier life of this member may not have let go of its own yet.
-        let coder = self.coder.open((address(self.member).ip(), 0).into()).await?;
-        Ok(Box::new(Line { office: self.office.clone(), member: self.member, mail, coder, sent: 0, bytes: 0 }))
+        let coder = self
+            .coder
+            .open((address(self.member).ip(), 0).into())
+            .await?;
+        Ok(Box::new(Line {
+            office: self.office.clone(),
+            member: self.member,
+            mail,
+            coder,
+            sent: 0,
+            bytes: 0,
+        }))
     }
 }
 
@@ -202,24 +228,44 @@ impl Socket for Line {
         Ok(address(self.member))
     }
 
-    async fn send(&mut self, to: SocketAddr, envelope: ChitchatEnvelope) -> anyhow::Result<SendOutcome> {
-        let mut letter = Letter { from: address(self.member), envelope, bytes: self.bytes };
+    async fn send(
+        &mut self,
+        to: SocketAddr,
+        envelope: ChitchatEnvelope,
+    ) -> anyhow::Result<SendOutcome> {
+        let mut letter = Letter {
+            from: address(self.member),
+            envelope,
+            bytes: self.bytes,
+        };
         if self.sent.is_multiple_of(MEASURED) {
             let myself = self.coder.local_addr()?;
-            letter.bytes = self.coder.send(myself, letter.envelope).await?.num_bytes_sent;
+            letter.bytes = self
+                .coder
+                .send(myself, letter.envelope)
+                .await?
+                .num_bytes_sent;
             letter.envelope = self.coder.recv().await?.envelope;
             self.bytes = letter.bytes;
         }
         self.sent += 1;
         let bytes = letter.bytes;
-        self.office.post().send(self.member, member(to), letter, Instant::now());
+        self.office
+            .post()
+            .send(self.member, member(to), letter, Instant::now());
         self.office.more.notify_one();
-        Ok(SendOutcome { num_bytes_sent: bytes })
+        Ok(SendOutcome {
+            num_bytes_sent: bytes,
+        })
     }
 
     async fn recv(&mut self) -> anyhow::Result<RecvOutcome> {
         match self.mail.recv().await {
-            Some(letter) => Ok(RecvOutcome { from_addr: letter.from, envelope: letter.envelope, num_bytes_received: letter.bytes }),
+            Some(letter) => Ok(RecvOutcome {
+                from_addr: letter.from,
+                envelope: letter.envelope,
+                num_bytes_received: letter.bytes,
+            }),
             None => std::future::pending().await,
         }
     }
@@ -232,7 +278,9 @@ fn address(member: Member) -> SocketAddr {
 
 fn member(address: SocketAddr) -> Member {
     match address {
-        SocketAddr::V4(v4) => usize::try_from(u32::from(*v4.ip()) & (u32::MAX >> 8)).unwrap_or(usize::MAX),
+        SocketAddr::V4(v4) => {
+            usize::try_from(u32::from(*v4.ip()) & (u32::MAX >> 8)).unwrap_or(usize::MAX)
+        }
         SocketAddr::V6(_) => usize::MAX,
     }
 }
@@ -253,22 +301,43 @@ impl World {
     /// # Errors
     /// When there is no runtime.
     pub fn new(seed: u64) -> Result<Self, Trouble> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()?;
         let began = {
             let _inside = runtime.enter();
             Instant::now()
         };
         let network = Network::new(Latency::default());
         let (dice, places) = (Dice::new(seed), Vec::new());
-        let post = Post { began, network, dice, heap: BinaryHeap::new(), number: 0, places, record: Record::default() };
-        let office = Office { post: Arc::new(Mutex::new(post)), more: Arc::new(Notify::new()) };
+        let post = Post {
+            began,
+            network,
+            dice,
+            heap: BinaryHeap::new(),
+            number: 0,
+            places,
+            record: Record::default(),
+        };
+        let office = Office {
+            post: Arc::new(Mutex::new(post)),
+            more: Arc::new(Notify::new()),
+        };
         runtime.spawn(office.clone().deliver());
-        Ok(Self { runtime, office, nodes: Vec::new(), coder: ChannelTransport::with_mtu(LARGEST), trouble: None })
+        Ok(Self {
+            runtime,
+            office,
+            nodes: Vec::new(),
+            coder: ChannelTransport::with_mtu(LARGEST),
+            trouble: None,
+        })
     }
 
     /// Lets time pass.
     fn pass(&self, time: Duration) {
-        self.runtime.block_on(async { tokio::time::sleep(time).await });
+        self.runtime
+            .block_on(async { tokio::time::sleep(time).await });
     }
 
     fn clock(&self) -> Instant {
@@ -283,26 +352,39 @@ impl World {
             cluster_id: "default-cluster".to_owned(),
             gossip_interval: Duration::from_secs(1),
             listen_addr: me,
-            seed_nodes: if member == 0 { Vec::new() } else { vec![address(0).to_string()] },
+            seed_nodes: if member == 0 {
+                Vec::new()
+            } else {
+                vec![address(0).to_string()]
+            },
             failure_detector_config: FailureDetectorConfig::default(),
             marked_for_deletion_grace_period: Duration::from_secs(15 * 60),
             catchup_callback: None,
             extra_liveness_predicate: None,
             protocol_version: ProtocolVersion::V0,
         };
-        let wire = Wire { office: self.office.clone(), member, coder: self.coder.clone() };
-        let handle = self.runtime.block_on(spawn_chitchat(config, Vec::new(), &wire)).map_err(|e| Trouble::new(e.to_string()))?;
+        let wire = Wire {
+            office: self.office.clone(),
+            member,
+            coder: self.coder.clone(),
+        };
+        let handle = self
+            .runtime
+            .block_on(spawn_chitchat(config, Vec::new(), &wire))
+            .map_err(|e| Trouble::new(e.to_string()))?;
         let (office, node) = (self.office.clone(), handle.chitchat());
         self.runtime.spawn(async move {
             let mut watcher = node.lock().await.live_nodes_watcher();
             drop(node);
             let mut known: BTreeSet<ChitchatId> = BTreeSet::new();
             while watcher.changed().await.is_ok() {
-                let live: BTreeSet<ChitchatId> = watcher.borrow_and_update().keys().cloned().collect();
+                let live: BTreeSet<ChitchatId> =
+                    watcher.borrow_and_update().keys().cloned().collect();
                 let mut post = office.post();
                 let now = post.began.elapsed();
                 for gone in known.difference(&live) {
-                    post.record.died(now, member, self::member(gone.gossip_advertise_addr));
+                    post.record
+                        .died(now, member, self::member(gone.gossip_advertise_addr));
                 }
                 if live != known {
                     post.record.counts(now, member, live.len());
@@ -325,7 +407,13 @@ impl Arena for World {
         let first = self.nodes.len();
         let step = within / u32::try_from(members).unwrap_or(u32::MAX).max(1);
         for member in first..first + members {
-            let place = Place { door: None, held_until: None, outbox: Vec::new(), inbox: Vec::new(), traffic: Traffic::default() };
+            let place = Place {
+                door: None,
+                held_until: None,
+                outbox: Vec::new(),
+                inbox: Vec::new(),
+                traffic: Traffic::default(),
+            };
             self.office.post().places.push(place);
             match self.spawn(member, 1) {
                 Ok(node) => self.nodes.push((node, 1)),
@@ -350,7 +438,9 @@ impl Arena for World {
 
     fn restart(&mut self, member: Member) {
         self.kill(member);
-        let Some(generation) = self.nodes.get(member).map(|(_, generation)| generation + 1) else { return };
+        let Some(generation) = self.nodes.get(member).map(|(_, generation)| generation + 1) else {
+            return;
+        };
         match (self.spawn(member, generation), self.nodes.get_mut(member)) {
             (Ok(node), Some(slot)) => *slot = (node, generation),
             (Ok(_), None) => {}
@@ -371,7 +461,9 @@ impl Arena for World {
 
     fn pause(&mut self, member: Member, time: Duration) {
         // Its one loop needs its state for whatever it does: whoever holds that stops the loop.
-        let Some(state) = self.nodes.get(member).map(|(node, _)| node.chitchat()) else { return };
+        let Some(state) = self.nodes.get(member).map(|(node, _)| node.chitchat()) else {
+            return;
+        };
         self.runtime.spawn(async move {
             let _state = state.lock().await;
             tokio::time::sleep(time).await;
@@ -410,6 +502,10 @@ impl Arena for World {
     }
 
     fn sent(&self, member: Member) -> Traffic {
-        self.office.post().places.get(member).map_or_else(Traffic::default, |place| place.traffic)
+        self.office
+            .post()
+            .places
+            .get(member)
+            .map_or_else(Traffic::default, |place| place.traffic)
     }
 }

@@ -8,7 +8,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use foca::{Config, Foca, Identity, NoCustomBroadcast, Notification, PostcardCodec, Runtime, Timer};
+use foca::{
+    Config, Foca, Identity, NoCustomBroadcast, Notification, PostcardCodec, Runtime, Timer,
+};
 use membership_core::testing::Latency;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -27,7 +29,10 @@ pub struct Name<const RENEWS: bool> {
 impl<const RENEWS: bool> Name<RENEWS> {
     fn new(member: Member, life: u32) -> Self {
         let number = u32::try_from(member).unwrap_or(u32::MAX >> 8) | 10 << 24;
-        Self { address: std::net::SocketAddrV4::new(number.into(), 7100), life }
+        Self {
+            address: std::net::SocketAddrV4::new(number.into(), 7100),
+            life,
+        }
     }
 
     fn member(&self) -> Member {
@@ -39,7 +44,10 @@ impl<const RENEWS: bool> Identity for Name<RENEWS> {
     type Addr = std::net::SocketAddrV4;
 
     fn renew(&self) -> Option<Self> {
-        RENEWS.then(|| Self { life: self.life + 1, ..self.clone() })
+        RENEWS.then(|| Self {
+            life: self.life + 1,
+            ..self.clone()
+        })
     }
 
     fn addr(&self) -> Self::Addr {
@@ -52,7 +60,9 @@ impl<const RENEWS: bool> Identity for Name<RENEWS> {
 }
 
 /// One member of foca.
-pub struct Node<const RENEWS: bool>(Foca<Name<RENEWS>, PostcardCodec, Xoshiro256PlusPlus, NoCustomBroadcast>);
+pub struct Node<const RENEWS: bool>(
+    Foca<Name<RENEWS>, PostcardCodec, Xoshiro256PlusPlus, NoCustomBroadcast>,
+);
 
 /// What is due for it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -86,8 +96,15 @@ impl<const RENEWS: bool> Runtime<Name<RENEWS>> for Hands<'_, RENEWS> {
 
 impl<const RENEWS: bool> Node<RENEWS> {
     /// What foca answers is whether it could make use of the input: after an error it goes on as before.
-    fn act(&mut self, out: &mut Out<Reminder<RENEWS>>, act: impl FnOnce(&mut Self, &mut Hands<'_, RENEWS>) -> Result<(), foca::Error>) {
-        let mut hands = Hands { out, changed: false };
+    fn act(
+        &mut self,
+        out: &mut Out<Reminder<RENEWS>>,
+        act: impl FnOnce(&mut Self, &mut Hands<'_, RENEWS>) -> Result<(), foca::Error>,
+    ) {
+        let mut hands = Hands {
+            out,
+            changed: false,
+        };
         let _ = act(self, &mut hands);
         if hands.changed {
             out.size = Some(self.0.num_members() + 1);
@@ -102,7 +119,9 @@ impl<const RENEWS: bool> Peer for Node<RENEWS> {
         out.size = Some(1);
         if let Some(seed) = seed {
             // Whoever is there answers, whichever life it is in.
-            self.act(out, |node, hands| node.0.announce(Name::new(seed, 1), hands));
+            self.act(out, |node, hands| {
+                node.0.announce(Name::new(seed, 1), hands)
+            });
         }
     }
 
@@ -117,11 +136,19 @@ impl<const RENEWS: bool> Peer for Node<RENEWS> {
 
 /// A world of foca, for so many members.
 pub fn world<const RENEWS: bool>(seed: u64, members: usize) -> PeerWorld<Node<RENEWS>> {
-    let size = u32::try_from(members).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
+    let size = u32::try_from(members)
+        .ok()
+        .and_then(NonZeroU32::new)
+        .unwrap_or(NonZeroU32::MIN);
     let make = move |member, life, seed| {
         // A life of the world leaves room for those that foca begins by itself.
         let name = Name::new(member, (life - 1) * 1_000 + 1);
-        Node(Foca::new(name, Config::new_lan(size), Xoshiro256PlusPlus::seed_from_u64(seed), PostcardCodec))
+        Node(Foca::new(
+            name,
+            Config::new_lan(size),
+            Xoshiro256PlusPlus::seed_from_u64(seed),
+            PostcardCodec,
+        ))
     };
     PeerWorld::new(seed, Latency::default(), Box::new(make))
 }

@@ -37,7 +37,12 @@ pub struct Out<T> {
 
 impl<T> Default for Out<T> {
     fn default() -> Self {
-        Self { sends: Vec::new(), timers: Vec::new(), down: Vec::new(), size: None }
+        Self {
+            sends: Vec::new(),
+            timers: Vec::new(),
+            down: Vec::new(),
+            size: None,
+        }
     }
 }
 
@@ -119,7 +124,11 @@ impl<P: Peer> PeerWorld<P> {
 
     fn plan(&mut self, at: Duration, event: Event<P::Timer>) {
         self.number += 1;
-        self.agenda.push(Reverse(Due { at, number: self.number, event }));
+        self.agenda.push(Reverse(Due {
+            at,
+            number: self.number,
+            event,
+        }));
     }
 
     fn happen(&mut self, event: Event<P::Timer>) {
@@ -130,11 +139,17 @@ impl<P: Peer> PeerWorld<P> {
                 self.with(member, Some(life), |peer, out| peer.begin(seed, out));
             }
             Event::Deliver { member, data } => match self.places.get_mut(member) {
-                Some(place) if place.held_until > self.now || place.paused_until > self.now => place.inbox.push(data),
+                Some(place) if place.held_until > self.now || place.paused_until > self.now => {
+                    place.inbox.push(data)
+                }
                 Some(_) => self.with(member, None, |peer, out| peer.take(&data, out)),
                 None => {}
             },
-            Event::Fire { member, life, timer } => match self.places.get_mut(member) {
+            Event::Fire {
+                member,
+                life,
+                timer,
+            } => match self.places.get_mut(member) {
                 Some(place) if place.life != life => {}
                 Some(place) if place.paused_until > self.now => place.late.push(timer),
                 Some(_) => self.with(member, Some(life), |peer, out| peer.fire(timer, out)),
@@ -146,7 +161,13 @@ impl<P: Peer> PeerWorld<P> {
     }
 
     fn release(&mut self, member: Member) {
-        let Some(place) = self.places.get_mut(member).filter(|p| p.held_until <= self.now) else { return };
+        let Some(place) = self
+            .places
+            .get_mut(member)
+            .filter(|p| p.held_until <= self.now)
+        else {
+            return;
+        };
         for (to, data) in std::mem::take(&mut place.outbox) {
             self.send(member, to, data);
         }
@@ -154,7 +175,13 @@ impl<P: Peer> PeerWorld<P> {
     }
 
     fn resume(&mut self, member: Member) {
-        let Some(place) = self.places.get_mut(member).filter(|p| p.paused_until <= self.now) else { return };
+        let Some(place) = self
+            .places
+            .get_mut(member)
+            .filter(|p| p.paused_until <= self.now)
+        else {
+            return;
+        };
         let mut late = std::mem::take(&mut place.late);
         late.sort();
         // What it notices first, its clock or its mail, is a matter of luck.
@@ -169,17 +196,36 @@ impl<P: Peer> PeerWorld<P> {
     }
 
     fn mail(&mut self, member: Member) {
-        let Some(place) = self.places.get_mut(member).filter(|p| p.held_until <= self.now && p.paused_until <= self.now) else { return };
+        let Some(place) = self
+            .places
+            .get_mut(member)
+            .filter(|p| p.held_until <= self.now && p.paused_until <= self.now)
+        else {
+            return;
+        };
         for data in std::mem::take(&mut place.inbox) {
             self.with(member, None, |peer, out| peer.take(&data, out));
         }
     }
 
     /// Lets a member do something, if it runs, and carries out what it wants.
-    fn with(&mut self, member: Member, life: Option<u32>, act: impl FnOnce(&mut P, &mut Out<P::Timer>)) {
+    fn with(
+        &mut self,
+        member: Member,
+        life: Option<u32>,
+        act: impl FnOnce(&mut P, &mut Out<P::Timer>),
+    ) {
         let mut out = Out::default();
-        let Some(place) = self.places.get_mut(member) else { return };
-        let Some(peer) = place.peer.as_mut().filter(|_| life.is_none_or(|life| life == place.life)) else { return };
+        let Some(place) = self.places.get_mut(member) else {
+            return;
+        };
+        let Some(peer) = place
+            .peer
+            .as_mut()
+            .filter(|_| life.is_none_or(|life| life == place.life))
+        else {
+            return;
+        };
         act(peer, &mut out);
         let life = place.life;
         for of in out.down {
@@ -189,7 +235,14 @@ impl<P: Peer> PeerWorld<P> {
             self.record.counts(self.now, member, size);
         }
         for (after, timer) in out.timers {
-            self.plan(self.now + after, Event::Fire { member, life, timer });
+            self.plan(
+                self.now + after,
+                Event::Fire {
+                    member,
+                    life,
+                    timer,
+                },
+            );
         }
         for (to, data) in out.sends {
             match self.places.get_mut(member) {
@@ -201,7 +254,10 @@ impl<P: Peer> PeerWorld<P> {
 
     fn send(&mut self, from: Member, to: Member, data: Vec<u8>) {
         if let Some(place) = self.places.get_mut(from) {
-            place.traffic = place.traffic.plus(Traffic { messages: 1, bytes: data.len() as u64 });
+            place.traffic = place.traffic.plus(Traffic {
+                messages: 1,
+                bytes: data.len() as u64,
+            });
         }
         if self.places.get(to).is_none_or(|place| place.peer.is_none()) {
             return;
@@ -213,7 +269,9 @@ impl<P: Peer> PeerWorld<P> {
 
     fn spawn(&mut self, member: Member, after: Duration) {
         let seed = self.dice.number();
-        let Some(place) = self.places.get_mut(member) else { return };
+        let Some(place) = self.places.get_mut(member) else {
+            return;
+        };
         place.life += 1;
         let life = place.life;
         place.peer = Some((self.make)(member, life, seed));
@@ -284,7 +342,9 @@ impl<P: Peer> Arena for PeerWorld<P> {
     fn run_for(&mut self, time: Duration) -> Result<(), Trouble> {
         let end = self.now + time;
         while self.agenda.peek().is_some_and(|Reverse(due)| due.at <= end) {
-            let Some(Reverse(due)) = self.agenda.pop() else { break };
+            let Some(Reverse(due)) = self.agenda.pop() else {
+                break;
+            };
             self.now = self.now.max(due.at);
             self.happen(due.event);
         }
@@ -305,7 +365,9 @@ impl<P: Peer> Arena for PeerWorld<P> {
     }
 
     fn sent(&self, member: Member) -> Traffic {
-        self.places.get(member).map_or_else(Traffic::default, |place| place.traffic)
+        self.places
+            .get(member)
+            .map_or_else(Traffic::default, |place| place.traffic)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow, encoding::encode_version_row};
+use membership_core::{
+    InitializeRequest, TableError, TableErrorKind, VersionRow, encoding::encode_version_row,
+};
 
 use super::error::{DUPLICATE_KEY, code, error, from_commit, from_mysql};
 use super::lane::Doubt;
@@ -18,14 +20,29 @@ const BATCH: u64 = 1000;
 const ROUNDS: u32 = 16;
 
 /// `initialize`. Looks first: whoever finds the table there has written nothing and waited for nobody.
-pub(super) async fn initialize(session: &mut Session, place: &Place, request: &InitializeRequest, doubt: &Doubt) -> Result<(), TableError> {
-    let mut last = error(TableErrorKind::Busy, "others kept changing the table in between");
+pub(super) async fn initialize(
+    session: &mut Session,
+    place: &Place,
+    request: &InitializeRequest,
+    doubt: &Doubt,
+) -> Result<(), TableError> {
+    let mut last = error(
+        TableErrorKind::Busy,
+        "others kept changing the table in between",
+    );
     for round in 0..ROUNDS {
         match attempt(session, place, request, doubt).await {
             Ok(true) => return Ok(()),
             // Somebody else was first: look again.
             Ok(false) => {}
-            Err(e) if matches!(e.kind(), TableErrorKind::Busy | TableErrorKind::NotInitialized) && session.is_usable() => last = e,
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    TableErrorKind::Busy | TableErrorKind::NotInitialized
+                ) && session.is_usable() =>
+            {
+                last = e
+            }
             Err(e) => return Err(e),
         }
         tokio::time::sleep(Duration::from_millis(u64::from(5 * round))).await;
@@ -34,12 +51,21 @@ pub(super) async fn initialize(session: &mut Session, place: &Place, request: &I
 }
 
 /// Whether the table is there now.
-async fn attempt(session: &mut Session, place: &Place, request: &InitializeRequest, doubt: &Doubt) -> Result<bool, TableError> {
+async fn attempt(
+    session: &mut Session,
+    place: &Place,
+    request: &InitializeRequest,
+    doubt: &Doubt,
+) -> Result<bool, TableError> {
     let cluster = &place.key;
     if session.look_at_schema().await? {
         let mut found = ask(session, place, &sql::look(cluster), None).await?;
         if let Some(version) = found.stored()? {
-            return if version.deleting { Err(being_deleted()) } else { Ok(true) };
+            return if version.deleting {
+                Err(being_deleted())
+            } else {
+                Ok(true)
+            };
         }
         if let Some(key) = found.some_row() {
             return Err(rows_without_version(key));
@@ -65,7 +91,11 @@ async fn attempt(session: &mut Session, place: &Place, request: &InitializeReque
         Ok(sets) => sets.last().is_some_and(|set| set.affected == 1),
         Err(trouble) => {
             session.roll_back().await;
-            return if code(&trouble.error) == Some(DUPLICATE_KEY) { Ok(false) } else { Err(from_mysql(trouble.error)) };
+            return if code(&trouble.error) == Some(DUPLICATE_KEY) {
+                Ok(false)
+            } else {
+                Err(from_mysql(trouble.error))
+            };
         }
     };
     if !inserted {
@@ -87,19 +117,32 @@ async fn attempt(session: &mut Session, place: &Place, request: &InitializeReque
 }
 
 /// The last statements of a transaction, and its COMMIT.
-async fn finish(session: &mut Session, statements: &[&str], doubt: &Doubt) -> Result<(), TableError> {
+async fn finish(
+    session: &mut Session,
+    statements: &[&str],
+    doubt: &Doubt,
+) -> Result<(), TableError> {
     let sql: String = statements.iter().map(|s| format!("{s}; ")).collect();
     doubt.begins();
-    let answer = session.flight(&format!("{sql}COMMIT{}", session.watch.1.clone())).await;
+    let answer = session
+        .flight(&format!("{sql}COMMIT{}", session.watch.1.clone()))
+        .await;
     match answer {
         Ok(sets) if sets.len() > statements.len() => {}
         Ok(_) => {
             session.discard();
-            return Err(error(TableErrorKind::OutcomeUnknown, "the server did not answer COMMIT"));
+            return Err(error(
+                TableErrorKind::OutcomeUnknown,
+                "the server did not answer COMMIT",
+            ));
         }
         Err(Trouble { at, .. }) if at > statements.len() => session.discard(),
         Err(Trouble { at, error: cause }) => {
-            let e = if at < statements.len() && code(&cause).is_some() { from_mysql(cause) } else { from_commit(cause) };
+            let e = if at < statements.len() && code(&cause).is_some() {
+                from_mysql(cause)
+            } else {
+                from_commit(cause)
+            };
             if e.kind() != TableErrorKind::OutcomeUnknown {
                 doubt.ends();
             }
@@ -115,7 +158,11 @@ async fn finish(session: &mut Session, statements: &[&str], doubt: &Doubt) -> Re
 /// told that the cluster is being deleted.
 ///
 /// These transactions also lock the place where a version row would stand: nobody makes the cluster anew in the middle of a step.
-pub(super) async fn delete(session: &mut Session, place: &Place, doubt: &Doubt) -> Result<(), TableError> {
+pub(super) async fn delete(
+    session: &mut Session,
+    place: &Place,
+    doubt: &Doubt,
+) -> Result<(), TableError> {
     let cluster = &place.key;
     if !session.look_at_schema().await? {
         return Ok(());
@@ -125,11 +172,17 @@ pub(super) async fn delete(session: &mut Session, place: &Place, doubt: &Doubt) 
         session.watch.0
     );
     let sets = begun(session, &begin).await?;
-    let mut found = sets.last().map(|set| Found::take(set, &place.cache)).unwrap_or_default();
+    let mut found = sets
+        .last()
+        .map(|set| Found::take(set, &place.cache))
+        .unwrap_or_default();
     let there = found.version.is_some();
     let mark = match found.stored() {
         Ok(Some(version)) if !version.deleting => {
-            let marked = VersionRow { deleting: true, ..(*version.row).clone() };
+            let marked = VersionRow {
+                deleting: true,
+                ..(*version.row).clone()
+            };
             Some(format!(
                 "UPDATE membership_version SET deleting = 1, body = {} WHERE cluster = {cluster}",
                 text(&encode_version_row(&marked))
@@ -140,9 +193,16 @@ pub(super) async fn delete(session: &mut Session, place: &Place, doubt: &Doubt) 
             session.roll_back().await;
             return Err(e);
         }
-        _ => there.then(|| format!("UPDATE membership_version SET deleting = 1 WHERE cluster = {cluster}")),
+        _ => there.then(|| {
+            format!("UPDATE membership_version SET deleting = 1 WHERE cluster = {cluster}")
+        }),
     };
-    finish(session, &mark.as_deref().into_iter().collect::<Vec<_>>(), doubt).await?;
+    finish(
+        session,
+        &mark.as_deref().into_iter().collect::<Vec<_>>(),
+        doubt,
+    )
+    .await?;
 
     loop {
         let step = format!(
@@ -152,8 +212,17 @@ pub(super) async fn delete(session: &mut Session, place: &Place, doubt: &Doubt) 
             session.watch.0
         );
         let sets = begun(session, &step).await?;
-        let [.., mark, removed] = sets.as_slice() else { return Err(error(TableErrorKind::Unavailable, "the server gave no answer")) };
-        if mark.rows.first().is_some_and(|row| number(row, 0) == Some(0)) {
+        let [.., mark, removed] = sets.as_slice() else {
+            return Err(error(
+                TableErrorKind::Unavailable,
+                "the server gave no answer",
+            ));
+        };
+        if mark
+            .rows
+            .first()
+            .is_some_and(|row| number(row, 0) == Some(0))
+        {
             // Another delete has finished the work, and somebody has made the cluster anew: that one is not ours to delete.
             session.roll_back().await;
             return Ok(());
@@ -162,8 +231,12 @@ pub(super) async fn delete(session: &mut Session, place: &Place, doubt: &Doubt) 
             finish(session, &[], doubt).await?;
             continue;
         }
-        let rest = ["membership_heartbeat", "membership_cell", "membership_version"]
-            .map(|table| format!("DELETE FROM {table} WHERE cluster = {cluster}"));
+        let rest = [
+            "membership_heartbeat",
+            "membership_cell",
+            "membership_version",
+        ]
+        .map(|table| format!("DELETE FROM {table} WHERE cluster = {cluster}"));
         finish(session, &rest.each_ref().map(String::as_str), doubt).await?;
         tracing::info!(cluster = %place.cluster, "membership table deleted");
         return Ok(());

@@ -47,8 +47,11 @@ const SSL_MODES: &[(&str, MysqlSslMode)] = &[
 ];
 
 /// What the option `procedure` may be.
-const PROCEDURES: &[(&str, MysqlProcedure)] =
-    &[("auto", MysqlProcedure::Auto), ("never", MysqlProcedure::Never), ("require", MysqlProcedure::Require)];
+const PROCEDURES: &[(&str, MysqlProcedure)] = &[
+    ("auto", MysqlProcedure::Auto),
+    ("never", MysqlProcedure::Never),
+    ("require", MysqlProcedure::Require),
+];
 
 /// Where the table is and how it is used.
 ///
@@ -119,18 +122,27 @@ impl MysqlConfig {
     /// # Errors
     /// `Configuration`: another scheme, no database, an unknown option, or a value that is none. Never shows a password.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        Self::from_url_and(url, std::env::var("MYSQL_PWD").ok().filter(|p| !p.is_empty()))
+        Self::from_url_and(
+            url,
+            std::env::var("MYSQL_PWD").ok().filter(|p| !p.is_empty()),
+        )
     }
 
     fn from_url_and(url: &str, password: Option<String>) -> Result<Self, TableError> {
         let url = ConnectionString::parse(STORE, &["mysql"], url)?;
         let mut hosts = url.hosts.into_iter();
-        let (host, port) = hosts.next().unwrap_or_else(|| ("127.0.0.1".to_owned(), None));
+        let (host, port) = hosts
+            .next()
+            .unwrap_or_else(|| ("127.0.0.1".to_owned(), None));
         if hosts.next().is_some() {
-            return Err(wrong("one server is named: a name or an address that always leads to the primary"));
+            return Err(wrong(
+                "one server is named: a name or an address that always leads to the primary",
+            ));
         }
         let Some(database) = url.path else {
-            return Err(wrong("no database is named: write mysql://user:password@host:port/database"));
+            return Err(wrong(
+                "no database is named: write mysql://user:password@host:port/database",
+            ));
         };
         let mut config = Self::new(host, database);
         config.port = port.unwrap_or(DEFAULT_PORT);
@@ -283,7 +295,10 @@ impl MysqlConfig {
     pub(super) fn opts(&self, tls: bool) -> Opts {
         let ssl = tls.then(|| {
             let own = self.ssl_ca.clone();
-            let verified = matches!(self.ssl_mode, MysqlSslMode::VerifyCa | MysqlSslMode::VerifyIdentity);
+            let verified = matches!(
+                self.ssl_mode,
+                MysqlSslMode::VerifyCa | MysqlSslMode::VerifyIdentity
+            );
             SslOpts::default()
                 .with_disable_built_in_roots(own.is_some())
                 .with_root_certs(own.into_iter().map(Into::into).collect())
@@ -319,7 +334,9 @@ impl MysqlConfig {
             return Err(wrong("there is no file where ssl-ca says"));
         }
         if self.ssl_mode == MysqlSslMode::VerifyCa && self.ssl_ca.is_none() {
-            return Err(wrong("ssl-mode=verify_ca needs ssl-ca: anybody has a certificate of a public authority, for some name"));
+            return Err(wrong(
+                "ssl-mode=verify_ca needs ssl-ca: anybody has a certificate of a public authority, for some name",
+            ));
         }
         Ok(())
     }
@@ -341,7 +358,12 @@ impl fmt::Debug for MysqlConfig {
 }
 
 fn wrong(message: impl Into<String>) -> TableError {
-    TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
+    TableError::new(
+        TableErrorKind::Configuration,
+        Operation::Connect,
+        STORE,
+        message,
+    )
 }
 
 #[cfg(test)]
@@ -363,7 +385,8 @@ mod tests {
             .operation_timeout(Duration::from_secs(3));
         assert_eq!(config, same);
         assert!(!format!("{config:?} {config:#?}").contains("p@ss"));
-        let plain = MysqlConfig::from_url_and("mysql://[::1]/app", Some("secret".to_owned())).unwrap();
+        let plain =
+            MysqlConfig::from_url_and("mysql://[::1]/app", Some("secret".to_owned())).unwrap();
         assert_eq!(plain, MysqlConfig::new("::1", "app").password("secret"));
     }
 
@@ -374,11 +397,17 @@ mod tests {
             ("mysql://u:secret@h", "no database"),
             ("mysql://u:secret@h:x/d", "port"),
             ("mysql://u:secret@a,b/d", "one server"),
-            ("mysql://u:secret@h/d?sslmode=require", "`sslmode` is no option"),
+            (
+                "mysql://u:secret@h/d?sslmode=require",
+                "`sslmode` is no option",
+            ),
             ("mysql://u:secret@h/d?ssl-mode=perhaps", "verify_identity"),
             ("mysql://u:secret@h/d?ssl-mode=verify_ca", "needs ssl-ca"),
             ("mysql://u:secret@h/d?ssl-ca=/no/such/file", "no file"),
-            ("mysql://u:secret@h/d?procedure=yes", "auto, never or require"),
+            (
+                "mysql://u:secret@h/d?procedure=yes",
+                "auto, never or require",
+            ),
             ("mysql://u:secret@h/d?create=perhaps", "true or false"),
             ("mysql://u:secret@h/d?operation_timeout=soon", "such as 3s"),
             ("mysql://u:secret@h/d?operation_timeout=1ms", "100 ms"),

@@ -14,8 +14,7 @@ pub(super) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableEr
 const GRANTS: &str = "the user needs SELECT, INSERT, UPDATE and DELETE on the tables membership_%, CREATE to make them, \
                       and EXECUTE on membership_commit_1 where it is used";
 /// How to have the tables made by somebody else.
-pub(super) const PRINT: &str =
-    "have somebody who may create tables run what `membership schema --table mysql://…` prints (`MysqlConfig::schema_sql`)";
+pub(super) const PRINT: &str = "have somebody who may create tables run what `membership schema --table mysql://…` prints (`MysqlConfig::schema_sql`)";
 
 /// The table, or the column in it, is not there.
 pub(super) const NO_SUCH_TABLE: u16 = 1146;
@@ -52,19 +51,29 @@ pub(super) const fn ends_connection(error: &Error) -> bool {
 pub(super) fn from_mysql(e: Error) -> TableError {
     let (kind, what) = match &e {
         Error::Server(server) => judge(server),
-        Error::Io(_) => (TableErrorKind::Unavailable, "the server cannot be reached, or the connection broke"),
+        Error::Io(_) => (
+            TableErrorKind::Unavailable,
+            "the server cannot be reached, or the connection broke",
+        ),
         Error::Driver(DriverError::NoClientSslFlagFromServer) => (
             TableErrorKind::Configuration,
             "the server offers no TLS, and `ssl-mode` asks for it: leave that out, or set up TLS on the server",
         ),
         Error::Driver(
-            DriverError::UnknownAuthPlugin { .. } | DriverError::MysqlOldPasswordDisabled | DriverError::CleartextPluginDisabled,
+            DriverError::UnknownAuthPlugin { .. }
+            | DriverError::MysqlOldPasswordDisabled
+            | DriverError::CleartextPluginDisabled,
         ) => (
             TableErrorKind::Configuration,
             "the server asks for a way of signing in that is not supported; use caching_sha2_password or mysql_native_password",
         ),
-        Error::Driver(DriverError::PacketTooLarge) => (TableErrorKind::LimitExceeded, "the packet is too large"),
-        Error::Url(_) => (TableErrorKind::Configuration, "the server's address cannot be used"),
+        Error::Driver(DriverError::PacketTooLarge) => {
+            (TableErrorKind::LimitExceeded, "the packet is too large")
+        }
+        Error::Url(_) => (
+            TableErrorKind::Configuration,
+            "the server's address cannot be used",
+        ),
         Error::Driver(_) | Error::Other(_) => (TableErrorKind::Unavailable, "the connection broke"),
     };
     let message = match &e {
@@ -88,7 +97,11 @@ pub(super) fn from_commit(e: Error) -> TableError {
         Some(1213 | 1205 | 1020 | 1290 | 1836 | 1792 | 1047 | 3101) => from_mysql(e),
         _ => {
             let e = from_mysql(e);
-            error(TableErrorKind::OutcomeUnknown, format!("the answer to the commit was lost: {}", e.message())).with_source(e)
+            error(
+                TableErrorKind::OutcomeUnknown,
+                format!("the answer to the commit was lost: {}", e.message()),
+            )
+            .with_source(e)
         }
     }
 }
@@ -96,36 +109,76 @@ pub(super) fn from_commit(e: Error) -> TableError {
 fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
     use TableErrorKind as K;
     match e.code {
-        1213 => (K::Busy, "a deadlock, and this transaction was the one that was rolled back"),
+        1213 => (
+            K::Busy,
+            "a deadlock, and this transaction was the one that was rolled back",
+        ),
         1205 => (K::Busy, "somebody held a lock for too long"),
         1020 | 3572 | 1015 => (K::Busy, "another transaction was in the way"),
         3024 | 1969 | 1028 => (K::Busy, "it took longer than the server allows"),
         1317 => (K::Unavailable, "it was interrupted"),
         1040 | 1203 | 1226 => (K::Unavailable, "the server has too many connections"),
-        1053 | 1077..=1079 | 1927 | 4031 | 1152 | 1154..=1161 | 1184 => (K::Unavailable, "the server shuts down, or closed the connection"),
-        1047 => (K::Unavailable, "the server is not ready (a Galera node outside its cluster answers so)"),
-        1290 | 1836 | 1792 => {
-            (K::Unavailable, "the server is read-only: it is a replica, or was made one; the URL must lead to the primary")
+        1053 | 1077..=1079 | 1927 | 4031 | 1152 | 1154..=1161 | 1184 => (
+            K::Unavailable,
+            "the server shuts down, or closed the connection",
+        ),
+        1047 => (
+            K::Unavailable,
+            "the server is not ready (a Galera node outside its cluster answers so)",
+        ),
+        1290 | 1836 | 1792 => (
+            K::Unavailable,
+            "the server is read-only: it is a replica, or was made one; the URL must lead to the primary",
+        ),
+        3101 | 3100 => (
+            K::Unavailable,
+            "the server's replication rolled the transaction back",
+        ),
+        1021 | 1037 | 1038 | 1041 | 1114 | 1135 | 1206 => {
+            (K::Unavailable, "the server is out of room")
         }
-        3101 | 3100 => (K::Unavailable, "the server's replication rolled the transaction back"),
-        1021 | 1037 | 1038 | 1041 | 1114 | 1135 | 1206 => (K::Unavailable, "the server is out of room"),
-        1045 | 1698 => (K::PermissionDenied, "the server refuses this user or password"),
-        1130 => (K::PermissionDenied, "the server lets nobody in from this machine: make the user for this host, or for '%'"),
-        3118 | 4151 => (K::PermissionDenied, "the account is locked: ALTER USER … ACCOUNT UNLOCK"),
-        3159 => (K::PermissionDenied, "the server takes encrypted connections only: add ssl-mode=required or more to the URL"),
+        1045 | 1698 => (
+            K::PermissionDenied,
+            "the server refuses this user or password",
+        ),
+        1130 => (
+            K::PermissionDenied,
+            "the server lets nobody in from this machine: make the user for this host, or for '%'",
+        ),
+        3118 | 4151 => (
+            K::PermissionDenied,
+            "the account is locked: ALTER USER … ACCOUNT UNLOCK",
+        ),
+        3159 => (
+            K::PermissionDenied,
+            "the server takes encrypted connections only: add ssl-mode=required or more to the URL",
+        ),
         1044 | 1095 | 1142 | 1143 | 1227 | 1370 | 1410 => (K::PermissionDenied, GRANTS),
         1820 | 1862 => (K::PermissionDenied, "the password has expired"),
-        1049 => (K::Configuration, "there is no such database: CREATE DATABASE first, or correct the URL"),
+        1049 => (
+            K::Configuration,
+            "there is no such database: CREATE DATABASE first, or correct the URL",
+        ),
         1046 => (K::Configuration, "no database is selected"),
-        1665 => (K::Configuration, "binlog_format is STATEMENT: MIXED or ROW is needed"),
-        1305 | 1318 => (K::Configuration, "the stored procedure is not there, or is another version's"),
-        1153 => (K::LimitExceeded, "the packet is larger than max_allowed_packet"),
+        1665 => (
+            K::Configuration,
+            "binlog_format is STATEMENT: MIXED or ROW is needed",
+        ),
+        1305 | 1318 => (
+            K::Configuration,
+            "the stored procedure is not there, or is another version's",
+        ),
+        1153 => (
+            K::LimitExceeded,
+            "the packet is larger than max_allowed_packet",
+        ),
         1406 | 1118 | 1301 => (K::LimitExceeded, "a value is longer than its column"),
         NO_SUCH_TABLE => (K::NotInitialized, "the database does not have the tables"),
         // A statement that does not fit the table: somebody else's layout under our names, or ours changed by hand.
-        1054 | 1064 | 1136 | 1267 | 1270 | 1271 | 1364 | 1366 | 1347 | DUPLICATE_KEY => {
-            (K::Damaged, "the tables do not have the layout this build expects")
-        }
+        1054 | 1064 | 1136 | 1267 | 1270 | 1271 | 1364 | 1366 | 1347 | DUPLICATE_KEY => (
+            K::Damaged,
+            "the tables do not have the layout this build expects",
+        ),
         _ => (K::Unavailable, "the server refused"),
     }
 }
@@ -135,7 +188,11 @@ mod tests {
     use super::*;
 
     fn server(code: u16) -> Error {
-        Error::Server(ServerError { code, message: "words".to_owned(), state: "HY000".to_owned() })
+        Error::Server(ServerError {
+            code,
+            message: "words".to_owned(),
+            state: "HY000".to_owned(),
+        })
     }
 
     #[test]
@@ -165,6 +222,10 @@ mod tests {
         let lost = || Error::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
         assert_eq!(from_mysql(lost()).kind(), K::Unavailable);
         assert_eq!(from_commit(lost()).kind(), K::OutcomeUnknown);
-        assert!(ends_connection(&lost()) && ends_connection(&server(1053)) && !ends_connection(&server(1213)));
+        assert!(
+            ends_connection(&lost())
+                && ends_connection(&server(1053))
+                && !ends_connection(&server(1213))
+        );
     }
 }

@@ -44,7 +44,12 @@ pub(super) trait Work: Sync {
     /// Whether carrying it out twice is carrying it out once.
     const IDEMPOTENT: bool;
 
-    async fn run(&self, session: &mut Session, place: &Place, doubt: &Doubt) -> Result<Self::Answer, TableError>;
+    async fn run(
+        &self,
+        session: &mut Session,
+        place: &Place,
+        doubt: &Doubt,
+    ) -> Result<Self::Answer, TableError>;
 }
 
 /// After this long a rest, a connection is asked whether it is still there before something is sent on it that must not be sent twice:
@@ -62,39 +67,64 @@ impl Lane {
     }
 
     /// Carries out an operation within the configured time.
-    pub(super) async fn run<W: Work>(&self, place: &Place, work: W) -> Result<W::Answer, TableError> {
+    pub(super) async fn run<W: Work>(
+        &self,
+        place: &Place,
+        work: W,
+    ) -> Result<W::Answer, TableError> {
         let doubt = Doubt::default();
         let has_lane = AtomicBool::new(false);
         let deadline = Instant::now() + place.config.timeout();
-        let answer = match timeout_at(deadline, self.carry_out(place, &work, &doubt, &has_lane)).await {
-            Ok(answer) => answer,
-            Err(_) if doubt.is() => Err(error(TableErrorKind::OutcomeUnknown, format!("no answer within {:?}", place.config.timeout()))),
-            Err(_) if has_lane.load(Ordering::Relaxed) => {
-                Err(error(TableErrorKind::Unavailable, format!("no answer within {:?}", place.config.timeout())))
-            }
-            Err(_) => Err(error(TableErrorKind::Busy, "other operations of this client took all the time")),
-        };
+        let answer =
+            match timeout_at(deadline, self.carry_out(place, &work, &doubt, &has_lane)).await {
+                Ok(answer) => answer,
+                Err(_) if doubt.is() => Err(error(
+                    TableErrorKind::OutcomeUnknown,
+                    format!("no answer within {:?}", place.config.timeout()),
+                )),
+                Err(_) if has_lane.load(Ordering::Relaxed) => Err(error(
+                    TableErrorKind::Unavailable,
+                    format!("no answer within {:?}", place.config.timeout()),
+                )),
+                Err(_) => Err(error(
+                    TableErrorKind::Busy,
+                    "other operations of this client took all the time",
+                )),
+            };
         answer.map_err(|e| e.during(W::OPERATION).at(place.config.place()))
     }
 
-    async fn carry_out<W: Work>(&self, place: &Place, work: &W, doubt: &Doubt, has_lane: &AtomicBool) -> Result<W::Answer, TableError> {
+    async fn carry_out<W: Work>(
+        &self,
+        place: &Place,
+        work: &W,
+        doubt: &Doubt,
+        has_lane: &AtomicBool,
+    ) -> Result<W::Answer, TableError> {
         let mut slot = self.0.lock().await;
         has_lane.store(true, Ordering::Relaxed);
         let mut tried = false;
         loop {
-            let old = slot.take().filter(|session| session.generation == place.generation());
+            let old = slot
+                .take()
+                .filter(|session| session.generation == place.generation());
             let reused = old.is_some();
             let mut session = match old {
                 Some(session) => session,
                 None => place.connect().await?,
             };
-            if reused && !W::IDEMPOTENT && session.used.elapsed() > REST && session.flight("DO 0").await.is_err() {
+            if reused
+                && !W::IDEMPOTENT
+                && session.used.elapsed() > REST
+                && session.flight("DO 0").await.is_err()
+            {
                 place.connections_broke();
                 continue;
             }
             let answer = work.run(&mut session, place, doubt).await;
             // A server that answers, and cannot be used: shutting down, or no longer the one that takes writes. Another connection may find another.
-            let usable = session.is_usable() && !matches!(&answer, Err(e) if e.kind() == TableErrorKind::Unavailable);
+            let usable = session.is_usable()
+                && !matches!(&answer, Err(e) if e.kind() == TableErrorKind::Unavailable);
             if usable {
                 *slot = Some(session);
             } else {

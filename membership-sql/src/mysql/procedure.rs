@@ -5,10 +5,15 @@
 
 use std::fmt::Write as _;
 
-use membership_core::{CommitOutcome, CommitRequest, RowChange, SharedSettings, TableError, TableErrorKind, TableLimits, VersionRow};
+use membership_core::{
+    CommitOutcome, CommitRequest, RowChange, SharedSettings, TableError, TableErrorKind,
+    TableLimits, VersionRow,
+};
 
 use super::commit::{Verdict, answer, judge, shown, too_many_rows};
-use super::error::{MAY_NOT_CALL, NO_SUCH_PROCEDURE, OTHER_ARGUMENTS, code, error, from_commit, from_mysql};
+use super::error::{
+    MAY_NOT_CALL, NO_SUCH_PROCEDURE, OTHER_ARGUMENTS, code, error, from_commit, from_mysql,
+};
 use super::lane::Doubt;
 use super::read::{Found, absent, missing as gone};
 use super::session::{Session, Set, Trouble, number, text as column};
@@ -33,9 +38,15 @@ const KEY: &str = "CONVERT(UNHEX(j.k) USING utf8mb4) COLLATE utf8mb4_bin";
 pub(super) fn creation() -> String {
     let snapshot = sql::read("p_cluster", None, false);
     let settle = sql::settle("p_cluster", None).replacen("; ", ";\n            ", 1);
-    let theirs = format!("FROM {CHANGES} STRAIGHT_JOIN membership_silo s ON s.cluster = p_cluster AND s.silo = {KEY}");
+    let theirs = format!(
+        "FROM {CHANGES} STRAIGHT_JOIN membership_silo s ON s.cluster = p_cluster AND s.silo = {KEY}"
+    );
     let varchar = |n: u32| format!("VARCHAR({n}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
-    let (key, short, long) = (varchar(512), varchar(128), "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
+    let (key, short, long) = (
+        varchar(512),
+        varchar(128),
+        "LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+    );
     format!(
         "CREATE PROCEDURE {NAME} (
     IN p_cluster {key},
@@ -137,7 +148,10 @@ END"
 
 /// A script for the server's own shell.
 pub(super) fn printable() -> String {
-    format!("DROP PROCEDURE IF EXISTS {NAME};\nDELIMITER //\n{}//\nDELIMITER ;\n", creation())
+    format!(
+        "DROP PROCEDURE IF EXISTS {NAME};\nDELIMITER //\n{}//\nDELIMITER ;\n",
+        creation()
+    )
 }
 
 /// Whether it is there.
@@ -146,7 +160,11 @@ pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
         "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name = '{NAME}' AND routine_type = 'PROCEDURE'"
     );
     let sets = session.begin(&sql).await.map_err(|t| from_mysql(t.error))?;
-    Ok(sets.last().and_then(|set| set.rows.first()).and_then(|row| number(row, 0)).is_some_and(|n| n > 0))
+    Ok(sets
+        .last()
+        .and_then(|set| set.rows.first())
+        .and_then(|row| number(row, 0))
+        .is_some_and(|n| n > 0))
 }
 
 /// The error where it is asked for and not there.
@@ -171,7 +189,12 @@ pub(super) async fn commit(
     doubt.begins();
     let sets = match session.begin(&call).await {
         Ok(sets) => sets,
-        Err(t) if matches!(code(&t.error), Some(NO_SUCH_PROCEDURE | MAY_NOT_CALL | OTHER_ARGUMENTS)) => {
+        Err(t)
+            if matches!(
+                code(&t.error),
+                Some(NO_SUCH_PROCEDURE | MAY_NOT_CALL | OTHER_ARGUMENTS)
+            ) =>
+        {
             doubt.ends();
             session.procedure = false;
             return Ok(None);
@@ -186,20 +209,33 @@ pub(super) async fn commit(
         }
     };
     doubt.ends();
-    let found = |at: usize| sets.get(at).map(|set: &Set| Found::take(set, &place.cache)).unwrap_or_default();
+    let found = |at: usize| {
+        sets.get(at)
+            .map(|set: &Set| Found::take(set, &place.cache))
+            .unwrap_or_default()
+    };
     let Some(row) = sets.first().and_then(|set| set.rows.first()) else {
         session.discard();
-        return Err(error(TableErrorKind::OutcomeUnknown, "the procedure gave no answer"));
+        return Err(error(
+            TableErrorKind::OutcomeUnknown,
+            "the procedure gave no answer",
+        ));
     };
     // What is caught after the first answer comes behind it.
-    let row = sets.iter().skip(2).find_map(|set| set.rows.first()).unwrap_or(row);
+    let row = sets
+        .iter()
+        .skip(2)
+        .find_map(|set| set.rows.first())
+        .unwrap_or(row);
     match number(row, 0) {
         Some(COMMITTED) => Ok(Some(CommitOutcome::Committed(request.next_token(&[])))),
         Some(ROWS_DO_NOT_FIT) => Ok(Some(answer(found(1), place, request))),
         Some(TOO_MANY_ROWS) => Err(too_many_rows(number(row, 1).unwrap_or(0), limits)),
         Some(NOT_CURRENT) => {
             let mut found = found(1);
-            let Some(stored) = found.stored()? else { return Err(absent(Some(&request.expected))) };
+            let Some(stored) = found.stored()? else {
+                return Err(absent(Some(&request.expected)));
+            };
             match judge(request, &stored, limits)? {
                 Verdict::Answer(outcome) => Ok(Some(outcome)),
                 Verdict::Conflict => {
@@ -213,16 +249,37 @@ pub(super) async fn commit(
         _ => {
             // It was caught before COMMIT and rolled back.
             let message = column(row, 2).unwrap_or_default();
-            let code = number(row, 1).and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
-            let server = mysql_async::ServerError { code, message, state: "HY000".to_owned() };
-            let trouble = Trouble { at: 0, error: server.into() };
-            Err(gone(session, trouble).await.err().unwrap_or_else(|| absent(Some(&request.expected))))
+            let code = number(row, 1)
+                .and_then(|n| u16::try_from(n).ok())
+                .unwrap_or(0);
+            let server = mysql_async::ServerError {
+                code,
+                message,
+                state: "HY000".to_owned(),
+            };
+            let trouble = Trouble {
+                at: 0,
+                error: server.into(),
+            };
+            Err(gone(session, trouble)
+                .await
+                .err()
+                .unwrap_or_else(|| absent(Some(&request.expected))))
         }
     }
 }
 
-fn call(cluster: &str, request: &CommitRequest, limits: &TableLimits) -> Result<String, TableError> {
-    let json = |e: serde_json::Error| error(TableErrorKind::InvalidRequest, format!("it cannot be written as JSON: {e}"));
+fn call(
+    cluster: &str,
+    request: &CommitRequest,
+    limits: &TableLimits,
+) -> Result<String, TableError> {
+    let json = |e: serde_json::Error| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("it cannot be written as JSON: {e}"),
+        )
+    };
     let expected = &request.expected;
     // What the version row will say of this commit does not depend on what it says now.
     let blank = VersionRow::initial(expected.table_id(), SharedSettings::default());
@@ -231,9 +288,16 @@ fn call(cluster: &str, request: &CommitRequest, limits: &TableLimits) -> Result<
         record.version = request.makes();
     }
     let record = serde_json::to_string(&record).map_err(json)?;
-    let settings = request.settings.as_ref().map(serde_json::to_string).transpose().map_err(json)?;
+    let settings = request
+        .settings
+        .as_ref()
+        .map(serde_json::to_string)
+        .transpose()
+        .map_err(json)?;
     let optional = |value: Option<&str>| value.map_or_else(|| "NULL".to_owned(), text);
-    let count = |which: fn(&RowChange) -> bool| i64::try_from(request.changes.iter().filter(|c| which(c)).count()).unwrap_or(i64::MAX);
+    let count = |which: fn(&RowChange) -> bool| {
+        i64::try_from(request.changes.iter().filter(|c| which(c)).count()).unwrap_or(i64::MAX)
+    };
     let inserts = count(|c| matches!(c, RowChange::Insert(_)));
     let removes = count(|c| matches!(c, RowChange::Remove(_)));
     let updates = count(|c| matches!(c, RowChange::Update(_)));

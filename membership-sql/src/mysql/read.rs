@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use membership_core::{
-    Discontinuity, Heartbeat, Heartbeats, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind,
-    VersionRow, VersionToken, WallTime, check_token,
+    Discontinuity, Heartbeat, Heartbeats, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress,
+    Snapshot, TableError, TableErrorKind, VersionRow, VersionToken, WallTime, check_token,
     encoding::{VersionRowError, decode_version_row},
 };
 
@@ -35,7 +35,12 @@ impl Cache {
     /// # Errors
     /// What [`VersionRowError`] says.
     fn decode(&self, body: &str) -> Result<Arc<VersionRow>, TableError> {
-        if let Some(row) = self.with(|k| k.version.as_ref().filter(|(text, _)| text == body).map(|(_, row)| Arc::clone(row))) {
+        if let Some(row) = self.with(|k| {
+            k.version
+                .as_ref()
+                .filter(|(text, _)| text == body)
+                .map(|(_, row)| Arc::clone(row))
+        }) {
             return Ok(row);
         }
         let row = Arc::new(decode_version_row(body).map_err(|e| {
@@ -77,14 +82,28 @@ impl Found {
                     let marked = number(row, 3).unwrap_or(0) != 0;
                     found.read_only = text(row, 5).is_some_and(|value| is_read_only(&value));
                     let decoded = cache.decode(&body);
-                    found.version = Some(decoded.map(|row| StoredVersion { deleting: marked || row.deleting, row }));
+                    found.version = Some(decoded.map(|row| StoredVersion {
+                        deleting: marked || row.deleting,
+                        row,
+                    }));
                 }
-                Some(1) => found.rows.push((text(row, 1).unwrap_or_default(), text(row, 2).unwrap_or_default())),
+                Some(1) => found.rows.push((
+                    text(row, 1).unwrap_or_default(),
+                    text(row, 2).unwrap_or_default(),
+                )),
                 Some(2) => {
                     if let Some(silo) = text(row, 1).and_then(|key| key.parse().ok()) {
                         // Only the counter decides anything; a time that somebody made unreadable is shown as 1970.
-                        let at = text(row, 4).and_then(|at| at.parse().ok()).unwrap_or(WallTime::from_millis(0));
-                        found.heartbeats.silos.insert(silo, Heartbeat { counter: number(row, 3).unwrap_or(0), at });
+                        let at = text(row, 4)
+                            .and_then(|at| at.parse().ok())
+                            .unwrap_or(WallTime::from_millis(0));
+                        found.heartbeats.silos.insert(
+                            silo,
+                            Heartbeat {
+                                counter: number(row, 3).unwrap_or(0),
+                                at,
+                            },
+                        );
                     }
                 }
                 _ => found.heartbeats.cluster = text(row, 2),
@@ -114,7 +133,10 @@ impl Found {
     ///
     /// # Errors
     /// Every way of not being usable. `NotInitialized` is also said where there may be rows that were not looked for.
-    pub(super) fn current(&mut self, known: Option<&VersionToken>) -> Result<StoredVersion, TableError> {
+    pub(super) fn current(
+        &mut self,
+        known: Option<&VersionToken>,
+    ) -> Result<StoredVersion, TableError> {
         let Some(version) = self.stored()? else {
             return Err(match (known, self.some_row()) {
                 (None, Some(key)) => rows_without_version(key),
@@ -123,13 +145,19 @@ impl Found {
         };
         let continuity = known.map_or(Ok(()), |known| check_token(known, &version.row));
         if continuity == Err(Discontinuity::Replaced) {
-            return Err(error(TableErrorKind::TableReplaced, "the table has another id than the one that was known"));
+            return Err(error(
+                TableErrorKind::TableReplaced,
+                "the table has another id than the one that was known",
+            ));
         }
         if version.deleting {
             return Err(being_deleted());
         }
         if continuity.is_err() {
-            let message = format!("version {} is not what the known version became", version.row.version);
+            let message = format!(
+                "version {} is not what the known version became",
+                version.row.version
+            );
             return Err(error(TableErrorKind::TableRolledBack, message));
         }
         Ok(version)
@@ -152,7 +180,13 @@ impl Found {
         }
         if kept != before.len() {
             // Some are gone, as after a cleanup.
-            rows = self.rows.iter().filter_map(|(key, body)| before.by_key(key).filter(|row| row.body() == body).cloned()).collect();
+            rows = self
+                .rows
+                .iter()
+                .filter_map(|(key, body)| {
+                    before.by_key(key).filter(|row| row.body() == body).cloned()
+                })
+                .collect();
         }
         for row in new {
             rows.insert(row);
@@ -163,24 +197,44 @@ impl Found {
 
     /// The table as it was found; the version row is that of [`current`](Self::current).
     pub(super) fn into_snapshot(self, version: &StoredVersion, cache: &Cache) -> Snapshot {
-        Snapshot { token: version.row.token(&[]), version_row: Arc::clone(&version.row), rows: self.into_rows(cache) }
+        Snapshot {
+            token: version.row.token(&[]),
+            version_row: Arc::clone(&version.row),
+            rows: self.into_rows(cache),
+        }
     }
 }
 
 /// Asks, and takes the answer apart. Tables that are not there are no version row. `settle` makes what is seen lasting, where the server
 /// needs that.
-pub(super) async fn ask(session: &mut Session, place: &Place, statement: &str, settle: Option<String>) -> Result<Found, TableError> {
+pub(super) async fn ask(
+    session: &mut Session,
+    place: &Place,
+    statement: &str,
+    settle: Option<String>,
+) -> Result<Found, TableError> {
     if !session.look_at_schema().await? {
         return Ok(Found::default());
     }
-    let settle = settle.filter(|_| session.facts.early).map_or_else(String::new, |settle| format!("; {settle}"));
+    let settle = settle
+        .filter(|_| session.facts.early)
+        .map_or_else(String::new, |settle| format!("; {settle}"));
     match session.begin(&format!("{statement}{settle}")).await {
-        Ok(sets) => Ok(sets.first().map(|set| Found::take(set, &place.cache)).unwrap_or_default()),
+        Ok(sets) => Ok(sets
+            .first()
+            .map(|set| Found::take(set, &place.cache))
+            .unwrap_or_default()),
         Err(trouble) if trouble.at > 0 && matches!(code(&trouble.error), Some(1142 | 1143)) => {
             // Somebody who may only look: what they see may be taken back by a crash in the same moment.
             session.facts.early = false;
-            let sets = session.begin(statement).await.map_err(|t| from_mysql(t.error))?;
-            Ok(sets.first().map(|set| Found::take(set, &place.cache)).unwrap_or_default())
+            let sets = session
+                .begin(statement)
+                .await
+                .map_err(|t| from_mysql(t.error))?;
+            Ok(sets
+                .first()
+                .map(|set| Found::take(set, &place.cache))
+                .unwrap_or_default())
         }
         Err(trouble) => missing(session, trouble).await.map(|()| Found::default()),
     }
@@ -188,7 +242,10 @@ pub(super) async fn ask(session: &mut Session, place: &Place, statement: &str, s
 
 /// The error of a server that takes no writes any more.
 pub(super) fn no_primary() -> TableError {
-    error(TableErrorKind::Unavailable, "the server has become read-only: there may be another primary")
+    error(
+        TableErrorKind::Unavailable,
+        "the server has become read-only: there may be another primary",
+    )
 }
 
 /// # Errors
@@ -199,21 +256,40 @@ pub(super) async fn missing(session: &mut Session, trouble: Trouble) -> Result<(
     }
     match session.look_at_schema_again().await? {
         false => Ok(()),
-        true => Err(error(TableErrorKind::Unavailable, "the tables were dropped, and are there again")),
+        true => Err(error(
+            TableErrorKind::Unavailable,
+            "the tables were dropped, and are there again",
+        )),
     }
 }
 
 /// `read`
-pub(super) async fn read(session: &mut Session, place: &Place, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+pub(super) async fn read(
+    session: &mut Session,
+    place: &Place,
+    request: &ReadRequest,
+) -> Result<ReadAnswer, TableError> {
     let mut known = request.known.as_ref();
     loop {
         // Heartbeats are always news.
         let settle = sql::settle(&place.key, known.filter(|_| !request.heartbeats));
-        let mut found = ask(session, place, &sql::read(&place.key, known, request.heartbeats), Some(settle)).await?;
+        let mut found = ask(
+            session,
+            place,
+            &sql::read(&place.key, known, request.heartbeats),
+            Some(settle),
+        )
+        .await?;
         let version = found.current(request.known.as_ref())?;
         let token = version.row.token(&[]);
-        let heartbeats = request.heartbeats.then(|| std::mem::take(&mut found.heartbeats));
-        if request.known.as_ref().is_some_and(|k| k.same_commit(&token)) {
+        let heartbeats = request
+            .heartbeats
+            .then(|| std::mem::take(&mut found.heartbeats));
+        if request
+            .known
+            .as_ref()
+            .is_some_and(|k| k.same_commit(&token))
+        {
             return Ok(ReadAnswer::Unchanged { heartbeats });
         }
         if let Some(k) = known
@@ -221,11 +297,17 @@ pub(super) async fn read(session: &mut Session, place: &Place, request: &ReadReq
             && version.row.row_count > 0
         {
             // The version row was changed by hand, and what stands beside it was not: the server took it for unchanged and sent no rows.
-            tracing::warn!(version = k.version(), "the version row does not agree with the columns beside it");
+            tracing::warn!(
+                version = k.version(),
+                "the version row does not agree with the columns beside it"
+            );
             known = None;
             continue;
         }
-        return Ok(ReadAnswer::Snapshot { snapshot: found.into_snapshot(&version, &place.cache), heartbeats });
+        return Ok(ReadAnswer::Snapshot {
+            snapshot: found.into_snapshot(&version, &place.cache),
+            heartbeats,
+        });
     }
 }
 
@@ -237,7 +319,13 @@ pub(super) async fn read_row(
     known: Option<&VersionToken>,
 ) -> Result<RowRead, TableError> {
     let key = silo.row_key();
-    let mut found = ask(session, place, &sql::read_row(&place.key, &sql::text(&key)), Some(sql::settle(&place.key, None))).await?;
+    let mut found = ask(
+        session,
+        place,
+        &sql::read_row(&place.key, &sql::text(&key)),
+        Some(sql::settle(&place.key, None)),
+    )
+    .await?;
     if found.version.is_none() && known.is_none() {
         // Which kind of nothing it is, is worth another question.
         found = ask(session, place, &sql::look(&place.key), None).await?;
@@ -245,26 +333,44 @@ pub(super) async fn read_row(
     let version = found.current(known)?;
     let token = version.row.token(&[]);
     let Some((_, body)) = found.rows.iter().find(|(k, _)| *k == key) else {
-        return Ok(RowRead { token, row: None, heartbeat: None });
+        return Ok(RowRead {
+            token,
+            row: None,
+            heartbeat: None,
+        });
     };
     let row = match place.cache.rows().by_key(&key) {
         Some(row) if row.body() == body => row.clone(),
         _ => Row::decode(key, body.as_str()),
     };
-    Ok(RowRead { token, row: Some(row), heartbeat: found.heartbeats.silos.get(silo).cloned() })
+    Ok(RowRead {
+        token,
+        row: Some(row),
+        heartbeat: found.heartbeats.silos.get(silo).cloned(),
+    })
 }
 
 /// The error for no version row.
 pub(super) fn absent(known: Option<&VersionToken>) -> TableError {
     match known {
-        None => error(TableErrorKind::NotInitialized, "the database has no such cluster"),
-        Some(_) => error(TableErrorKind::TableReplaced, "the table that was known is gone"),
+        None => error(
+            TableErrorKind::NotInitialized,
+            "the database has no such cluster",
+        ),
+        Some(_) => error(
+            TableErrorKind::TableReplaced,
+            "the table that was known is gone",
+        ),
     }
 }
 
 /// The error for rows that stand without a version row.
 pub(super) fn rows_without_version(key: &str) -> TableError {
-    error(TableErrorKind::Damaged, "the cluster has rows but no version row").with_key(key)
+    error(
+        TableErrorKind::Damaged,
+        "the cluster has rows but no version row",
+    )
+    .with_key(key)
 }
 
 /// The error for a cluster that is marked.

@@ -15,12 +15,23 @@ const LAYOUT: u32 = 1;
 const PRODUCT: &str = "silo-membership";
 
 /// Its name, its columns with their types, and its key.
-type Table = (&'static str, &'static [(&'static str, &'static str)], &'static str);
+type Table = (
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    &'static str,
+);
 
 /// The tables and their columns. `body` is what counts; the columns before it repeat parts of it for people with a SQL shell. `token` too:
 /// the server compares it with what a reader knows.
 const TABLES: [Table; 5] = [
-    ("membership_meta", &[("name", "VARCHAR(64) NOT NULL"), ("value", "VARCHAR(200) NOT NULL")], "name"),
+    (
+        "membership_meta",
+        &[
+            ("name", "VARCHAR(64) NOT NULL"),
+            ("value", "VARCHAR(200) NOT NULL"),
+        ],
+        "name",
+    ),
     (
         "membership_version",
         &[
@@ -54,7 +65,14 @@ const TABLES: [Table; 5] = [
         ],
         "cluster, silo",
     ),
-    ("membership_cell", &[("cluster", "VARCHAR({cluster}) NOT NULL"), ("text", "MEDIUMTEXT NOT NULL")], "cluster"),
+    (
+        "membership_cell",
+        &[
+            ("cluster", "VARCHAR({cluster}) NOT NULL"),
+            ("text", "MEDIUMTEXT NOT NULL"),
+        ],
+        "cluster",
+    ),
 ];
 
 /// The statements that make the tables. Each does nothing where its table is there, so that 50 silos may run them at once.
@@ -63,7 +81,9 @@ fn creation() -> Vec<String> {
         let columns: Vec<_> = columns
             .iter()
             .map(|(column, kind)| {
-                let kind = kind.replace("{cluster}", &CLUSTER_CHARS.to_string()).replace("{silo}", &SILO_CHARS.to_string());
+                let kind = kind
+                    .replace("{cluster}", &CLUSTER_CHARS.to_string())
+                    .replace("{silo}", &SILO_CHARS.to_string());
                 format!("    {column} {kind},\n")
             })
             .collect();
@@ -82,7 +102,10 @@ fn creation() -> Vec<String> {
 
 /// The same as a script.
 pub(super) fn printable() -> String {
-    creation().into_iter().map(|statement| statement + ";\n").collect()
+    creation()
+        .into_iter()
+        .map(|statement| statement + ";\n")
+        .collect()
 }
 
 /// One maker at a time, so that the others find what it has made. A courtesy only: the lock ends with the connection, and where
@@ -97,13 +120,21 @@ pub(super) async fn create(session: &mut Session, alone: bool) -> Result<(), Tab
     if !alone {
         return create_now(session).await;
     }
-    session.begin(&format!("SELECT GET_LOCK({LOCK}, 5)")).await.map_err(|t| from_mysql(t.error))?;
+    session
+        .begin(&format!("SELECT GET_LOCK({LOCK}, 5)"))
+        .await
+        .map_err(|t| from_mysql(t.error))?;
     let made = match present(session).await {
         Ok(true) => Ok(()),
         Ok(false) => create_now(session).await,
         Err(e) => Err(e),
     };
-    if session.is_usable() && session.flight(&format!("DO RELEASE_LOCK({LOCK})")).await.is_err() {
+    if session.is_usable()
+        && session
+            .flight(&format!("DO RELEASE_LOCK({LOCK})"))
+            .await
+            .is_err()
+    {
         session.discard();
     }
     made
@@ -115,16 +146,24 @@ async fn create_now(session: &mut Session) -> Result<(), TableError> {
         session.begin(&statement).await.map_err(|t| {
             let e = from_mysql(t.error);
             match e.kind() {
-                TableErrorKind::PermissionDenied => {
-                    error(TableErrorKind::PermissionDenied, format!("the tables are missing, and this user may not make them: {PRINT}"))
-                        .with_source(e)
-                }
+                TableErrorKind::PermissionDenied => error(
+                    TableErrorKind::PermissionDenied,
+                    format!("the tables are missing, and this user may not make them: {PRINT}"),
+                )
+                .with_source(e),
                 _ => e,
             }
         })?;
     }
     refuse_foreign(session).await?;
-    if present(session).await? { Ok(()) } else { Err(error(TableErrorKind::Unavailable, "the tables were dropped while they were made")) }
+    if present(session).await? {
+        Ok(())
+    } else {
+        Err(error(
+            TableErrorKind::Unavailable,
+            "the tables were dropped while they were made",
+        ))
+    }
 }
 
 /// Whether the tables are there and are ours.
@@ -132,17 +171,26 @@ async fn create_now(session: &mut Session) -> Result<(), TableError> {
 /// # Errors
 /// `ForeignTable`, `NewerLayout`, `Configuration` (another engine or collation), `Damaged` (one of them is missing), or what the server says.
 pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
-    let marks = match session.begin("SELECT name, value FROM membership_meta").await {
+    let marks = match session
+        .begin("SELECT name, value FROM membership_meta")
+        .await
+    {
         Ok(sets) => sets,
         Err(t) if code(&t.error) == Some(NO_SUCH_TABLE) => {
             refuse_foreign(session).await?;
             return Ok(false);
         }
         // A column that is not there.
-        Err(t) if code(&t.error) == Some(1054) => return Err(foreign("membership_meta has other columns")),
+        Err(t) if code(&t.error) == Some(1054) => {
+            return Err(foreign("membership_meta has other columns"));
+        }
         Err(t) => return Err(from_mysql(t.error)),
     };
-    let marks: BTreeMap<_, _> = marks.iter().flat_map(|s| &s.rows).filter_map(|r| Some((text(r, 0)?, text(r, 1)?))).collect();
+    let marks: BTreeMap<_, _> = marks
+        .iter()
+        .flat_map(|s| &s.rows)
+        .filter_map(|r| Some((text(r, 0)?, text(r, 1)?)))
+        .collect();
     if marks.is_empty() {
         // Somebody is just making them, or died while doing so.
         return Ok(false);
@@ -152,11 +200,15 @@ pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
     }
     let number = |name: &str| marks.get(name).and_then(|v| v.parse::<u32>().ok());
     let (Some(layout), Some(min_layout)) = (number("layout"), number("min_layout")) else {
-        return Err(error(TableErrorKind::Damaged, "membership_meta does not say which layout the tables have"));
+        return Err(error(
+            TableErrorKind::Damaged,
+            "membership_meta does not say which layout the tables have",
+        ));
     };
     if min_layout > LAYOUT {
-        let message =
-            format!("the tables have layout {layout}, which needs a build that knows layout {min_layout}; this one knows {LAYOUT}");
+        let message = format!(
+            "the tables have layout {layout}, which needs a build that knows layout {min_layout}; this one knows {LAYOUT}"
+        );
         return Err(error(TableErrorKind::NewerLayout, message));
     }
     check_tables(session).await
@@ -176,7 +228,8 @@ async fn check_tables(session: &mut Session) -> Result<bool, TableError> {
     for row in sets.first().into_iter().flat_map(|s| &s.rows) {
         let [table, engine] = [0, 1].map(|i| text(row, i).unwrap_or_default());
         if !engine.eq_ignore_ascii_case("InnoDB") {
-            let message = format!("{table} has the engine {engine}: ALTER TABLE {table} ENGINE = InnoDB");
+            let message =
+                format!("{table} has the engine {engine}: ALTER TABLE {table} ENGINE = InnoDB");
             return Err(error(TableErrorKind::Configuration, message));
         }
         found.insert(table);
@@ -195,8 +248,9 @@ async fn check_tables(session: &mut Session) -> Result<bool, TableError> {
         None => Ok(true),
         // The mark is written when all tables are made.
         Some((name, ..)) => {
-            let message =
-                format!("the other tables are there, and {name} is not, or this user may not see it: look at its grants, or restore it");
+            let message = format!(
+                "the other tables are there, and {name} is not, or this user may not see it: look at its grants, or restore it"
+            );
             Err(error(TableErrorKind::Damaged, message))
         }
     }
@@ -211,7 +265,12 @@ async fn refuse_foreign(session: &mut Session) -> Result<(), TableError> {
     );
     let sets = session.begin(&sql).await.map_err(|t| from_mysql(t.error))?;
     let mut columns: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let pairs = |at: usize| sets.get(at).into_iter().flat_map(|s| &s.rows).map(|row| [0, 1].map(|i| text(row, i).unwrap_or_default()));
+    let pairs = |at: usize| {
+        sets.get(at)
+            .into_iter()
+            .flat_map(|s| &s.rows)
+            .map(|row| [0, 1].map(|i| text(row, i).unwrap_or_default()))
+    };
     for [table, kind] in pairs(0) {
         if kind != "BASE TABLE" {
             return Err(foreign(&format!("{table} is a {kind}")));
@@ -221,8 +280,12 @@ async fn refuse_foreign(session: &mut Session) -> Result<(), TableError> {
         columns.entry(table).or_default().insert(column);
     }
     for (table, columns) in columns {
-        let ours: BTreeSet<_> =
-            TABLES.iter().filter(|(name, ..)| *name == table).flat_map(|(_, columns, _)| *columns).map(|(c, _)| (*c).to_owned()).collect();
+        let ours: BTreeSet<_> = TABLES
+            .iter()
+            .filter(|(name, ..)| *name == table)
+            .flat_map(|(_, columns, _)| *columns)
+            .map(|(c, _)| (*c).to_owned())
+            .collect();
         if !ours.is_subset(&columns) {
             return Err(foreign(&format!("{table} has other columns")));
         }
@@ -235,12 +298,18 @@ fn names() -> String {
 }
 
 fn foreign(what: &str) -> TableError {
-    error(TableErrorKind::ForeignTable, format!("the database has a table of our name that is not ours: {what}"))
+    error(
+        TableErrorKind::ForeignTable,
+        format!("the database has a table of our name that is not ours: {what}"),
+    )
 }
 
 /// The error for tables that are missing and that this client is told not to make.
 pub(super) fn not_made() -> TableError {
-    error(TableErrorKind::Configuration, format!("the tables are missing, and create=false forbids to make them: {PRINT}"))
+    error(
+        TableErrorKind::Configuration,
+        format!("the tables are missing, and create=false forbids to make them: {PRINT}"),
+    )
 }
 
 #[cfg(test)]
@@ -251,8 +320,15 @@ mod tests {
     fn the_script_is_whole() {
         let script = printable();
         for (name, columns, _) in TABLES {
-            assert!(script.contains(&format!("CREATE TABLE IF NOT EXISTS {name} (\n")), "{script}");
-            assert!(columns.iter().all(|(c, _)| script.contains(&format!("\n    {c} "))));
+            assert!(
+                script.contains(&format!("CREATE TABLE IF NOT EXISTS {name} (\n")),
+                "{script}"
+            );
+            assert!(
+                columns
+                    .iter()
+                    .all(|(c, _)| script.contains(&format!("\n    {c} ")))
+            );
         }
         assert!(!script.contains('{'), "{script}");
         assert_eq!(script.matches(";\n").count(), TABLES.len() + 1);

@@ -65,7 +65,9 @@ impl Drop for Session {
         // One poll says goodbye if the socket takes it, and marks the connection as closed, so that dropping the future closes the socket at
         // once. Left to itself the client library would first wait for the answers that are still due, from a server that may be frozen.
         let mut goodbye = std::pin::pin!(conn.disconnect());
-        let _ = goodbye.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let _ = goodbye
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
     }
 }
 
@@ -82,7 +84,9 @@ impl Session {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let tls = config.tls() != MysqlSslMode::Disabled;
         let conn = match Conn::new(config.opts(tls)).await {
-            Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) if config.tls() == MysqlSslMode::Preferred => {
+            Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
+                if config.tls() == MysqlSslMode::Preferred =>
+            {
                 Conn::new(config.opts(false)).await
             }
             done => done,
@@ -95,12 +99,19 @@ impl Session {
             used: Instant::now(),
             schema: false,
             procedure: false,
-            facts: Facts { packet: MIN_PACKET, lossy: None, early: false },
+            facts: Facts {
+                packet: MIN_PACKET,
+                lossy: None,
+                early: false,
+            },
             prelude: String::new(),
             watch: Default::default(),
         };
         let settings = settings(config);
-        let sets = session.flight(&format!("{settings}; {VARIABLES}")).await.map_err(|t| from_mysql(t.error))?;
+        let sets = session
+            .flight(&format!("{settings}; {VARIABLES}"))
+            .await
+            .map_err(|t| from_mysql(t.error))?;
         let variables = Variables(sets.last().map(|s| s.rows.as_slice()).unwrap_or_default());
         let galera = variables.is_on("wsrep_on");
         let mariadb = variables.check_version()?;
@@ -113,19 +124,31 @@ impl Session {
             more.push("SET SESSION wsrep_sync_wait = 1".to_owned());
         }
         if config.is_pooled() {
-            session.prelude = std::iter::once(settings).chain(more.iter().cloned()).map(|s| s + "; ").collect();
+            session.prelude = std::iter::once(settings)
+                .chain(more.iter().cloned())
+                .map(|s| s + "; ")
+                .collect();
         } else if mariadb {
             more.push(format!("SET SESSION idle_transaction_timeout = {seconds}"));
         } else {
-            session.watch = (format!("SET SESSION wait_timeout = {seconds}; "), format!("; SET SESSION wait_timeout = {IDLE_SECONDS}"));
+            session.watch = (
+                format!("SET SESSION wait_timeout = {seconds}; "),
+                format!("; SET SESSION wait_timeout = {IDLE_SECONDS}"),
+            );
         }
         if !more.is_empty() {
-            session.flight(&more.join("; ")).await.map_err(|t| from_mysql(t.error))?;
+            session
+                .flight(&more.join("; "))
+                .await
+                .map_err(|t| from_mysql(t.error))?;
         }
         session.look_at_schema().await?;
         if config.procedure_use() != MysqlProcedure::Never {
             session.procedure = procedure::present(&mut session).await?;
-            if !session.procedure && config.procedure_use() == MysqlProcedure::Require && session.schema {
+            if !session.procedure
+                && config.procedure_use() == MysqlProcedure::Require
+                && session.schema
+            {
                 return Err(procedure::missing());
             }
         }
@@ -169,7 +192,12 @@ impl Session {
         }
         let before = self.prelude.matches("; ").count();
         let mut sets = match self.flight(&format!("{}{sql}", self.prelude)).await {
-            Err(t) => return Err(Trouble { at: t.at.saturating_sub(before), ..t }),
+            Err(t) => {
+                return Err(Trouble {
+                    at: t.at.saturating_sub(before),
+                    ..t
+                });
+            }
             Ok(sets) => sets,
         };
         sets.drain(..before.min(sets.len()));
@@ -179,7 +207,10 @@ impl Session {
     /// Sends statements in one packet and takes all their answers: one round trip. The server stops at the first that fails.
     pub(super) async fn flight(&mut self, sql: &str) -> Result<Vec<Set>, Trouble> {
         let Some(conn) = self.conn.as_mut() else {
-            return Err(Trouble { at: 0, error: DriverError::ConnectionClosed.into() });
+            return Err(Trouble {
+                at: 0,
+                error: DriverError::ConnectionClosed.into(),
+            });
         };
         // What is dropped from here on is left in the middle.
         let was_broken = std::mem::replace(&mut self.broken, true);
@@ -203,7 +234,11 @@ impl Session {
         if sql.len() + self.prelude.len() < self.facts.packet {
             return Ok(());
         }
-        let message = format!("it would be a packet of {} bytes, and max_allowed_packet of the server is {}", sql.len(), self.facts.packet);
+        let message = format!(
+            "it would be a packet of {} bytes, and max_allowed_packet of the server is {}",
+            sql.len(),
+            self.facts.packet
+        );
         Err(error(TableErrorKind::LimitExceeded, message))
     }
 
@@ -217,16 +252,25 @@ impl Session {
 }
 
 async fn flight(conn: &mut Conn, sql: &str) -> Result<Vec<Set>, Trouble> {
-    let mut answers = conn.query_iter(sql).await.map_err(|error| Trouble { at: 0, error })?;
+    let mut answers = conn
+        .query_iter(sql)
+        .await
+        .map_err(|error| Trouble { at: 0, error })?;
     let mut sets = Vec::new();
     // One turn for each statement that was answered with something else than an error.
     while answers.columns().is_some() {
         let affected = answers.affected_rows();
-        let rows = answers.collect::<Row>().await.map_err(|error| Trouble { at: sets.len(), error })?;
+        let rows = answers.collect::<Row>().await.map_err(|error| Trouble {
+            at: sets.len(),
+            error,
+        })?;
         sets.push(Set { affected, rows });
     }
     // The client library keeps the error of a later statement back until somebody asks for its rows.
-    answers.collect::<Row>().await.map_err(|error| Trouble { at: sets.len(), error })?;
+    answers.collect::<Row>().await.map_err(|error| Trouble {
+        at: sets.len(),
+        error,
+    })?;
     Ok(sets)
 }
 
@@ -242,7 +286,10 @@ fn refused(e: Error, tls: bool) -> TableError {
         }
         // What MariaDB answers, too, where it takes encrypted connections only.
         _ if !tls && code(&e) == Some(1045) => {
-            let message = format!("{}; or it takes encrypted connections only, and `ssl-mode` forbids them", from_mysql(e).message());
+            let message = format!(
+                "{}; or it takes encrypted connections only, and `ssl-mode` forbids them",
+                from_mysql(e).message()
+            );
             error(TableErrorKind::PermissionDenied, message)
         }
         _ => from_mysql(e),
@@ -275,7 +322,10 @@ struct Variables<'a>(&'a [Row]);
 
 impl Variables<'_> {
     fn get(&self, name: &str) -> Option<String> {
-        let row = self.0.iter().find(|row| text(row, 0).is_some_and(|n| n.eq_ignore_ascii_case(name)))?;
+        let row = self
+            .0
+            .iter()
+            .find(|row| text(row, 0).is_some_and(|n| n.eq_ignore_ascii_case(name)))?;
         text(row, 1)
     }
 
@@ -289,25 +339,37 @@ impl Variables<'_> {
         let lower = version.to_ascii_lowercase();
         let mariadb = lower.contains("mariadb");
         let number = lower.strip_prefix("5.5.5-").unwrap_or(&lower);
-        let mut parts = number.split(|c: char| !c.is_ascii_digit()).map(|p| p.parse::<u32>().unwrap_or(0));
+        let mut parts = number
+            .split(|c: char| !c.is_ascii_digit())
+            .map(|p| p.parse::<u32>().unwrap_or(0));
         let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
         let least = if mariadb { (10, 6) } else { (8, 0) };
         if lower.contains("tidb") {
-            return Err(error(TableErrorKind::Configuration, "TiDB is not MySQL: its transactions follow other rules"));
+            return Err(error(
+                TableErrorKind::Configuration,
+                "TiDB is not MySQL: its transactions follow other rules",
+            ));
         }
         if found < least {
-            let message = format!("the server is version {version}; MySQL 8.0 or MariaDB 10.6 is needed");
+            let message =
+                format!("the server is version {version}; MySQL 8.0 or MariaDB 10.6 is needed");
             return Err(error(TableErrorKind::Configuration, message));
         }
         Ok(mariadb)
     }
 
     fn check(&self) -> Result<(), TableError> {
-        if ["read_only", "super_read_only", "innodb_read_only"].iter().any(|name| self.get(name).is_some_and(|v| is_read_only(&v))) {
+        if ["read_only", "super_read_only", "innodb_read_only"]
+            .iter()
+            .any(|name| self.get(name).is_some_and(|v| is_read_only(&v)))
+        {
             let message = "the server is read-only: it is a replica, or was made one; the URL must lead to the primary";
             return Err(error(TableErrorKind::Unavailable, message));
         }
-        let isolation = self.get("transaction_isolation").or_else(|| self.get("tx_isolation")).unwrap_or_default();
+        let isolation = self
+            .get("transaction_isolation")
+            .or_else(|| self.get("tx_isolation"))
+            .unwrap_or_default();
         if isolation != "REPEATABLE-READ" || !self.is_on("autocommit") {
             let message = format!(
                 "the connection does not keep what is set on it: its isolation is {isolation}; set pooler=true if a proxy stands between"
@@ -315,31 +377,48 @@ impl Variables<'_> {
             return Err(error(TableErrorKind::Configuration, message));
         }
         if self.is_on("log_bin") && self.get("binlog_format").is_some_and(|f| f == "STATEMENT") {
-            return Err(error(TableErrorKind::Configuration, "binlog_format is STATEMENT: MIXED or ROW is needed"));
+            return Err(error(
+                TableErrorKind::Configuration,
+                "binlog_format is STATEMENT: MIXED or ROW is needed",
+            ));
         }
         Ok(())
     }
 
     fn facts(&self, config: &MysqlConfig) -> Result<Facts, TableError> {
-        let packet = self.get("max_allowed_packet").and_then(|p| p.parse().ok()).unwrap_or(MIN_PACKET);
+        let packet = self
+            .get("max_allowed_packet")
+            .and_then(|p| p.parse().ok())
+            .unwrap_or(MIN_PACKET);
         if packet < MIN_PACKET {
-            let message = format!("max_allowed_packet of the server is {packet}; at least {MIN_PACKET} is needed");
+            let message = format!(
+                "max_allowed_packet of the server is {packet}; at least {MIN_PACKET} is needed"
+            );
             return Err(error(TableErrorKind::Configuration, message));
         }
         let number = |name: &str| self.get(name).and_then(|v| v.parse::<u32>().ok());
-        let flush = number("innodb_flush_log_at_trx_commit").filter(|n| *n != 1).map(|n| format!("innodb_flush_log_at_trx_commit = {n}"));
-        let binlog =
-            number("sync_binlog").filter(|n| *n != 1 && self.is_on("log_bin")).map(|n| format!("sync_binlog = {n} with a binary log"));
+        let flush = number("innodb_flush_log_at_trx_commit")
+            .filter(|n| *n != 1)
+            .map(|n| format!("innodb_flush_log_at_trx_commit = {n}"));
+        let binlog = number("sync_binlog")
+            .filter(|n| *n != 1 && self.is_on("log_bin"))
+            .map(|n| format!("sync_binlog = {n} with a binary log"));
         let lossy = flush.or(binlog);
         if let Some(why) = &lossy
             && config.must_be_durable()
         {
-            let message = format!("the server may lose acknowledged commits in a crash: {why}; 1 is needed, or require_durable=false");
+            let message = format!(
+                "the server may lose acknowledged commits in a crash: {why}; 1 is needed, or require_durable=false"
+            );
             return Err(error(TableErrorKind::Configuration, message));
         }
         // What may be lost anyway needs no care.
         let early = lossy.is_none() && !self.is_on("log_bin");
-        Ok(Facts { packet, lossy, early })
+        Ok(Facts {
+            packet,
+            lossy,
+            early,
+        })
     }
 }
 
@@ -367,5 +446,7 @@ pub(super) fn text(row: &Row, column: usize) -> Option<String> {
 
 /// A column as a number; none when it is NULL or none.
 pub(super) fn number(row: &Row, column: usize) -> Option<u64> {
-    bytes(row, column).and_then(|b| std::str::from_utf8(b).ok()).and_then(|t| t.parse().ok())
+    bytes(row, column)
+        .and_then(|b| std::str::from_utf8(b).ok())
+        .and_then(|t| t.parse().ok())
 }

@@ -33,12 +33,21 @@ pub(super) fn text(value: &str) -> String {
 /// there by their hash; no key begins with `~~`.
 pub(super) fn cluster(name: &ClusterName) -> String {
     let key = name.store_key();
-    if key.len() <= CLUSTER_CHARS { text(&key) } else { format!("CONCAT('~~', SHA2({}, 512))", text(&key)) }
+    if key.len() <= CLUSTER_CHARS {
+        text(&key)
+    } else {
+        format!("CONCAT('~~', SHA2({}, 512))", text(&key))
+    }
 }
 
 /// A token as it stands beside the version row, so that the server can tell whether a reader needs the rows.
 pub(super) fn token(token: &VersionToken) -> String {
-    format!("{}/{}/{}", token.table_id(), token.version(), token.commit())
+    format!(
+        "{}/{}/{}",
+        token.table_id(),
+        token.version(),
+        token.commit()
+    )
 }
 
 /// One statement reads the whole table, and so from one moment. Its rows are

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, InitializeRequest, MembershipTable, Operation,
-    ReadAnswer, ReadRequest, Recency, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
+    SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
 };
 use tokio::time::timeout;
 
@@ -18,7 +19,12 @@ use super::yardstick::MysqlYardstick;
 use super::{MysqlConfig, STORE, admin, commit, read, sql};
 
 /// What is tested; a server takes more, if its `max_allowed_packet` does.
-const MOST: TableLimits = TableLimits { rows_per_commit: 1_000, bytes_per_row: 1 << 20, bytes_per_commit: 16 << 20, rows: 100_000 };
+const MOST: TableLimits = TableLimits {
+    rows_per_commit: 1_000,
+    bytes_per_row: 1 << 20,
+    bytes_per_commit: 16 << 20,
+    rows: 100_000,
+};
 /// Of a packet, for everything that is not the bytes of rows: a version row with 16 commits of 64 keys, as hexadecimal digits, and what
 /// stands around 1,000 rows.
 const AROUND: usize = 768 << 10;
@@ -101,14 +107,21 @@ impl Place {
 
 fn warn(facts: &Facts, config: &MysqlConfig) {
     if let Some(why) = &facts.lossy {
-        tracing::warn!(server = config.place(), why, "the server may lose acknowledged commits in a crash");
+        tracing::warn!(
+            server = config.place(),
+            why,
+            "the server may lose acknowledged commits in a crash"
+        );
     }
 }
 
 impl fmt::Debug for MysqlTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = &self.0.place;
-        f.debug_struct("MysqlTable").field("cluster", &place.cluster.to_string()).field("config", &place.config).finish_non_exhaustive()
+        f.debug_struct("MysqlTable")
+            .field("cluster", &place.cluster.to_string())
+            .field("config", &place.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -127,13 +140,24 @@ impl MysqlTable {
             Ok(session) => session.map_err(during)?,
             Err(_) => {
                 let message = format!("no answer within {:?}", config.timeout());
-                return Err(during(TableError::new(TableErrorKind::Unavailable, Operation::Connect, STORE, message)));
+                return Err(during(TableError::new(
+                    TableErrorKind::Unavailable,
+                    Operation::Connect,
+                    STORE,
+                    message,
+                )));
             }
         };
         let facts = session.facts.clone();
         warn(&facts, &config);
-        let bytes_per_commit = MOST.bytes_per_commit.min(facts.packet.saturating_sub(AROUND) / 2);
-        let limits = TableLimits { bytes_per_commit, bytes_per_row: MOST.bytes_per_row.min(bytes_per_commit), ..MOST };
+        let bytes_per_commit = MOST
+            .bytes_per_commit
+            .min(facts.packet.saturating_sub(AROUND) / 2);
+        let limits = TableLimits {
+            bytes_per_commit,
+            bytes_per_row: MOST.bytes_per_row.min(bytes_per_commit),
+            ..MOST
+        };
         let place = Place {
             key: sql::cluster(&cluster),
             config,
@@ -142,7 +166,12 @@ impl MysqlTable {
             generation: AtomicU64::new(0),
             facts: Mutex::new(facts),
         };
-        Ok(Self(Arc::new(Inner { place, limits, look: Lane::with(session), write: Lane::default() })))
+        Ok(Self(Arc::new(Inner {
+            place,
+            limits,
+            look: Lane::with(session),
+            write: Lane::default(),
+        })))
     }
 
     /// Closes both connections, after what is under way. A clone that is used afterwards opens them again.
@@ -170,7 +199,12 @@ impl Work for Initialize<'_> {
     type Answer = ();
     const OPERATION: Operation = Operation::Initialize;
     const IDEMPOTENT: bool = true;
-    async fn run(&self, session: &mut Session, place: &Place, doubt: &Doubt) -> Result<(), TableError> {
+    async fn run(
+        &self,
+        session: &mut Session,
+        place: &Place,
+        doubt: &Doubt,
+    ) -> Result<(), TableError> {
         admin::initialize(session, place, self.0, doubt).await
     }
 }
@@ -180,7 +214,12 @@ impl Work for Read<'_> {
     type Answer = ReadAnswer;
     const OPERATION: Operation = Operation::Read;
     const IDEMPOTENT: bool = true;
-    async fn run(&self, session: &mut Session, place: &Place, _: &Doubt) -> Result<ReadAnswer, TableError> {
+    async fn run(
+        &self,
+        session: &mut Session,
+        place: &Place,
+        _: &Doubt,
+    ) -> Result<ReadAnswer, TableError> {
         read::read(session, place, self.0).await
     }
 }
@@ -190,7 +229,12 @@ impl Work for ReadRow<'_> {
     type Answer = RowRead;
     const OPERATION: Operation = Operation::ReadRow;
     const IDEMPOTENT: bool = true;
-    async fn run(&self, session: &mut Session, place: &Place, _: &Doubt) -> Result<RowRead, TableError> {
+    async fn run(
+        &self,
+        session: &mut Session,
+        place: &Place,
+        _: &Doubt,
+    ) -> Result<RowRead, TableError> {
         read::read_row(session, place, self.0, self.1).await
     }
 }
@@ -200,7 +244,12 @@ impl Work for Commit<'_> {
     type Answer = CommitOutcome;
     const OPERATION: Operation = Operation::Commit;
     const IDEMPOTENT: bool = false;
-    async fn run(&self, session: &mut Session, place: &Place, doubt: &Doubt) -> Result<CommitOutcome, TableError> {
+    async fn run(
+        &self,
+        session: &mut Session,
+        place: &Place,
+        doubt: &Doubt,
+    ) -> Result<CommitOutcome, TableError> {
         commit::commit(session, place, self.0, self.1, doubt).await
     }
 }
@@ -210,7 +259,12 @@ impl Work for Beat<'_> {
     type Answer = ();
     const OPERATION: Operation = Operation::UpdateIAmAlive;
     const IDEMPOTENT: bool = true;
-    async fn run(&self, session: &mut Session, place: &Place, doubt: &Doubt) -> Result<(), TableError> {
+    async fn run(
+        &self,
+        session: &mut Session,
+        place: &Place,
+        doubt: &Doubt,
+    ) -> Result<(), TableError> {
         commit::update_i_am_alive(session, place, self.0, doubt).await
     }
 }
@@ -220,7 +274,12 @@ impl Work for Delete {
     type Answer = ();
     const OPERATION: Operation = Operation::Delete;
     const IDEMPOTENT: bool = true;
-    async fn run(&self, session: &mut Session, place: &Place, doubt: &Doubt) -> Result<(), TableError> {
+    async fn run(
+        &self,
+        session: &mut Session,
+        place: &Place,
+        doubt: &Doubt,
+    ) -> Result<(), TableError> {
         admin::delete(session, place, doubt).await
     }
 }
@@ -243,13 +302,21 @@ impl MembershipTable for MysqlTable {
         self.0.look.run(&self.0.place, Read(request)).await
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         self.0.look.run(&self.0.place, ReadRow(silo, known)).await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&self.0.limits, STORE)?;
-        self.0.write.run(&self.0.place, Commit(request, &self.0.limits)).await.map_err(|e| e.of_commit(request.attempt))
+        self.0
+            .write
+            .run(&self.0.place, Commit(request, &self.0.limits))
+            .await
+            .map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
@@ -265,9 +332,23 @@ impl MembershipTable for MysqlTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        let lossy = self.0.place.facts.lock().unwrap_or_else(PoisonError::into_inner).lossy.is_some();
+        let lossy = self
+            .0
+            .place
+            .facts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .lossy
+            .is_some();
         let kept = !lossy && !self.0.place.config.loses_at_failover();
-        Guarantees { reads: Recency::Linearizable, durability: if kept { Durability::Kept } else { Durability::MayBeLost } }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: if kept {
+                Durability::Kept
+            } else {
+                Durability::MayBeLost
+            },
+        }
     }
 
     fn yardstick(&self) -> Option<Box<dyn Yardstick>> {

@@ -23,7 +23,10 @@ pub(super) struct MysqlYardstick {
 
 impl MysqlYardstick {
     pub(super) fn new(table: Arc<Inner>) -> Self {
-        Self { table, turn: AtomicU64::new(0) }
+        Self {
+            table,
+            turn: AtomicU64::new(0),
+        }
     }
 }
 
@@ -46,24 +49,42 @@ impl Yardstick for MysqlYardstick {
     async fn write(&self) -> Result<(), TableError> {
         // Another value each time: the server writes nothing where nothing changes.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let update = format!("UPDATE membership_cell SET text = '{turn:0100}' WHERE cluster = {ROW}");
-        if self.table.write.run(&self.table.place, Statement(Operation::Commit, update)).await? == 0 {
+        let update =
+            format!("UPDATE membership_cell SET text = '{turn:0100}' WHERE cluster = {ROW}");
+        if self
+            .table
+            .write
+            .run(&self.table.place, Statement(Operation::Commit, update))
+            .await?
+            == 0
+        {
             let insert = format!(
                 "INSERT INTO membership_cell (cluster, text) VALUES ({ROW}, '{turn:0101}') ON DUPLICATE KEY UPDATE text = '{turn:0101}'"
             );
-            self.table.write.run(&self.table.place, Statement(Operation::Commit, insert)).await?;
+            self.table
+                .write
+                .run(&self.table.place, Statement(Operation::Commit, insert))
+                .await?;
         }
         Ok(())
     }
 
     async fn read(&self) -> Result<(), TableError> {
         let select = format!("SELECT text FROM membership_cell WHERE cluster = {ROW}");
-        self.table.write.run(&self.table.place, Statement(Operation::Read, select)).await.map(|_| ())
+        self.table
+            .write
+            .run(&self.table.place, Statement(Operation::Read, select))
+            .await
+            .map(|_| ())
     }
 
     async fn remove(&self) -> Result<(), TableError> {
         let delete = format!("DELETE FROM membership_cell WHERE cluster = {ROW}");
-        self.table.write.run(&self.table.place, Statement(Operation::Delete, delete)).await.map(|_| ())
+        self.table
+            .write
+            .run(&self.table.place, Statement(Operation::Delete, delete))
+            .await
+            .map(|_| ())
     }
 }
 
@@ -78,9 +99,15 @@ impl Work for Statement {
 
     async fn run(&self, session: &mut Session, _: &Place, _: &Doubt) -> Result<u64, TableError> {
         if !session.look_at_schema().await? {
-            return Err(error(TableErrorKind::NotInitialized, "the database does not have the tables"));
+            return Err(error(
+                TableErrorKind::NotInitialized,
+                "the database does not have the tables",
+            ));
         }
-        let sets = session.begin(&self.1).await.map_err(|t| from_mysql(t.error).during(self.0))?;
+        let sets = session
+            .begin(&self.1)
+            .await
+            .map_err(|t| from_mysql(t.error).during(self.0))?;
         Ok(sets.last().map_or(0, |set| set.affected))
     }
 }

@@ -27,26 +27,48 @@ pub(super) async fn initialize(
 ) -> Result<(), TableError> {
     make_tables(line, deadline).await?;
     let (key, name) = (cluster.store_key(), cluster.to_string());
-    let settings = serde_json::to_string(&request.settings)
-        .map_err(|e| error(TableErrorKind::InvalidRequest, format!("the settings cannot be written as JSON ({e})")))?;
-    let (table, layout) = (request.table_id.to_string(), i32::try_from(LAYOUT).unwrap_or(i32::MAX));
+    let settings = serde_json::to_string(&request.settings).map_err(|e| {
+        error(
+            TableErrorKind::InvalidRequest,
+            format!("the settings cannot be written as JSON ({e})"),
+        )
+    })?;
+    let (table, layout) = (
+        request.table_id.to_string(),
+        i32::try_from(LAYOUT).unwrap_or(i32::MAX),
+    );
     for _ in 0..TURNS {
         let rows = look(line, &key, deadline).await?;
         let answer = sort(&rows)?;
         if is_there(&answer, cache)? {
             return Ok(());
         }
-        let made = line.ask(Statement::Initialize, &[&key, &name, &table, &layout, &settings], Phase::Writing, deadline).await?;
+        let made = line
+            .ask(
+                Statement::Initialize,
+                &[&key, &name, &table, &layout, &settings],
+                Phase::Writing,
+                deadline,
+            )
+            .await?;
         if !made.is_empty() {
             tracing::info!(cluster = name, table_id = %request.table_id, "membership table created");
             return Ok(());
         }
     }
-    Err(error(TableErrorKind::Busy, "others made and deleted the cluster all the time"))
+    Err(error(
+        TableErrorKind::Busy,
+        "others made and deleted the cluster all the time",
+    ))
 }
 
-async fn look(line: &Line, key: &str, deadline: Instant) -> Result<Vec<tokio_postgres::Row>, TableError> {
-    line.ask(Statement::ReadRow, &[&key, &""], Phase::Reading, deadline).await
+async fn look(
+    line: &Line,
+    key: &str,
+    deadline: Instant,
+) -> Result<Vec<tokio_postgres::Row>, TableError> {
+    line.ask(Statement::ReadRow, &[&key, &""], Phase::Reading, deadline)
+        .await
 }
 
 fn is_there(answer: &Answer<'_>, cache: &Cache) -> Result<bool, TableError> {
@@ -76,19 +98,35 @@ async fn make_tables(line: &Line, deadline: Instant) -> Result<(), TableError> {
         names.schema
     );
     if !line.config.create {
-        return Err(error(TableErrorKind::Configuration, format!("there are no tables, and `create` is off: {advice}")));
+        return Err(error(
+            TableErrorKind::Configuration,
+            format!("there are no tables, and `create` is off: {advice}"),
+        ));
     }
     let explained = |e: TableError| match e.kind() {
-        TableErrorKind::PermissionDenied => {
-            error(TableErrorKind::PermissionDenied, format!("this user may not create the tables: {advice}")).with_source(e)
-        }
+        TableErrorKind::PermissionDenied => error(
+            TableErrorKind::PermissionDenied,
+            format!("this user may not create the tables: {advice}"),
+        )
+        .with_source(e),
         // Whatever became of it, doing it again is harmless.
-        TableErrorKind::OutcomeUnknown => error(TableErrorKind::Unavailable, e.message()).with_source(e),
+        TableErrorKind::OutcomeUnknown => {
+            error(TableErrorKind::Unavailable, e.message()).with_source(e)
+        }
         _ => e,
     };
-    let schema = format!("SELECT 1 FROM pg_namespace WHERE nspname = {}", literal(&names.schema));
-    if line.run(&link, &schema, Phase::Reading, deadline).await?.is_empty() {
-        let made = line.run(&link, &names.make_schema(), Phase::Writing, deadline).await;
+    let schema = format!(
+        "SELECT 1 FROM pg_namespace WHERE nspname = {}",
+        literal(&names.schema)
+    );
+    if line
+        .run(&link, &schema, Phase::Reading, deadline)
+        .await?
+        .is_empty()
+    {
+        let made = line
+            .run(&link, &names.make_schema(), Phase::Writing, deadline)
+            .await;
         // Several at once may collide: one of them has made it.
         if let Err(e) = made
             && e.kind() != TableErrorKind::Busy
@@ -96,7 +134,9 @@ async fn make_tables(line: &Line, deadline: Instant) -> Result<(), TableError> {
             return Err(explained(e));
         }
     }
-    line.run(&link, &names.make_tables(), Phase::Writing, deadline).await.map_err(explained)?;
+    line.run(&link, &names.make_tables(), Phase::Writing, deadline)
+        .await
+        .map_err(explained)?;
     tracing::info!(schema = names.schema, "tables created");
     look_again(line, &link, deadline).await
 }
@@ -112,13 +152,21 @@ async fn look_again(line: &Line, link: &Arc<Link>, deadline: Instant) -> Result<
     .await
     {
         Ok(done) => done,
-        Err(_) => Err(error(TableErrorKind::Unavailable, "the server did not answer in time")),
+        Err(_) => Err(error(
+            TableErrorKind::Unavailable,
+            "the server did not answer in time",
+        )),
     }
 }
 
 /// `delete`. Each step is a transaction of its own; whatever step it dies in, the next `delete` goes on from there, and everybody else is
 /// told that the cluster is being deleted.
-pub(super) async fn delete(line: &Line, cache: &Cache, cluster: &ClusterName, deadline: Instant) -> Result<(), TableError> {
+pub(super) async fn delete(
+    line: &Line,
+    cache: &Cache,
+    cluster: &ClusterName,
+    deadline: Instant,
+) -> Result<(), TableError> {
     let link = line.link(deadline).await?;
     if !link.is_present() {
         look_again(line, &link, deadline).await?;
@@ -135,8 +183,22 @@ pub(super) async fn delete(line: &Line, cache: &Cache, cluster: &ClusterName, de
         Err(e) => return Err(e),
     }
     let cluster_is = format!("cluster = {}", literal(&key));
-    let sql = |template: &str| line.names.put_into(&template.replace("{cluster_is}", &cluster_is).replace("{batch}", &BATCH.to_string()));
-    let run = async |template: &str| line.run(&line.link(deadline).await?, &sql(template), Phase::Writing, deadline).await;
+    let sql = |template: &str| {
+        line.names.put_into(
+            &template
+                .replace("{cluster_is}", &cluster_is)
+                .replace("{batch}", &BATCH.to_string()),
+        )
+    };
+    let run = async |template: &str| {
+        line.run(
+            &line.link(deadline).await?,
+            &sql(template),
+            Phase::Writing,
+            deadline,
+        )
+        .await
+    };
     run("UPDATE {version} SET deleting = true WHERE {cluster_is} AND NOT deleting").await?;
     // Another delete may finish the work, and somebody make the cluster anew, at any moment: that one is not ours to delete. Each
     // statement sees either the marked cluster and its rows, or the new one.
@@ -148,7 +210,11 @@ pub(super) async fn delete(line: &Line, cache: &Cache, cluster: &ClusterName, de
     );
     loop {
         let removed = run(&rows).await?;
-        let removed = removed.first().and_then(|row| row.first()).and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+        let removed = removed
+            .first()
+            .and_then(|row| row.first())
+            .and_then(|n| n.parse::<usize>().ok())
+            .unwrap_or(0);
         if removed < BATCH {
             break;
         }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use membership_core::encoding::{VersionRowError, decode_version_row};
 use membership_core::{
-    Discontinuity, Heartbeat, Heartbeats, Row, Rows, Snapshot, TableError, TableErrorKind, VersionRow, VersionToken, WallTime, check_token,
+    Discontinuity, Heartbeat, Heartbeats, Row, Rows, Snapshot, TableError, TableErrorKind,
+    VersionRow, VersionToken, WallTime, check_token,
 };
 
 use super::error::error;
@@ -54,16 +55,27 @@ const VERSION_PARTS: usize = 10;
 pub(super) fn sort(rows: &[tokio_postgres::Row]) -> Result<Answer<'_>, TableError> {
     let mut answer = Answer::default();
     for row in rows {
-        sort_one(row, &mut answer).map_err(|e| error(TableErrorKind::Damaged, "the server's answer has another shape").with_source(e))?;
+        sort_one(row, &mut answer).map_err(|e| {
+            error(
+                TableErrorKind::Damaged,
+                "the server's answer has another shape",
+            )
+            .with_source(e)
+        })?;
     }
     Ok(answer)
 }
 
-fn sort_one<'a>(row: &'a tokio_postgres::Row, answer: &mut Answer<'a>) -> Result<(), tokio_postgres::Error> {
+fn sort_one<'a>(
+    row: &'a tokio_postgres::Row,
+    answer: &mut Answer<'a>,
+) -> Result<(), tokio_postgres::Error> {
     match row.try_get::<_, i16>(0)? {
         kind::VERSION => answer.parts = Some(row.try_get(5)?),
         kind::ROW => answer.rows.push((row.try_get(1)?, row.try_get(2)?)),
-        kind::BEAT => answer.beats.push((row.try_get(1)?, row.try_get(3)?, row.try_get(4)?)),
+        kind::BEAT => answer
+            .beats
+            .push((row.try_get(1)?, row.try_get(3)?, row.try_get(4)?)),
         kind::CELL => answer.cell = Some(row.try_get(2)?),
         kind::ORPHAN => answer.orphan = Some(row.try_get(1)?),
         kind::DONE => answer.done = true,
@@ -77,7 +89,11 @@ impl Answer<'_> {
     ///
     /// # Errors
     /// Every way of not being usable: clauses T12 and T16.
-    pub(super) fn current(&self, cache: &Cache, known: Option<&VersionToken>) -> Result<Arc<VersionRow>, TableError> {
+    pub(super) fn current(
+        &self,
+        cache: &Cache,
+        known: Option<&VersionToken>,
+    ) -> Result<Arc<VersionRow>, TableError> {
         let Some(version) = self.version(cache)? else {
             return Err(match (known, self.orphan()) {
                 (None, Some(key)) => rows_without_version(key),
@@ -86,13 +102,19 @@ impl Answer<'_> {
         };
         let continuity = known.map_or(Ok(()), |known| check_token(known, &version.row));
         if continuity == Err(Discontinuity::Replaced) {
-            return Err(error(TableErrorKind::TableReplaced, "the table has another id than the one that was known"));
+            return Err(error(
+                TableErrorKind::TableReplaced,
+                "the table has another id than the one that was known",
+            ));
         }
         if version.deleting {
             return Err(being_deleted());
         }
         if continuity.is_err() {
-            return Err(error(TableErrorKind::TableRolledBack, format!("the table is at version {}", version.row.version)));
+            return Err(error(
+                TableErrorKind::TableRolledBack,
+                format!("the table is at version {}", version.row.version),
+            ));
         }
         Ok(version.row)
     }
@@ -102,8 +124,15 @@ impl Answer<'_> {
     /// # Errors
     /// What [`VersionRowError`] says.
     pub(super) fn version(&self, cache: &Cache) -> Result<Option<StoredVersion>, TableError> {
-        let Some(parts) = &self.parts else { return Ok(None) };
-        let known = cache.lock().version.as_ref().filter(|(known, _)| known == parts).map(|(_, row)| Arc::clone(row));
+        let Some(parts) = &self.parts else {
+            return Ok(None);
+        };
+        let known = cache
+            .lock()
+            .version
+            .as_ref()
+            .filter(|(known, _)| known == parts)
+            .map(|(_, row)| Arc::clone(row));
         let row = match known {
             Some(row) => row,
             None => {
@@ -112,17 +141,25 @@ impl Answer<'_> {
                 row
             }
         };
-        Ok(Some(StoredVersion { deleting: row.deleting, row }))
+        Ok(Some(StoredVersion {
+            deleting: row.deleting,
+            row,
+        }))
     }
 
     /// Some row, to be named where there is no version row.
     pub(super) fn orphan(&self) -> Option<&str> {
-        self.orphan.or_else(|| self.rows.first().map(|(key, _)| *key))
+        self.orphan
+            .or_else(|| self.rows.first().map(|(key, _)| *key))
     }
 
     /// The table that this answer shows.
     pub(super) fn snapshot(&self, cache: &Cache, row: Arc<VersionRow>) -> Snapshot {
-        Snapshot { token: row.token(&[]), version_row: row, rows: self.all_rows(cache) }
+        Snapshot {
+            token: row.token(&[]),
+            version_row: row,
+            rows: self.all_rows(cache),
+        }
     }
 
     /// Rows with the same text as before are the same objects again, and the set changes by what changed.
@@ -135,7 +172,12 @@ impl Answer<'_> {
         }
         if set.len() != self.rows.len() {
             let there: HashSet<&str> = self.rows.iter().map(|(key, _)| *key).collect();
-            let gone: Vec<String> = set.iter().map(Row::key).filter(|key| !there.contains(key)).map(str::to_owned).collect();
+            let gone: Vec<String> = set
+                .iter()
+                .map(Row::key)
+                .filter(|key| !there.contains(key))
+                .map(str::to_owned)
+                .collect();
             for key in gone {
                 set.remove(&key);
             }
@@ -147,19 +189,32 @@ impl Answer<'_> {
     /// The row of this key, if the answer has it.
     pub(super) fn row(&self, cache: &Cache, key: &str) -> Option<Row> {
         let (_, body) = self.rows.iter().find(|(k, _)| *k == key)?;
-        let known = cache.lock().rows.by_key(key).filter(|row| row.body() == *body).cloned();
+        let known = cache
+            .lock()
+            .rows
+            .by_key(key)
+            .filter(|row| row.body() == *body)
+            .cloned();
         Some(known.unwrap_or_else(|| Row::decode(key, *body)))
     }
 
     /// The heartbeats; one under a key that is no silo's belongs to a row that cannot be decoded.
     pub(super) fn heartbeats(&self) -> Heartbeats {
-        let silos = self.beats.iter().filter_map(|(key, counter, at)| Some((key.parse().ok()?, beat(*counter, *at))));
-        Heartbeats { silos: silos.collect(), cluster: self.cell.map(str::to_owned) }
+        let silos = self
+            .beats
+            .iter()
+            .filter_map(|(key, counter, at)| Some((key.parse().ok()?, beat(*counter, *at))));
+        Heartbeats {
+            silos: silos.collect(),
+            cluster: self.cell.map(str::to_owned),
+        }
     }
 
     /// The only heartbeat of an answer about one row.
     pub(super) fn heartbeat(&self) -> Option<Heartbeat> {
-        self.beats.first().map(|(_, counter, at)| beat(*counter, *at))
+        self.beats
+            .first()
+            .map(|(_, counter, at)| beat(*counter, *at))
     }
 }
 
@@ -172,15 +227,26 @@ impl Cache {
 
 /// Only the counter decides anything; a time that somebody made unreadable is shown as 1970.
 fn beat(counter: i64, at: Option<&str>) -> Heartbeat {
-    let at = at.and_then(|t| t.parse().ok()).unwrap_or(WallTime::from_millis(0));
-    Heartbeat { counter: u64::try_from(counter).unwrap_or(0), at }
+    let at = at
+        .and_then(|t| t.parse().ok())
+        .unwrap_or(WallTime::from_millis(0));
+    Heartbeat {
+        counter: u64::try_from(counter).unwrap_or(0),
+        at,
+    }
 }
 
 /// The error for no version row.
 pub(super) fn absent(known: Option<&VersionToken>) -> TableError {
     match known {
-        None => error(TableErrorKind::NotInitialized, "the database has no such cluster"),
-        Some(_) => error(TableErrorKind::TableReplaced, "the table that was known is gone"),
+        None => error(
+            TableErrorKind::NotInitialized,
+            "the database has no such cluster",
+        ),
+        Some(_) => error(
+            TableErrorKind::TableReplaced,
+            "the table that was known is gone",
+        ),
     }
 }
 
@@ -194,7 +260,11 @@ pub(super) fn absent_to(known: Option<&VersionToken>) -> impl Fn(TableError) -> 
 
 /// The error for rows that stand without a version row.
 pub(super) fn rows_without_version(key: &str) -> TableError {
-    error(TableErrorKind::Damaged, "the cluster has rows but no version row").with_key(key)
+    error(
+        TableErrorKind::Damaged,
+        "the cluster has rows but no version row",
+    )
+    .with_key(key)
 }
 
 pub(super) fn being_deleted() -> TableError {
@@ -207,7 +277,12 @@ pub(super) fn int(value: u64) -> i64 {
 }
 
 fn decode(parts: &[Option<String>]) -> Result<VersionRow, TableError> {
-    let damaged = |why: String| error(TableErrorKind::Damaged, VersionRowError::Damaged(why).to_string());
+    let damaged = |why: String| {
+        error(
+            TableErrorKind::Damaged,
+            VersionRowError::Damaged(why).to_string(),
+        )
+    };
     let row = decode_version_row(&object(parts).map_err(damaged)?).map_err(|e| {
         let kind = match e {
             VersionRowError::Foreign(_) => TableErrorKind::ForeignTable,
@@ -217,15 +292,30 @@ fn decode(parts: &[Option<String>]) -> Result<VersionRow, TableError> {
         error(kind, e.to_string())
     })?;
     if parts.get(2).and_then(|c| c.as_deref()) != Some(row.last_commit().to_string().as_str()) {
-        return Err(damaged("its commit id is not that of its last commit".to_owned()));
+        return Err(damaged(
+            "its commit id is not that of its last commit".to_owned(),
+        ));
     }
     Ok(row)
 }
 
 /// The parts as one JSON object.
 fn object(parts: &[Option<String>]) -> Result<String, String> {
-    let Some(([table, version, _, deleting, count, layout, min_layout, settings, core, extra], recent)) =
-        parts.split_first_chunk::<VERSION_PARTS>()
+    let Some((
+        [
+            table,
+            version,
+            _,
+            deleting,
+            count,
+            layout,
+            min_layout,
+            settings,
+            core,
+            extra,
+        ],
+        recent,
+    )) = parts.split_first_chunk::<VERSION_PARTS>()
     else {
         return Err("columns are missing".to_owned());
     };
@@ -275,7 +365,11 @@ mod tests {
         let settings = serde_json::to_string(&SharedSettings::default()).unwrap();
         let id = TableId::new(7).to_string();
         let zero = format!("{:032x}", 0);
-        [&id, "0", &zero, "false", "0", "1", "1", &settings, "\"\"", extra].map(|p| Some((*p).to_owned())).to_vec()
+        [
+            &id, "0", &zero, "false", "0", "1", "1", &settings, "\"\"", extra,
+        ]
+        .map(|p| Some((*p).to_owned()))
+        .to_vec()
     }
 
     #[test]

@@ -70,8 +70,11 @@ const SYNCHRONOUS_COMMITS: &[(&str, PostgresSynchronousCommit)] = &[
 ];
 
 /// What the option `failover` may be.
-const FAILOVERS: &[(&str, PostgresFailover)] =
-    &[("detect", PostgresFailover::Detect), ("safe", PostgresFailover::Safe), ("may_lose", PostgresFailover::MayLose)];
+const FAILOVERS: &[(&str, PostgresFailover)] = &[
+    ("detect", PostgresFailover::Detect),
+    ("safe", PostgresFailover::Safe),
+    ("may_lose", PostgresFailover::MayLose),
+];
 
 /// What the option `sslmode` may be.
 const SSL_MODES: &[(&str, PostgresSslMode)] = &[
@@ -149,7 +152,9 @@ impl PostgresConfig {
     /// # Errors
     /// `Configuration`: another scheme, an unknown option, or a value that is none. Never shows a password.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        Self::from_url_and(url, |name| std::env::var(name).ok().filter(|v| !v.is_empty()))
+        Self::from_url_and(url, |name| {
+            std::env::var(name).ok().filter(|v| !v.is_empty())
+        })
     }
 
     fn from_url_and(url: &str, env: impl Fn(&str) -> Option<String>) -> Result<Self, TableError> {
@@ -165,15 +170,27 @@ impl PostgresConfig {
                 "pooler" => config.pooler = option.flag()?,
                 "hints" => config.hints = option.flag()?,
                 "operation_timeout" => config.operation_timeout = option.duration()?,
-                "connect_timeout" => timeout = Some(Duration::from_secs(option.parsed("a number of seconds")?)),
-                "synchronous_commit" => config.synchronous_commit = option.one_of(SYNCHRONOUS_COMMITS)?,
+                "connect_timeout" => {
+                    timeout = Some(Duration::from_secs(option.parsed("a number of seconds")?))
+                }
+                "synchronous_commit" => {
+                    config.synchronous_commit = option.one_of(SYNCHRONOUS_COMMITS)?
+                }
                 "failover" => config.failover = option.one_of(FAILOVERS)?,
                 "sslmode" => ssl_mode = Some(option.one_of(SSL_MODES)?),
                 "sslrootcert" => config.ssl_root_cert = Some(option.text().into()),
-                "host" => url.hosts = option.text().split(',').map(|h| (h.to_owned(), None)).collect(),
+                "host" => {
+                    url.hosts = option
+                        .text()
+                        .split(',')
+                        .map(|h| (h.to_owned(), None))
+                        .collect()
+                }
                 "hostaddr" => {
                     for address in option.text().split(',') {
-                        addresses.push(address.parse().map_err(|_| option.wrong("an IP address, or several with commas between them"))?);
+                        addresses.push(address.parse().map_err(|_| {
+                            option.wrong("an IP address, or several with commas between them")
+                        })?);
                     }
                 }
                 "port" => {
@@ -194,11 +211,18 @@ impl PostgresConfig {
             (Some(mode), _) => mode,
             (None, None) => PostgresSslMode::default(),
             (None, Some(word)) => {
-                let mode = SSL_MODES.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode);
-                mode.ok_or_else(|| wrong("PGSSLMODE is disable, prefer, require, verify-ca or verify-full"))?
+                let mode = SSL_MODES
+                    .iter()
+                    .find(|(name, _)| *name == word)
+                    .map(|(_, mode)| *mode);
+                mode.ok_or_else(|| {
+                    wrong("PGSSLMODE is disable, prefer, require, verify-ca or verify-full")
+                })?
             }
         };
-        config.ssl_root_cert = config.ssl_root_cert.or_else(|| env("PGSSLROOTCERT").map(Into::into));
+        config.ssl_root_cert = config
+            .ssl_root_cert
+            .or_else(|| env("PGSSLROOTCERT").map(Into::into));
         let default_port = match env("PGPORT").map(|p| p.parse::<u16>()) {
             None => 5432,
             Some(Ok(port)) => port,
@@ -326,9 +350,19 @@ impl PostgresConfig {
         };
         // One port is that of all.
         let port = |n: usize| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
-        let place =
-            |(n, host): (usize, String)| if host.contains(':') { format!("[{host}]:{}", port(n)) } else { format!("{host}:{}", port(n)) };
-        hosts.into_iter().enumerate().map(place).collect::<Vec<_>>().join(", ")
+        let place = |(n, host): (usize, String)| {
+            if host.contains(':') {
+                format!("[{host}]:{}", port(n))
+            } else {
+                format!("{host}:{}", port(n))
+            }
+        };
+        hosts
+            .into_iter()
+            .enumerate()
+            .map(place)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Whether commits are announced.
@@ -354,8 +388,13 @@ impl PostgresConfig {
     /// Refuses what cannot work whatever the server says.
     pub(super) fn validate(&self) -> Result<(), TableError> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-        if self.prefix.is_empty() || self.prefix.len() > MAX_PREFIX || !self.prefix.bytes().all(plain) {
-            return Err(wrong(format!("option `prefix` is 1 to {MAX_PREFIX} lower-case letters, digits and `_`")));
+        if self.prefix.is_empty()
+            || self.prefix.len() > MAX_PREFIX
+            || !self.prefix.bytes().all(plain)
+        {
+            return Err(wrong(format!(
+                "option `prefix` is 1 to {MAX_PREFIX} lower-case letters, digits and `_`"
+            )));
         }
         if self.schema.is_empty() || self.schema.len() > 63 || self.schema.contains('\0') {
             return Err(wrong("option `schema` is a name of 1 to 63 bytes"));
@@ -363,7 +402,10 @@ impl PostgresConfig {
         if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&self.operation_timeout) {
             return Err(wrong("operation_timeout is 100 ms to 1 h"));
         }
-        if self.client.get_user().is_none() && self.client.get_hosts().is_empty() && self.client.get_hostaddrs().is_empty() {
+        if self.client.get_user().is_none()
+            && self.client.get_hosts().is_empty()
+            && self.client.get_hostaddrs().is_empty()
+        {
             return Err(wrong("no host is named"));
         }
         Ok(())
@@ -399,7 +441,12 @@ fn shown(host: &tokio_postgres::config::Host) -> String {
 }
 
 fn wrong(message: impl Into<String>) -> TableError {
-    TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
+    TableError::new(
+        TableErrorKind::Configuration,
+        Operation::Connect,
+        STORE,
+        message,
+    )
 }
 
 #[cfg(test)]
@@ -417,19 +464,42 @@ mod tests {
     #[test]
     fn urls_name_servers() {
         let c = parse("postgres://u:p@a,b:7000/d?schema=s&prefix=x_&pooler=true&hints=false&create=false&synchronous_commit=remote_apply&failover=may_lose&sslmode=verify-full&sslrootcert=/ca.pem&operation_timeout=250ms&application_name=n&connect_timeout=2").unwrap();
-        assert_eq!((c.client.get_ports(), c.client.get_dbname(), c.client.get_user()), (&[6000, 7000][..], Some("d"), Some("u")));
+        assert_eq!(
+            (
+                c.client.get_ports(),
+                c.client.get_dbname(),
+                c.client.get_user()
+            ),
+            (&[6000, 7000][..], Some("d"), Some("u"))
+        );
         assert_eq!(c.client.get_password(), Some(&b"p"[..]));
-        assert_eq!((c.schema.as_str(), c.prefix.as_str(), c.pooler, c.hints, c.create), ("s", "x_", true, false, false));
+        assert_eq!(
+            (
+                c.schema.as_str(),
+                c.prefix.as_str(),
+                c.pooler,
+                c.hints,
+                c.create
+            ),
+            ("s", "x_", true, false, false)
+        );
         assert_eq!(
             (c.synchronous_commit, c.failover, c.ssl_mode),
-            (PostgresSynchronousCommit::RemoteApply, PostgresFailover::MayLose, PostgresSslMode::VerifyFull)
+            (
+                PostgresSynchronousCommit::RemoteApply,
+                PostgresFailover::MayLose,
+                PostgresSslMode::VerifyFull
+            )
         );
         assert_eq!(c.operation_timeout, Duration::from_millis(250));
         let c = parse("postgresql:///d").unwrap();
         assert_eq!(c.client.get_password(), Some(&b"from the environment"[..]));
         assert_eq!(c.client.get_hosts().len(), 1);
         let c = parse("postgres://[::1]:5433/").unwrap();
-        assert_eq!(c.client.get_hosts(), [tokio_postgres::config::Host::Tcp("::1".to_owned())]);
+        assert_eq!(
+            c.client.get_hosts(),
+            [tokio_postgres::config::Host::Tcp("::1".to_owned())]
+        );
         for (url, place) in [
             ("postgres://u:p@a,b:7000/d", "a:6000, b:7000"),
             ("postgres://[::1]:5433/", "[::1]:5433"),
@@ -459,7 +529,12 @@ mod tests {
             let text = format!("{error} {error:?}");
             assert!(text.contains(why) && !text.contains("hunter2"), "{text}");
         }
-        assert!(parse("mysql://h").unwrap_err().to_string().contains("postgres://"));
+        assert!(
+            parse("mysql://h")
+                .unwrap_err()
+                .to_string()
+                .contains("postgres://")
+        );
         assert!(!format!("{:?}", parse("postgres://u:hunter2@h/d").unwrap()).contains("hunter2"));
     }
 }

@@ -28,7 +28,10 @@ pub(super) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableEr
 pub(super) fn lost(phase: Phase, what: &str) -> TableError {
     match phase {
         Phase::Before | Phase::Reading => error(TableErrorKind::Unavailable, what),
-        Phase::Writing => error(TableErrorKind::OutcomeUnknown, format!("{what}, and a write was on its way")),
+        Phase::Writing => error(
+            TableErrorKind::OutcomeUnknown,
+            format!("{what}, and a write was on its way"),
+        ),
     }
 }
 
@@ -52,7 +55,9 @@ pub(super) fn from_connect(e: tokio_postgres::Error) -> TableError {
     }
     let io = cause(&e);
     // A handshake that TLS itself refuses is a matter of certificates; any other failure is one of the network.
-    let tls = io.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>());
+    let tls = io
+        .and_then(io::Error::get_ref)
+        .is_some_and(|inner| inner.is::<rustls::Error>());
     let (kind, what) = match io {
         Some(io) if tls => (
             TableErrorKind::Configuration,
@@ -60,8 +65,14 @@ pub(super) fn from_connect(e: tokio_postgres::Error) -> TableError {
                 "TLS failed ({io}): `sslrootcert` names the file with the authority of the server's certificate, `sslmode` what is checked"
             ),
         ),
-        Some(io) => (TableErrorKind::Unavailable, format!("cannot connect ({io})")),
-        None if e.is_closed() => (TableErrorKind::Unavailable, "the server closed the connection".to_owned()),
+        Some(io) => (
+            TableErrorKind::Unavailable,
+            format!("cannot connect ({io})"),
+        ),
+        None if e.is_closed() => (
+            TableErrorKind::Unavailable,
+            "the server closed the connection".to_owned(),
+        ),
         None => {
             let why = e.source().map_or_else(String::new, |s| format!(": {s}"));
             let said = format!("{e}{why}");
@@ -75,7 +86,10 @@ pub(super) fn from_connect(e: tokio_postgres::Error) -> TableError {
             } else {
                 ""
             };
-            (TableErrorKind::Configuration, format!("cannot connect ({said}){advice}"))
+            (
+                TableErrorKind::Configuration,
+                format!("cannot connect ({said}){advice}"),
+            )
         }
     };
     error(kind, what).with_source(e)
@@ -94,11 +108,18 @@ fn from_server(db: &DbError, phase: Phase) -> TableError {
         None => db.severity() != "ERROR",
     };
     if (gives_up || ends_unknown(db.code().code())) && phase == Phase::Writing {
-        let what = format!("the server ended the connection ({}: {})", db.code().code(), db.message());
+        let what = format!(
+            "the server ended the connection ({}: {})",
+            db.code().code(),
+            db.message()
+        );
         return lost(phase, &what);
     }
     let (kind, what) = judge(db.code().code());
-    error(kind, format!("{what} ({}: {})", db.code().code(), db.message()))
+    error(
+        kind,
+        format!("{what} ({}: {})", db.code().code(), db.message()),
+    )
 }
 
 /// Whether a statement with this SQLSTATE may have been carried out.
@@ -108,22 +129,40 @@ fn ends_unknown(code: &str) -> bool {
 
 /// The kind of an error that is certainly not applied, by SQLSTATE.
 fn judge(code: &str) -> (TableErrorKind, &'static str) {
-    use TableErrorKind::{Busy, Configuration, Damaged, InvalidRequest, LimitExceeded, NotInitialized, PermissionDenied, Unavailable};
+    use TableErrorKind::{
+        Busy, Configuration, Damaged, InvalidRequest, LimitExceeded, NotInitialized,
+        PermissionDenied, Unavailable,
+    };
     match code {
         "40001" => (Busy, "another transaction was in the way"),
         "40P01" => (Busy, "a deadlock with another transaction"),
         "55P03" => (Busy, "another transaction holds the lock"),
-        "57014" => (Busy, "the server ended the statement: its time was over, or somebody cancelled it"),
-        "23505" | "22012" => (Busy, "somebody changed the rows past the table at the same moment"),
+        "57014" => (
+            Busy,
+            "the server ended the statement: its time was over, or somebody cancelled it",
+        ),
+        "23505" | "22012" => (
+            Busy,
+            "somebody changed the rows past the table at the same moment",
+        ),
         "28P01" => (PermissionDenied, "the server refuses this user or password"),
         "42501" => (PermissionDenied, "this user may not do that"),
         "42P01" | "3F000" => (NotInitialized, "there are no such tables"),
-        "3D000" => (Configuration, "there is no such database: make it, or correct the URL"),
-        "25006" => (Unavailable, "the server takes no writes now: it is a standby, or was set to read-only"),
+        "3D000" => (
+            Configuration,
+            "there is no such database: make it, or correct the URL",
+        ),
+        "25006" => (
+            Unavailable,
+            "the server takes no writes now: it is a standby, or was set to read-only",
+        ),
         "22021" => (InvalidRequest, "PostgreSQL takes no NUL characters"),
         "54000" => (LimitExceeded, "the server takes less at once"),
         "0A000" => (Unavailable, "the tables were made anew in another shape"),
-        "08P01" => (Configuration, "the server or a pooler before it does not take this; behind a transaction pooler use `pooler=true`"),
+        "08P01" => (
+            Configuration,
+            "the server or a pooler before it does not take this; behind a transaction pooler use `pooler=true`",
+        ),
         "53300" => (Unavailable, "the server has too many connections"),
         "57P03" => (Unavailable, "the server is starting or stopping"),
         "26000" | "42P05" => (
@@ -131,13 +170,19 @@ fn judge(code: &str) -> (TableErrorKind, &'static str) {
             "the session is shared with others: behind a transaction pooler use `pooler=true` (prepared statements got lost)",
         ),
         _ => match code.get(..2).unwrap_or_default() {
-            "28" => (PermissionDenied, "the server does not let this user in from here: look at the user, at `sslmode` and at pg_hba.conf"),
+            "28" => (
+                PermissionDenied,
+                "the server does not let this user in from here: look at the user, at `sslmode` and at pg_hba.conf",
+            ),
             "40" => (Busy, "the transaction was rolled back"),
             "53" => (Unavailable, "the server has run out of something"),
             "08" | "57" => (Unavailable, "the server ends connections"),
             "XX" if code != "XX000" => (Damaged, "the server found damage in its files"),
             "58" => (Unavailable, "the server's system failed"),
-            "42" => (Damaged, "the tables do not have the layout this build expects"),
+            "42" => (
+                Damaged,
+                "the tables do not have the layout this build expects",
+            ),
             _ => (Unavailable, "the server failed"),
         },
     }
@@ -175,9 +220,18 @@ mod tests {
 
     #[test]
     fn a_lost_write_is_of_unknown_outcome_and_a_lost_read_is_not() {
-        assert!(["08P01", "08006", "40003"].into_iter().all(ends_unknown) && !["40001", "42P01", "57014"].into_iter().any(ends_unknown));
-        assert_eq!(lost(Phase::Writing, "x").kind(), TableErrorKind::OutcomeUnknown);
-        assert_eq!(lost(Phase::Reading, "x").kind(), TableErrorKind::Unavailable);
+        assert!(
+            ["08P01", "08006", "40003"].into_iter().all(ends_unknown)
+                && !["40001", "42P01", "57014"].into_iter().any(ends_unknown)
+        );
+        assert_eq!(
+            lost(Phase::Writing, "x").kind(),
+            TableErrorKind::OutcomeUnknown
+        );
+        assert_eq!(
+            lost(Phase::Reading, "x").kind(),
+            TableErrorKind::Unavailable
+        );
         assert_eq!(lost(Phase::Before, "x").kind(), TableErrorKind::Unavailable);
     }
 }

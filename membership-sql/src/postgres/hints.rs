@@ -59,7 +59,10 @@ async fn hear(client: Client, mut wire: Wire, channel: &str, bell: &Bell, limit:
     };
     let questions = async {
         let listen = format!("LISTEN {channel}");
-        if !matches!(timeout(limit, client.batch_execute(&listen)).await, Ok(Ok(()))) {
+        if !matches!(
+            timeout(limit, client.batch_execute(&listen)).await,
+            Ok(Ok(()))
+        ) {
             return;
         }
         bell.ring();
@@ -78,6 +81,12 @@ mod tests {
     #[test]
     fn channels_are_plain_names_of_less_than_64_bytes() {
         let name = super::channel(u64::MAX);
-        assert!(name.len() < 64 && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "{name}");
+        assert!(
+            name.len() < 64
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
+            "{name}"
+        );
     }
 }

@@ -93,7 +93,9 @@ impl Line {
         deadline: Instant,
     ) -> Result<Vec<Row>, TableError> {
         match self.ask_once(statement, values, phase, deadline).await {
-            Err(e) if e.kind() == TableErrorKind::NotInitialized => Err(self.looked_again(e, deadline).await),
+            Err(e) if e.kind() == TableErrorKind::NotInitialized => {
+                Err(self.looked_again(e, deadline).await)
+            }
             answer => answer,
         }
     }
@@ -101,18 +103,29 @@ impl Line {
     /// The error where a table was not found: there are none, or one of them is missing. A new connection looks for all of them.
     async fn looked_again(&self, e: TableError, deadline: Instant) -> TableError {
         match self.link(deadline).await {
-            Ok(link) if link.is_present() => error(TableErrorKind::Unavailable, "a table was missing, and is there again"),
+            Ok(link) if link.is_present() => error(
+                TableErrorKind::Unavailable,
+                "a table was missing, and is there again",
+            ),
             Ok(_) => e,
             Err(why) => why,
         }
     }
 
-    async fn ask_once(&self, statement: Statement, values: &[Value<'_>], phase: Phase, deadline: Instant) -> Result<Vec<Row>, TableError> {
+    async fn ask_once(
+        &self,
+        statement: Statement,
+        values: &[Value<'_>],
+        phase: Phase,
+        deadline: Instant,
+    ) -> Result<Vec<Row>, TableError> {
         let link = self.link(deadline).await?;
         let prepared = if self.config.pooler {
             None
         } else {
-            let Ok(prepared) = timeout_at(deadline, link.prepare(statement, &self.statements)).await else {
+            let Ok(prepared) =
+                timeout_at(deadline, link.prepare(statement, &self.statements)).await
+            else {
                 self.give_up(&link);
                 return Err(lost(Phase::Before, "the server did not answer in time"));
             };
@@ -124,7 +137,9 @@ impl Line {
                 Some(prepared) => link.client.query(&prepared, values).await,
                 None => {
                     let typed: Vec<_> = values.iter().copied().zip(statement.types()).collect();
-                    link.client.query_typed(self.statements.text(statement), &typed).await
+                    link.client
+                        .query_typed(self.statements.text(statement), &typed)
+                        .await
                 }
             }
         };
@@ -135,8 +150,13 @@ impl Line {
             }
             Ok(Err(e)) => Err(self.failed(&link, e, phase)),
             // Somebody ended the wait for a synchronous standby: the commit is done here, and perhaps only here.
-            Ok(Ok(_)) if phase == Phase::Writing && link.warnings.load(Ordering::Acquire) != warnings => {
-                Err(error(TableErrorKind::OutcomeUnknown, "the server committed with a warning: the standbys may not have it"))
+            Ok(Ok(_))
+                if phase == Phase::Writing && link.warnings.load(Ordering::Acquire) != warnings =>
+            {
+                Err(error(
+                    TableErrorKind::OutcomeUnknown,
+                    "the server committed with a warning: the standbys may not have it",
+                ))
             }
             Ok(Ok(rows)) => Ok(rows),
         }
@@ -146,7 +166,13 @@ impl Line {
     ///
     /// # Errors
     /// As [`ask`](Self::ask).
-    pub(super) async fn run(&self, link: &Arc<Link>, sql: &str, phase: Phase, deadline: Instant) -> Result<Vec<Vec<String>>, TableError> {
+    pub(super) async fn run(
+        &self,
+        link: &Arc<Link>,
+        sql: &str,
+        phase: Phase,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<String>>, TableError> {
         match timeout_at(deadline, simple(&link.client, sql)).await {
             Err(_) => {
                 self.give_up(link);
@@ -162,7 +188,10 @@ impl Line {
         // a plan that does not fit its tables.
         let usable = e.as_db_error().is_some_and(|db| {
             db.parsed_severity() == Some(Severity::Error)
-                && !matches!(db.code().code(), "25006" | "0A000" | "26000" | "42P05" | "42P01" | "3F000")
+                && !matches!(
+                    db.code().code(),
+                    "25006" | "0A000" | "26000" | "42P05" | "42P01" | "3F000"
+                )
         });
         if !usable {
             self.give_up(link);
@@ -187,9 +216,12 @@ impl Line {
             *self.slot() = Some(Arc::clone(&link));
             Ok(link)
         };
-        timeout_at(deadline, making)
-            .await
-            .unwrap_or_else(|_| Err(lost(Phase::Before, &format!("no connection within {:?}", self.config.operation_timeout))))
+        timeout_at(deadline, making).await.unwrap_or_else(|_| {
+            Err(lost(
+                Phase::Before,
+                &format!("no connection within {:?}", self.config.operation_timeout),
+            ))
+        })
     }
 
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<Arc<Link>>> {
@@ -197,13 +229,19 @@ impl Line {
     }
 
     fn current(&self) -> Option<Arc<Link>> {
-        self.slot().as_ref().filter(|link| !link.client.is_closed()).cloned()
+        self.slot()
+            .as_ref()
+            .filter(|link| !link.client.is_closed())
+            .cloned()
     }
 
     /// Closes this connection, if it is still the one in use.
     fn give_up(&self, link: &Arc<Link>) {
         let mut slot = self.slot();
-        if slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, link)) {
+        if slot
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, link))
+        {
             *slot = None;
         }
         drop(slot);
@@ -216,7 +254,9 @@ impl Line {
         client.ssl_mode(match self.config.ssl_mode {
             PostgresSslMode::Disable => tokio_postgres::config::SslMode::Disable,
             PostgresSslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
-            PostgresSslMode::Require | PostgresSslMode::VerifyCa | PostgresSslMode::VerifyFull => tokio_postgres::config::SslMode::Require,
+            PostgresSslMode::Require | PostgresSslMode::VerifyCa | PostgresSslMode::VerifyFull => {
+                tokio_postgres::config::SslMode::Require
+            }
         });
         if client.get_hosts().len().max(client.get_hostaddrs().len()) > 1 {
             client.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
@@ -225,10 +265,15 @@ impl Line {
             client.connect_timeout(self.config.operation_timeout);
         }
         // A peer that is gone without a word is noticed within a few operations' time.
-        client.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10)).keepalives_retries(3);
+        client
+            .keepalives_idle(Duration::from_secs(30))
+            .keepalives_interval(Duration::from_secs(10))
+            .keepalives_retries(3);
         client.tcp_user_timeout(self.config.operation_timeout);
         if !self.config.pooler {
-            let own = client.get_options().map_or_else(String::new, |o| format!("{o} "));
+            let own = client
+                .get_options()
+                .map_or_else(String::new, |o| format!("{o} "));
             client.options(format!("{own}{}", self.session_settings()));
         }
         client.connect(self.tls.clone()).await.map_err(from_connect)
@@ -239,10 +284,22 @@ impl Line {
         let set = |name: &str, value: String| format!("-c {name}={}", value.replace(' ', "\\ "));
         [
             set("default_transaction_isolation", "read committed".to_owned()),
-            set("synchronous_commit", self.config.synchronous_commit.as_str().to_owned()),
-            set("statement_timeout", self.config.statement_timeout().as_millis().to_string()),
-            set("lock_timeout", self.config.lock_timeout().as_millis().to_string()),
-            set("idle_in_transaction_session_timeout", self.config.operation_timeout.as_millis().to_string()),
+            set(
+                "synchronous_commit",
+                self.config.synchronous_commit.as_str().to_owned(),
+            ),
+            set(
+                "statement_timeout",
+                self.config.statement_timeout().as_millis().to_string(),
+            ),
+            set(
+                "lock_timeout",
+                self.config.lock_timeout().as_millis().to_string(),
+            ),
+            set(
+                "idle_in_transaction_session_timeout",
+                self.config.operation_timeout.as_millis().to_string(),
+            ),
             // Warnings tell of commits that did not reach the standbys.
             set("client_min_messages", "warning".to_owned()),
             // Every statement goes by primary key, and joins each row once, whatever the statistics of a table that was empty a moment ago say.
@@ -263,7 +320,11 @@ impl Line {
                 if let AsyncMessage::Notice(notice) = message
                     && notice.parsed_severity() == Some(Severity::Warning)
                 {
-                    tracing::warn!(code = notice.code().code(), "PostgreSQL: {}", notice.message());
+                    tracing::warn!(
+                        code = notice.code().code(),
+                        "PostgreSQL: {}",
+                        notice.message()
+                    );
                     seen.fetch_add(1, Ordering::AcqRel);
                 }
             }
@@ -307,14 +368,33 @@ impl Line {
             // Unknown before version 12, where the number of the version is what is reported.
             "current_setting('plan_cache_mode', true)",
         );
-        let rows = simple(&link.client, &sql).await.map_err(|e| from_pg(e, Phase::Before))?;
+        let rows = simple(&link.client, &sql)
+            .await
+            .map_err(|e| from_pg(e, Phase::Before))?;
         let row = rows.first().map(Vec::as_slice).unwrap_or_default();
-        let [recovery, read_only, isolation, version, encoding, fsync, standbys, when, senders, canary] = row else {
-            return Err(error(TableErrorKind::Configuration, "the server does not answer like PostgreSQL"));
+        let [
+            recovery,
+            read_only,
+            isolation,
+            version,
+            encoding,
+            fsync,
+            standbys,
+            when,
+            senders,
+            canary,
+        ] = row
+        else {
+            return Err(error(
+                TableErrorKind::Configuration,
+                "the server does not answer like PostgreSQL",
+            ));
         };
         let wrong = |what: String| Err(self.pass(error(TableErrorKind::Configuration, what)));
         if version.parse::<u32>().unwrap_or(0) < MIN_SERVER {
-            return wrong(format!("the server's version is {version}; PostgreSQL 12 or newer is needed"));
+            return wrong(format!(
+                "the server's version is {version}; PostgreSQL 12 or newer is needed"
+            ));
         }
         if recovery != "f" {
             return wrong(
@@ -325,19 +405,27 @@ impl Line {
             return wrong("the session is read-only: clear `default_transaction_read_only` for this user, database or server".to_owned());
         }
         if encoding != "UTF8" {
-            return wrong(format!("the database's encoding is {encoding}: use one with UTF8"));
+            return wrong(format!(
+                "the database's encoding is {encoding}: use one with UTF8"
+            ));
         }
         if !self.config.pooler {
             if canary != CANARY || when != self.config.synchronous_commit.as_str() {
                 return wrong("something between here and the server drops the session's settings: use `pooler=true`".to_owned());
             }
             if isolation != "read committed" {
-                return wrong(format!("the session's isolation is {isolation}, and cannot be changed: use `pooler=true`"));
+                return wrong(format!(
+                    "the session's isolation is {isolation}, and cannot be changed: use `pooler=true`"
+                ));
             }
         }
         if self.config.failover == PostgresFailover::Detect {
-            let waits = !standbys.is_empty() && self.config.synchronous_commit != PostgresSynchronousCommit::Local;
-            self.may_lose.store(fsync != "on" || (senders != "0" && !waits), Ordering::Relaxed);
+            let waits = !standbys.is_empty()
+                && self.config.synchronous_commit != PostgresSynchronousCommit::Local;
+            self.may_lose.store(
+                fsync != "on" || (senders != "0" && !waits),
+                Ordering::Relaxed,
+            );
         }
         Ok(())
     }
@@ -348,42 +436,78 @@ impl Line {
     /// `ForeignTable`, `NewerLayout`, `Damaged`, or what the server says.
     pub(super) async fn look(&self, link: &Link) -> Result<(), TableError> {
         link.present.store(false, Ordering::Relaxed);
-        let rows = simple(&link.client, &format!("SELECT {}", self.names.presence())).await.map_err(|e| from_pg(e, Phase::Before))?;
-        let found: Vec<bool> = rows.first().map(|row| row.iter().map(|c| c == "t").collect()).unwrap_or_default();
+        let rows = simple(&link.client, &format!("SELECT {}", self.names.presence()))
+            .await
+            .map_err(|e| from_pg(e, Phase::Before))?;
+        let found: Vec<bool> = rows
+            .first()
+            .map(|row| row.iter().map(|c| c == "t").collect())
+            .unwrap_or_default();
         if !found.contains(&true) {
             return Ok(());
         }
         let names = |there: bool| {
             let all = TABLES.iter().zip(&found).filter(|(_, f)| **f == there);
-            all.map(|(name, _)| self.names.table(name)).collect::<Vec<_>>().join(", ")
+            all.map(|(name, _)| self.names.table(name))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let foreign = |what: String| error(TableErrorKind::ForeignTable, what);
         if found.first() != Some(&true) {
-            return Err(foreign(format!("{} is there without the mark of this project", names(true))));
+            return Err(foreign(format!(
+                "{} is there without the mark of this project",
+                names(true)
+            )));
         }
-        let marks = simple(&link.client, &self.names.put_into("SELECT name, value FROM {meta}")).await.map_err(|e| {
-            match e.code().map(tokio_postgres::error::SqlState::code) {
-                Some("42703" | "42809") => foreign(format!("{} is not a table of this project", self.names.table("meta"))),
+        let marks = simple(
+            &link.client,
+            &self.names.put_into("SELECT name, value FROM {meta}"),
+        )
+        .await
+        .map_err(
+            |e| match e.code().map(tokio_postgres::error::SqlState::code) {
+                Some("42703" | "42809") => foreign(format!(
+                    "{} is not a table of this project",
+                    self.names.table("meta")
+                )),
                 _ => from_pg(e, Phase::Before),
-            }
-        })?;
-        let mark =
-            |name: &str| marks.iter().find(|row| row.first().is_some_and(|n| n == name)).and_then(|row| row.get(1)).map(String::as_str);
+            },
+        )?;
+        let mark = |name: &str| {
+            marks
+                .iter()
+                .find(|row| row.first().is_some_and(|n| n == name))
+                .and_then(|row| row.get(1))
+                .map(String::as_str)
+        };
         if mark("product") != Some(PRODUCT) {
-            return Err(foreign(format!("{} does not hold the mark of this project", self.names.table("meta"))));
+            return Err(foreign(format!(
+                "{} does not hold the mark of this project",
+                self.names.table("meta")
+            )));
         }
         let number = |name| mark(name).and_then(|v| v.parse::<u32>().ok());
         match number("min_layout") {
             Some(min) if min > LAYOUT => {
-                let message =
-                    format!("the tables have layout {:?} and need at least layout {min}; this build knows {LAYOUT}", mark("layout"));
+                let message = format!(
+                    "the tables have layout {:?} and need at least layout {min}; this build knows {LAYOUT}",
+                    mark("layout")
+                );
                 return Err(error(TableErrorKind::NewerLayout, message));
             }
             Some(_) => {}
-            None => return Err(error(TableErrorKind::Damaged, format!("{} has no `min_layout`", self.names.table("meta")))),
+            None => {
+                return Err(error(
+                    TableErrorKind::Damaged,
+                    format!("{} has no `min_layout`", self.names.table("meta")),
+                ));
+            }
         }
         if found.contains(&false) {
-            return Err(error(TableErrorKind::Damaged, format!("{} is missing, others are there", names(false))));
+            return Err(error(
+                TableErrorKind::Damaged,
+                format!("{} is missing, others are there", names(false)),
+            ));
         }
         link.present.store(true, Ordering::Relaxed);
         Ok(())
@@ -396,15 +520,29 @@ impl Link {
         self.present.load(Ordering::Relaxed)
     }
 
-    async fn prepare(&self, statement: Statement, all: &Statements) -> Result<tokio_postgres::Statement, tokio_postgres::Error> {
-        let make = async || self.client.prepare_typed(all.text(statement), &statement.types()).await;
-        self.prepared[statement.index()].get_or_try_init(make).await.cloned()
+    async fn prepare(
+        &self,
+        statement: Statement,
+        all: &Statements,
+    ) -> Result<tokio_postgres::Statement, tokio_postgres::Error> {
+        let make = async || {
+            self.client
+                .prepare_typed(all.text(statement), &statement.types())
+                .await
+        };
+        self.prepared[statement.index()]
+            .get_or_try_init(make)
+            .await
+            .cloned()
     }
 
     /// Prepares what every silo uses, all in one flight. What fails will say so when it is used.
     pub(super) async fn warm(&self, line: &Line) {
         if !line.config.pooler {
-            futures_util::future::join_all(Statement::USUAL.map(|s| self.prepare(s, &line.statements))).await;
+            futures_util::future::join_all(
+                Statement::USUAL.map(|s| self.prepare(s, &line.statements)),
+            )
+            .await;
         }
     }
 }
@@ -413,7 +551,11 @@ impl Link {
 async fn simple(client: &Client, sql: &str) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
     let messages = client.simple_query(sql).await?;
     let row = |message| match message {
-        SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| row.get(i).unwrap_or_default().to_owned()).collect()),
+        SimpleQueryMessage::Row(row) => Some(
+            (0..row.len())
+                .map(|i| row.get(i).unwrap_or_default().to_owned())
+                .collect(),
+        ),
         _ => None,
     };
     Ok(messages.into_iter().filter_map(row).collect())

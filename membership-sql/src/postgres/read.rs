@@ -17,12 +17,25 @@ pub(super) async fn read(
     deadline: Instant,
 ) -> Result<ReadAnswer, TableError> {
     let known = request.known.as_ref();
-    let token = known.map(|k| (k.table_id().to_string(), int(k.version()), k.commit().to_string()));
+    let token = known.map(|k| {
+        (
+            k.table_id().to_string(),
+            int(k.version()),
+            k.commit().to_string(),
+        )
+    });
     let (table, version, commit) = match &token {
         Some((table, version, commit)) => (Some(table), Some(version), Some(commit)),
         None => (None, None, None),
     };
-    let answer = line.ask(Statement::Read, &[&cluster, &table, &version, &commit, &request.heartbeats], Phase::Reading, deadline).await;
+    let answer = line
+        .ask(
+            Statement::Read,
+            &[&cluster, &table, &version, &commit, &request.heartbeats],
+            Phase::Reading,
+            deadline,
+        )
+        .await;
     let rows = answer.map_err(absent_to(known))?;
     let answer = sort(&rows)?;
     let row = answer.current(cache, known)?;
@@ -30,7 +43,10 @@ pub(super) async fn read(
     if known.is_some_and(|k| k.same_commit(&row.token(&[]))) {
         return Ok(ReadAnswer::Unchanged { heartbeats });
     }
-    Ok(ReadAnswer::Snapshot { snapshot: answer.snapshot(cache, row), heartbeats })
+    Ok(ReadAnswer::Snapshot {
+        snapshot: answer.snapshot(cache, row),
+        heartbeats,
+    })
 }
 
 /// `read_row`
@@ -43,10 +59,22 @@ pub(super) async fn read_row(
     deadline: Instant,
 ) -> Result<RowRead, TableError> {
     let key = silo.row_key();
-    let rows = line.ask(Statement::ReadRow, &[&cluster, &key], Phase::Reading, deadline).await.map_err(absent_to(known))?;
+    let rows = line
+        .ask(
+            Statement::ReadRow,
+            &[&cluster, &key],
+            Phase::Reading,
+            deadline,
+        )
+        .await
+        .map_err(absent_to(known))?;
     let answer = sort(&rows)?;
     let version = answer.current(cache, known)?;
     let row = answer.row(cache, &key);
     let heartbeat = row.as_ref().and_then(|_| answer.heartbeat());
-    Ok(RowRead { token: version.token(&[]), row, heartbeat })
+    Ok(RowRead {
+        token: version.token(&[]),
+        row,
+        heartbeat,
+    })
 }

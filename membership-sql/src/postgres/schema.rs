@@ -31,22 +31,35 @@ fn quoted(name: &str) -> String {
 /// A text in quotes, for the few statements that take no parameters. A backslash means itself only in an `E''` text written twice.
 pub(super) fn literal(text: &str) -> String {
     let doubled = text.replace('\'', "''");
-    if text.contains('\\') { format!(" E'{}'", doubled.replace('\\', "\\\\")) } else { format!("'{doubled}'") }
+    if text.contains('\\') {
+        format!(" E'{}'", doubled.replace('\\', "\\\\"))
+    } else {
+        format!("'{doubled}'")
+    }
 }
 
 impl Names {
     pub(super) fn new(config: &PostgresConfig) -> Self {
-        Self { schema: config.schema.clone(), prefix: config.prefix.clone() }
+        Self {
+            schema: config.schema.clone(),
+            prefix: config.prefix.clone(),
+        }
     }
 
     /// `"schema"."prefix_name"`
     pub(super) fn table(&self, name: &str) -> String {
-        format!("{}.{}", quoted(&self.schema), quoted(&format!("{}{name}", self.prefix)))
+        format!(
+            "{}.{}",
+            quoted(&self.schema),
+            quoted(&format!("{}{name}", self.prefix))
+        )
     }
 
     /// Puts names in the place of `{meta}`, `{version}`, `{silo}`, `{heartbeat}` and `{cell}`.
     pub(super) fn put_into(&self, template: &str) -> String {
-        TABLES.iter().fold(template.to_owned(), |sql, name| sql.replace(&format!("{{{name}}}"), &self.table(name)))
+        TABLES.iter().fold(template.to_owned(), |sql, name| {
+            sql.replace(&format!("{{{name}}}"), &self.table(name))
+        })
     }
 
     pub(super) fn make_schema(&self) -> String {
@@ -55,12 +68,19 @@ impl Names {
 
     /// Makes the tables where they are missing: several at once wait for each other, and the second finds them there. One transaction.
     pub(super) fn make_tables(&self) -> String {
-        format!("SELECT pg_advisory_xact_lock({LOCK});\n{}", self.put_into(CREATE))
+        format!(
+            "SELECT pg_advisory_xact_lock({LOCK});\n{}",
+            self.put_into(CREATE)
+        )
     }
 
     /// The same for people.
     pub(super) fn printable(&self) -> String {
-        let schema = if self.schema == "public" { String::new() } else { self.make_schema() };
+        let schema = if self.schema == "public" {
+            String::new()
+        } else {
+            self.make_schema()
+        };
         format!(
             "-- The tables of silo-membership, layout {LAYOUT}. Run it once, as a user who may create tables, for example with psql.\n\
              -- Running it again changes nothing. Then, for each user that silos connect as:\n\
@@ -80,7 +100,8 @@ impl Names {
 
     /// A condition of the catalogue: which of our names are taken. Gives one column per table.
     pub(super) fn presence(&self) -> String {
-        let column = |name: &&str| format!("to_regclass({}) IS NOT NULL", literal(&self.table(name)));
+        let column =
+            |name: &&str| format!("to_regclass({}) IS NOT NULL", literal(&self.table(name)));
         TABLES.iter().map(column).collect::<Vec<_>>().join(", ")
     }
 }
@@ -140,7 +161,10 @@ mod tests {
         assert!(names.presence().contains("'\"a\"\"b''c\".\"x_silo\"'"));
         assert_eq!(literal(r"a\b'"), r" E'a\\b'''");
         let sql = config.schema_sql();
-        assert!(sql.contains("CREATE SCHEMA IF NOT EXISTS \"a\"\"b'c\"") && !sql.contains("{meta}"), "{sql}");
+        assert!(
+            sql.contains("CREATE SCHEMA IF NOT EXISTS \"a\"\"b'c\"") && !sql.contains("{meta}"),
+            "{sql}"
+        );
         assert!(sql.contains(&format!("'{PRODUCT}'")) && sql.contains("GRANT"));
     }
 }

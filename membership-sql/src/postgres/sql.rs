@@ -82,7 +82,15 @@ impl Statement {
             Self::Beat | Self::FirstBeat => vec![Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT],
             Self::Initialize => vec![Type::TEXT, Type::TEXT, Type::TEXT, Type::INT4, Type::TEXT],
             Self::Commit => {
-                let mut types = vec![Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT, Type::TEXT, Type::TEXT, Type::INT8];
+                let mut types = vec![
+                    Type::TEXT,
+                    Type::TEXT,
+                    Type::INT8,
+                    Type::TEXT,
+                    Type::TEXT,
+                    Type::TEXT,
+                    Type::INT8,
+                ];
                 types.extend(texts(2));
                 types.extend(vec![Type::TEXT_ARRAY; 7]);
                 types.push(Type::TEXT);
@@ -222,7 +230,11 @@ UNION ALL
 (SELECT 5::int2, silo, NULL, NULL, NULL, NULL FROM {{silo}} WHERE cluster = $1
  AND NOT EXISTS (SELECT FROM {{version}} WHERE cluster = $1) LIMIT 1)"
         );
-        let announce = if config.announces() { "(SELECT count(pg_notify($17, '')) FROM v)::text" } else { "NULL::text" };
+        let announce = if config.announces() {
+            "(SELECT count(pg_notify($17, '')) FROM v)::text"
+        } else {
+            "NULL::text"
+        };
         let commit = COMMIT
             .replace("{version_row}", VERSION_ROW)
             .replace("{rows_of_table}", ROWS)
@@ -235,7 +247,10 @@ UNION ALL
             format!(
                 " AND (SELECT {} || {}) IS NOT NULL",
                 set("synchronous_commit", config.synchronous_commit.as_str()),
-                set("lock_timeout", &format!("{}ms", config.lock_timeout().as_millis()))
+                set(
+                    "lock_timeout",
+                    &format!("{}ms", config.lock_timeout().as_millis())
+                )
             )
         } else {
             String::new()
@@ -249,15 +264,23 @@ UNION ALL
                 Statement::FirstBeat => FIRST_BEAT,
                 Statement::Cell => CELL,
                 Statement::Initialize => INITIALIZE,
-                Statement::YardstickWrite => "UPDATE {cell} SET text = $2 WHERE cluster = $1{settings} RETURNING true",
-                Statement::YardstickMake => "INSERT INTO {cell} (cluster, text) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+                Statement::YardstickWrite => {
+                    "UPDATE {cell} SET text = $2 WHERE cluster = $1{settings} RETURNING true"
+                }
+                Statement::YardstickMake => {
+                    "INSERT INTO {cell} (cluster, text) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+                }
                 Statement::YardstickRead => "SELECT text FROM {cell} WHERE cluster = $1",
             };
-            let template =
-                template.replace("{settings}", &settings).replace("{usable}", USABLE).replace("{zero}", &format!("'{:032x}'", 0));
+            let template = template
+                .replace("{settings}", &settings)
+                .replace("{usable}", USABLE)
+                .replace("{zero}", &format!("'{:032x}'", 0));
             names.put_into(&template)
         };
-        Self { texts: ALL.map(text) }
+        Self {
+            texts: ALL.map(text),
+        }
     }
 
     pub(super) fn text(&self, statement: Statement) -> &str {

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable,
-    Operation, ReadAnswer, ReadRequest, Recency, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
+    SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
 };
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -19,7 +20,12 @@ use super::{PostgresConfig, STORE, admin, commit, hints, read};
 use crate::bell::Bell;
 
 /// What is tested; PostgreSQL itself takes more.
-const LIMITS: TableLimits = TableLimits { rows_per_commit: 10_000, bytes_per_row: 1 << 20, bytes_per_commit: 64 << 20, rows: 100_000 };
+const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 10_000,
+    bytes_per_row: 1 << 20,
+    bytes_per_commit: 64 << 20,
+    rows: 100_000,
+};
 
 /// The membership table of one cluster in a PostgreSQL database.
 ///
@@ -71,7 +77,12 @@ impl fmt::Debug for PostgresTable {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(listener) = self.listener.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(listener) = self
+            .listener
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             listener.abort();
         }
         self.bell.close();
@@ -88,7 +99,13 @@ impl PostgresTable {
     pub async fn connect(config: PostgresConfig, cluster: ClusterName) -> Result<Self, TableError> {
         config.validate()?;
         let runtime = Handle::try_current().map_err(|e| {
-            TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, "there is no Tokio runtime here").with_source(e)
+            TableError::new(
+                TableErrorKind::Configuration,
+                Operation::Connect,
+                STORE,
+                "there is no Tokio runtime here",
+            )
+            .with_source(e)
         })?;
         let line = Arc::new(Line::new(config, LIMITS.rows)?);
         let table = Self(Arc::new(Inner {
@@ -101,7 +118,12 @@ impl PostgresTable {
             bell: Arc::default(),
             listener: Mutex::default(),
         }));
-        table.0.call(Operation::Connect, |inner| async move { inner.line.link(inner.line.deadline()).await.map(|_| ()) }).await?;
+        table
+            .0
+            .call(Operation::Connect, |inner| async move {
+                inner.line.link(inner.line.deadline()).await.map(|_| ())
+            })
+            .await?;
         Ok(table)
     }
 
@@ -114,7 +136,10 @@ impl PostgresTable {
 
 impl Inner {
     /// Runs an operation to its end, whatever becomes of this future.
-    pub(super) async fn call<T: Send + 'static, F: Future<Output = Result<T, TableError>> + Send + 'static>(
+    pub(super) async fn call<
+        T: Send + 'static,
+        F: Future<Output = Result<T, TableError>> + Send + 'static,
+    >(
         self: &Arc<Self>,
         operation: Operation,
         work: impl FnOnce(Arc<Self>) -> F,
@@ -123,7 +148,10 @@ impl Inner {
             Ok(answer) => answer.map_err(|e| e.during(operation).at(self.line.config.place())),
             Err(e) => {
                 let message = "the runtime that the table was opened in is ending";
-                Err(TableError::new(TableErrorKind::OutcomeUnknown, operation, STORE, message).with_source(e))
+                Err(
+                    TableError::new(TableErrorKind::OutcomeUnknown, operation, STORE, message)
+                        .with_source(e),
+                )
             }
         }
     }
@@ -141,38 +169,73 @@ impl MembershipTable for PostgresTable {
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let request = request.clone();
-        let work = |t: Arc<Inner>| async move { admin::initialize(&t.line, &t.cache, &t.cluster, &request, t.line.deadline()).await };
+        let work = |t: Arc<Inner>| async move {
+            admin::initialize(&t.line, &t.cache, &t.cluster, &request, t.line.deadline()).await
+        };
         self.0.call(Operation::Initialize, work).await
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let request = request.clone();
-        let work = |t: Arc<Inner>| async move { read::read(&t.line, &t.cache, &t.key, &request, t.line.deadline()).await };
+        let work = |t: Arc<Inner>| async move {
+            read::read(&t.line, &t.cache, &t.key, &request, t.line.deadline()).await
+        };
         self.0.call(Operation::Read, work).await
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let (silo, known) = (*silo, known.cloned());
-        let work = |t: Arc<Inner>| async move { read::read_row(&t.line, &t.cache, &t.key, &silo, known.as_ref(), t.line.deadline()).await };
+        let work = |t: Arc<Inner>| async move {
+            read::read_row(
+                &t.line,
+                &t.cache,
+                &t.key,
+                &silo,
+                known.as_ref(),
+                t.line.deadline(),
+            )
+            .await
+        };
         self.0.call(Operation::ReadRow, work).await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
         let sent = request.clone();
-        let work =
-            |t: Arc<Inner>| async move { commit::commit(&t.line, &t.cache, &t.key, &t.channel, &sent, &LIMITS, t.line.deadline()).await };
-        self.0.call(Operation::Commit, work).await.map_err(|e| e.of_commit(request.attempt))
+        let work = |t: Arc<Inner>| async move {
+            commit::commit(
+                &t.line,
+                &t.cache,
+                &t.key,
+                &t.channel,
+                &sent,
+                &LIMITS,
+                t.line.deadline(),
+            )
+            .await
+        };
+        self.0
+            .call(Operation::Commit, work)
+            .await
+            .map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let write = write.clone();
-        let work = |t: Arc<Inner>| async move { commit::update_i_am_alive(&t.line, &t.cache, &t.key, &write, t.line.deadline()).await };
+        let work = |t: Arc<Inner>| async move {
+            commit::update_i_am_alive(&t.line, &t.cache, &t.key, &write, t.line.deadline()).await
+        };
         self.0.call(Operation::UpdateIAmAlive, work).await
     }
 
     async fn delete(&self) -> Result<(), TableError> {
-        let work = |t: Arc<Inner>| async move { admin::delete(&t.line, &t.cache, &t.cluster, t.line.deadline()).await };
+        let work = |t: Arc<Inner>| async move {
+            admin::delete(&t.line, &t.cache, &t.cluster, t.line.deadline()).await
+        };
         self.0.call(Operation::Delete, work).await
     }
 
@@ -181,8 +244,15 @@ impl MembershipTable for PostgresTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        let durability = if self.0.line.may_lose() { Durability::MayBeLost } else { Durability::Kept };
-        Guarantees { reads: Recency::Linearizable, durability }
+        let durability = if self.0.line.may_lose() {
+            Durability::MayBeLost
+        } else {
+            Durability::Kept
+        };
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability,
+        }
     }
 
     fn hints(&self) -> Option<HintStream> {
@@ -190,9 +260,17 @@ impl MembershipTable for PostgresTable {
             return None;
         }
         let heard = self.0.bell.listen();
-        let mut listener = self.0.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listener = self
+            .0
+            .listener
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if listener.is_none() {
-            let task = hints::listen(Arc::downgrade(&self.0.line), self.0.channel.clone(), Arc::clone(&self.0.bell));
+            let task = hints::listen(
+                Arc::downgrade(&self.0.line),
+                self.0.channel.clone(),
+                Arc::clone(&self.0.bell),
+            );
             *listener = Some(self.0.runtime.spawn(task).abort_handle());
         }
         Some(Box::pin(heard))

@@ -38,37 +38,57 @@ impl Tls {
             match file {
                 Some(path) => {
                     let shown = path.display();
-                    let all = CertificateDer::pem_file_iter(path).map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
+                    let all = CertificateDer::pem_file_iter(path)
+                        .map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
                     for certificate in all {
-                        let certificate = certificate.map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
-                        store.add(certificate).map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
+                        let certificate =
+                            certificate.map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
+                        store
+                            .add(certificate)
+                            .map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
                     }
                     if store.is_empty() {
-                        return Err(wrong(format!("sslrootcert {shown} holds no certificate in PEM")));
+                        return Err(wrong(format!(
+                            "sslrootcert {shown} holds no certificate in PEM"
+                        )));
                     }
                 }
                 None => {
                     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
                     if store.is_empty() {
-                        return Err(wrong("this system has no root certificates: give a file with `sslrootcert`".to_owned()));
+                        return Err(wrong(
+                            "this system has no root certificates: give a file with `sslrootcert`"
+                                .to_owned(),
+                        ));
                     }
                 }
             }
             Ok(store)
         };
         // `system` is what PostgreSQL's own clients call the certificates of the operating system.
-        let file = config.ssl_root_cert.as_deref().filter(|p| p.as_os_str() != "system");
+        let file = config
+            .ssl_root_cert
+            .as_deref()
+            .filter(|p| p.as_os_str() != "system");
         let verifier: Arc<dyn ServerCertVerifier> = match (config.ssl_mode, file) {
-            (PostgresSslMode::VerifyFull, file) => {
-                WebPkiServerVerifier::builder_with_provider(Arc::new(roots(file)?), Arc::clone(&provider))
-                    .build()
-                    .map_err(|e| wrong(format!("the root certificates cannot be used: {e}")))?
-            }
-            (PostgresSslMode::VerifyCa, file) => Arc::new(Lenient { provider: Arc::clone(&provider), roots: Some(roots(file)?) }),
-            (PostgresSslMode::Require, Some(file)) => {
-                Arc::new(Lenient { provider: Arc::clone(&provider), roots: Some(roots(Some(file))?) })
-            }
-            _ => Arc::new(Lenient { provider: Arc::clone(&provider), roots: None }),
+            (PostgresSslMode::VerifyFull, file) => WebPkiServerVerifier::builder_with_provider(
+                Arc::new(roots(file)?),
+                Arc::clone(&provider),
+            )
+            .build()
+            .map_err(|e| wrong(format!("the root certificates cannot be used: {e}")))?,
+            (PostgresSslMode::VerifyCa, file) => Arc::new(Lenient {
+                provider: Arc::clone(&provider),
+                roots: Some(roots(file)?),
+            }),
+            (PostgresSslMode::Require, Some(file)) => Arc::new(Lenient {
+                provider: Arc::clone(&provider),
+                roots: Some(roots(Some(file))?),
+            }),
+            _ => Arc::new(Lenient {
+                provider: Arc::clone(&provider),
+                roots: None,
+            }),
         };
         let client = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -99,7 +119,13 @@ impl ServerCertVerifier for Lenient {
         if let Some(roots) = &self.roots {
             let certificate = ParsedCertificate::try_from(end_entity)?;
             let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(&certificate, roots, intermediates, now, algorithms)?;
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                roots,
+                intermediates,
+                now,
+                algorithms,
+            )?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -110,7 +136,12 @@ impl ServerCertVerifier for Lenient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -119,11 +150,18 @@ impl ServerCertVerifier for Lenient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
@@ -134,8 +172,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
 
     fn make_tls_connect(&mut self, domain: &str) -> Result<Connector, Self::Error> {
         // A socket of the file system has no name, and no TLS either.
-        let name = if domain.is_empty() { "localhost" } else { domain };
-        Ok(Connector { client: Arc::clone(&self.0), name: ServerName::try_from(name)?.to_owned() })
+        let name = if domain.is_empty() {
+            "localhost"
+        } else {
+            domain
+        };
+        Ok(Connector {
+            client: Arc::clone(&self.0),
+            name: ServerName::try_from(name)?.to_owned(),
+        })
     }
 }
 
@@ -151,7 +196,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Conne
     type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
-        Box::pin(async move { Ok(Stream(tokio_rustls::TlsConnector::from(self.client).connect(self.name, stream).await?)) })
+        Box::pin(async move {
+            Ok(Stream(
+                tokio_rustls::TlsConnector::from(self.client)
+                    .connect(self.name, stream)
+                    .await?,
+            ))
+        })
     }
 }
 
@@ -165,13 +216,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }
 

@@ -25,8 +25,15 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 impl PostgresYardstick {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
         // After `~` a cluster's key has `-` or a hexadecimal digit.
-        let key = format!("~yardstick {} {}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self { inner: Arc::clone(inner), key }
+        let key = format!(
+            "~yardstick {} {}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        Self {
+            inner: Arc::clone(inner),
+            key,
+        }
     }
 }
 
@@ -51,7 +58,12 @@ impl Yardstick for PostgresYardstick {
         let work = |t: Arc<Inner>| async move {
             let deadline = t.line.deadline();
             for statement in [Statement::YardstickWrite, Statement::YardstickMake] {
-                if !t.line.ask(statement, &[&key, &VALUE], Phase::Writing, deadline).await?.is_empty() {
+                if !t
+                    .line
+                    .ask(statement, &[&key, &VALUE], Phase::Writing, deadline)
+                    .await?
+                    .is_empty()
+                {
                     break;
                 }
             }
@@ -63,16 +75,35 @@ impl Yardstick for PostgresYardstick {
     async fn read(&self) -> Result<(), TableError> {
         let key = self.key.clone();
         let work = |t: Arc<Inner>| async move {
-            t.line.ask(Statement::YardstickRead, &[&key], Phase::Reading, t.line.deadline()).await.map(|_| ())
+            t.line
+                .ask(
+                    Statement::YardstickRead,
+                    &[&key],
+                    Phase::Reading,
+                    t.line.deadline(),
+                )
+                .await
+                .map(|_| ())
         };
         self.inner.call(Operation::Read, work).await
     }
 
     async fn remove(&self) -> Result<(), TableError> {
-        let sql = self.inner.line.names.put_into(&format!("DELETE FROM {{cell}} WHERE cluster = {}", literal(&self.key)));
+        let sql = self.inner.line.names.put_into(&format!(
+            "DELETE FROM {{cell}} WHERE cluster = {}",
+            literal(&self.key)
+        ));
         let work = |t: Arc<Inner>| async move {
             let deadline = t.line.deadline();
-            t.line.run(&t.line.link(deadline).await?, &sql, Phase::Writing, deadline).await.map(|_| ())
+            t.line
+                .run(
+                    &t.line.link(deadline).await?,
+                    &sql,
+                    Phase::Writing,
+                    deadline,
+                )
+                .await
+                .map(|_| ())
         };
         self.inner.call(Operation::Delete, work).await
     }

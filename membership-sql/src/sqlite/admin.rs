@@ -1,6 +1,8 @@
 //! The beginning and the end of a cluster: `initialize` and `delete`.
 
-use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow, encoding::encode_version_row};
+use membership_core::{
+    InitializeRequest, TableError, TableErrorKind, VersionRow, encoding::encode_version_row,
+};
 use rusqlite::params;
 
 use super::error::{error, from_sqlite};
@@ -16,13 +18,25 @@ fn being_deleted() -> TableError {
 }
 
 /// `initialize`. Looks first: whoever finds the table there has written nothing and waited for nobody.
-pub(super) fn initialize(session: &mut Session, request: &InitializeRequest, gate: &dyn Gate) -> Result<(), TableError> {
-    let (cluster, name, deadline) = (session.cluster.clone(), session.name.clone(), session.deadline());
+pub(super) fn initialize(
+    session: &mut Session,
+    request: &InitializeRequest,
+    gate: &dyn Gate,
+) -> Result<(), TableError> {
+    let (cluster, name, deadline) = (
+        session.cluster.clone(),
+        session.name.clone(),
+        session.deadline(),
+    );
     let (file, cache) = session.file_or_new()?;
     let looking = reading(&file.conn)?;
     if schema::present(&looking, &mut file.checked)? {
         if let Some(version) = stored_version(&looking, &cluster, cache)? {
-            return if version.deleting { Err(being_deleted()) } else { Ok(()) };
+            return if version.deleting {
+                Err(being_deleted())
+            } else {
+                Ok(())
+            };
         }
         if let Some(key) = orphan(&looking, &cluster)? {
             return Err(rows_without_version(&key));
@@ -36,13 +50,20 @@ pub(super) fn initialize(session: &mut Session, request: &InitializeRequest, gat
     let tx = writing(&file.conn)?;
     if schema::present(&tx, &mut file.checked)? {
         if let Some(version) = stored_version(&tx, &cluster, cache)? {
-            return if version.deleting { Err(being_deleted()) } else { Ok(()) };
+            return if version.deleting {
+                Err(being_deleted())
+            } else {
+                Ok(())
+            };
         }
         if let Some(key) = orphan(&tx, &cluster)? {
             return Err(rows_without_version(&key));
         }
         // Orphans of a former life, left by hand.
-        for sql in ["DELETE FROM membership_heartbeat WHERE cluster = ?1", "DELETE FROM membership_cell WHERE cluster = ?1"] {
+        for sql in [
+            "DELETE FROM membership_heartbeat WHERE cluster = ?1",
+            "DELETE FROM membership_cell WHERE cluster = ?1",
+        ] {
             tx.execute(sql, [&cluster]).map_err(from_sqlite)?;
         }
     } else {
@@ -69,7 +90,9 @@ enum Mark {
 /// told that the cluster is being deleted.
 pub(super) fn delete(session: &mut Session, gate: &dyn Gate) -> Result<(), TableError> {
     let (cluster, name) = (session.cluster.clone(), session.name.clone());
-    let Some((file, cache)) = session.file()? else { return Ok(()) };
+    let Some((file, cache)) = session.file()? else {
+        return Ok(());
+    };
 
     let tx = writing(&file.conn)?;
     if !schema::present(&tx, &mut file.checked)? {
@@ -77,7 +100,10 @@ pub(super) fn delete(session: &mut Session, gate: &dyn Gate) -> Result<(), Table
     }
     match stored_version(&tx, &cluster, cache) {
         Ok(Some(version)) if !version.deleting => {
-            let marked = VersionRow { deleting: true, ..(*version.row).clone() };
+            let marked = VersionRow {
+                deleting: true,
+                ..(*version.row).clone()
+            };
             tx.execute(
                 "UPDATE membership_version SET deleting = 1, body = ?2 WHERE cluster = ?1",
                 params![cluster, encode_version_row(&marked)],
@@ -88,7 +114,11 @@ pub(super) fn delete(session: &mut Session, gate: &dyn Gate) -> Result<(), Table
         // Marked already, perhaps within the body only. And what cannot be read cannot be kept either: the mark beside it is enough.
         Err(e) if e.kind() != TableErrorKind::Damaged => return Err(e),
         Ok(Some(_)) | Err(_) => {
-            tx.execute("UPDATE membership_version SET deleting = 1 WHERE cluster = ?1", [&cluster]).map_err(from_sqlite)?;
+            tx.execute(
+                "UPDATE membership_version SET deleting = 1 WHERE cluster = ?1",
+                [&cluster],
+            )
+            .map_err(from_sqlite)?;
         }
     }
     file.commit(tx, gate)?;
@@ -99,9 +129,19 @@ pub(super) fn delete(session: &mut Session, gate: &dyn Gate) -> Result<(), Table
             return Err(absent(None));
         }
         let mark = tx
-            .query_row("SELECT max(deleting <> 0) FROM membership_version WHERE cluster = ?1", [&cluster], |r| r.get::<_, Option<i64>>(0))
+            .query_row(
+                "SELECT max(deleting <> 0) FROM membership_version WHERE cluster = ?1",
+                [&cluster],
+                |r| r.get::<_, Option<i64>>(0),
+            )
             .map_err(from_sqlite)?
-            .map_or(Mark::NoVersionRow, |deleting| if deleting == 0 { Mark::Unmarked } else { Mark::Deleting });
+            .map_or(Mark::NoVersionRow, |deleting| {
+                if deleting == 0 {
+                    Mark::Unmarked
+                } else {
+                    Mark::Deleting
+                }
+            });
         if matches!(mark, Mark::Unmarked) {
             // Another delete has finished the work, and somebody has made the cluster anew: that one is not ours to delete.
             return Ok(());

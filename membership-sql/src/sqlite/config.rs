@@ -36,7 +36,12 @@ impl SqliteConfig {
     /// The file at `path`, absolute or relative to the current directory at the time of opening. Its directory must exist.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), create: true, operation_timeout: DEFAULT_TIMEOUT, allow_network_file_system: false }
+        Self {
+            path: path.into(),
+            create: true,
+            operation_timeout: DEFAULT_TIMEOUT,
+            allow_network_file_system: false,
+        }
     }
 
     /// Reads `sqlite:path?option=value&…`. The path is relative (`sqlite:membership.db`) or absolute (`sqlite:/var/lib/m.db`,
@@ -50,14 +55,22 @@ impl SqliteConfig {
         let path = url.path.unwrap_or_default();
         // `sqlite:///C:/data/m.db` names a drive, not a directory called `C:` below the root.
         let drive = path.as_bytes();
-        let path = if cfg!(windows) && drive.len() > 2 && drive[0] == b'/' && drive[2] == b':' { path[1..].to_owned() } else { path };
+        let path = if cfg!(windows) && drive.len() > 2 && drive[0] == b'/' && drive[2] == b':' {
+            path[1..].to_owned()
+        } else {
+            path
+        };
         let mut config = Self::new(path);
         for option in url.options {
             config = match option.name() {
                 "create" => config.create(option.flag()?),
                 "allow_network_file_system" => config.allow_network_file_system(option.flag()?),
                 "operation_timeout" => config.operation_timeout(option.duration()?),
-                _ => return Err(option.unknown("create, operation_timeout and allow_network_file_system")),
+                _ => {
+                    return Err(
+                        option.unknown("create, operation_timeout and allow_network_file_system")
+                    );
+                }
             };
         }
         config.validate()?;
@@ -112,7 +125,10 @@ impl SqliteConfig {
             return Err(wrong("no file is named: write sqlite:path".to_owned()));
         }
         if text.contains(":memory:") {
-            return Err(wrong("SQLite's `:memory:` is private to one connection: use `memory:` or a file".to_owned()));
+            return Err(wrong(
+                "SQLite's `:memory:` is private to one connection: use `memory:` or a file"
+                    .to_owned(),
+            ));
         }
         if text.contains('\0') {
             return Err(wrong("the path holds a NUL character".to_owned()));
@@ -125,7 +141,12 @@ impl SqliteConfig {
 }
 
 fn wrong(message: String) -> TableError {
-    TableError::new(TableErrorKind::Configuration, Operation::Connect, STORE, message)
+    TableError::new(
+        TableErrorKind::Configuration,
+        Operation::Connect,
+        STORE,
+        message,
+    )
 }
 
 #[cfg(test)]
@@ -142,12 +163,19 @@ mod tests {
             ("sqlite://a/m.db", "a/m.db"),
             ("sqlite:what%3F%20now.db", "what? now.db"),
         ] {
-            assert_eq!(SqliteConfig::from_url(url).unwrap().path(), Path::new(path), "{url}");
+            assert_eq!(
+                SqliteConfig::from_url(url).unwrap().path(),
+                Path::new(path),
+                "{url}"
+            );
         }
         let all = "sqlite:m.db?create=false&operation_timeout=250ms&allow_network_file_system=true";
         assert_eq!(
             SqliteConfig::from_url(all).unwrap(),
-            SqliteConfig::new("m.db").create(false).operation_timeout(Duration::from_millis(250)).allow_network_file_system(true)
+            SqliteConfig::new("m.db")
+                .create(false)
+                .operation_timeout(Duration::from_millis(250))
+                .allow_network_file_system(true)
         );
     }
 

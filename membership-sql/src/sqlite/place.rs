@@ -22,7 +22,10 @@ impl Identity {
     #[cfg(unix)]
     fn of(meta: &Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
-        Self { device: meta.dev(), file: meta.ino() }
+        Self {
+            device: meta.dev(),
+            file: meta.ino(),
+        }
     }
 
     // Elsewhere an open file cannot be deleted or replaced, so that existing is enough.
@@ -39,7 +42,14 @@ impl Identity {
 pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(Some(Identity::of(&meta))),
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(None)
+        }
         Err(e) => Err(e),
     }
 }
@@ -50,18 +60,39 @@ pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
 /// `Configuration` or `PermissionDenied`.
 pub(super) fn check(path: &Path, allow_network: bool) -> Result<PathBuf, TableError> {
     let fail = |kind, message: String| TableError::new(kind, Operation::Connect, STORE, message);
-    let absolute = std::path::absolute(path)
-        .map_err(|e| fail(TableErrorKind::Configuration, format!("{} is no path", path.display())).with_source(e))?;
-    let parent = absolute.parent().ok_or_else(|| fail(TableErrorKind::Configuration, format!("{} is no file", path.display())))?;
+    let absolute = std::path::absolute(path).map_err(|e| {
+        fail(
+            TableErrorKind::Configuration,
+            format!("{} is no path", path.display()),
+        )
+        .with_source(e)
+    })?;
+    let parent = absolute.parent().ok_or_else(|| {
+        fail(
+            TableErrorKind::Configuration,
+            format!("{} is no file", path.display()),
+        )
+    })?;
     let directory = std::fs::canonicalize(parent).map_err(|e| {
         let (kind, advice) = match e.kind() {
-            io::ErrorKind::PermissionDenied => (TableErrorKind::PermissionDenied, "may not be entered"),
-            _ => (TableErrorKind::Configuration, "does not exist: create it first"),
+            io::ErrorKind::PermissionDenied => {
+                (TableErrorKind::PermissionDenied, "may not be entered")
+            }
+            _ => (
+                TableErrorKind::Configuration,
+                "does not exist: create it first",
+            ),
         };
         fail(kind, format!("the directory {} {advice}", parent.display())).with_source(e)
     })?;
     if absolute.is_dir() {
-        return Err(fail(TableErrorKind::Configuration, format!("{} is a directory, and must be a file in one", absolute.display())));
+        return Err(fail(
+            TableErrorKind::Configuration,
+            format!(
+                "{} is a directory, and must be a file in one",
+                absolute.display()
+            ),
+        ));
     }
     // A link to a file elsewhere counts where the file is.
     let real = std::fs::canonicalize(&absolute).unwrap_or(directory);
@@ -105,7 +136,13 @@ fn is_network(kind: &str) -> bool {
         "unc",
     ];
     // Of the file systems in user space only those that are known to be local are taken.
-    const LOCAL_FUSE: [&str; 5] = ["fuse.fuse-overlayfs", "fuse.bindfs", "fuse.lxcfs", "fuse.ntfs-3g", "fuse.exfat"];
+    const LOCAL_FUSE: [&str; 5] = [
+        "fuse.fuse-overlayfs",
+        "fuse.bindfs",
+        "fuse.lxcfs",
+        "fuse.ntfs-3g",
+        "fuse.exfat",
+    ];
     NAMES.contains(&kind) || (kind.starts_with("fuse.") && !LOCAL_FUSE.contains(&kind))
 }
 
@@ -118,7 +155,11 @@ fn file_system(path: &Path) -> Option<String> {
 fn file_system(path: &Path) -> Option<String> {
     use std::path::{Component, Prefix};
     match path.components().next() {
-        Some(Component::Prefix(p)) if matches!(p.kind(), Prefix::UNC(..) | Prefix::VerbatimUNC(..)) => Some("unc".to_owned()),
+        Some(Component::Prefix(p))
+            if matches!(p.kind(), Prefix::UNC(..) | Prefix::VerbatimUNC(..)) =>
+        {
+            Some("unc".to_owned())
+        }
         _ => None,
     }
 }
@@ -133,9 +174,17 @@ fn file_system(_: &Path) -> Option<String> {
 fn find_mount(mounts: &str, path: &Path) -> Option<String> {
     let mut best: Option<(usize, &str)> = None;
     for line in mounts.lines() {
-        let Some((before, after)) = line.split_once(" - ") else { continue };
-        let (Some(point), Some(kind)) = (before.split(' ').nth(4), after.split(' ').next()) else { continue };
-        let point = point.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\");
+        let Some((before, after)) = line.split_once(" - ") else {
+            continue;
+        };
+        let (Some(point), Some(kind)) = (before.split(' ').nth(4), after.split(' ').next()) else {
+            continue;
+        };
+        let point = point
+            .replace("\\040", " ")
+            .replace("\\011", "\t")
+            .replace("\\012", "\n")
+            .replace("\\134", "\\");
         if path.starts_with(&point) && best.is_none_or(|(length, _)| point.len() >= length) {
             best = Some((point.len(), kind));
         }
@@ -164,7 +213,11 @@ mod tests {
             ("/mnt/s/m.db", "fuse.sshfs", true),
             ("/mnt/o/m.db", "fuse.fuse-overlayfs", false),
         ] {
-            assert_eq!(find_mount(MOUNTS, Path::new(path)).as_deref(), Some(kind), "{path}");
+            assert_eq!(
+                find_mount(MOUNTS, Path::new(path)).as_deref(),
+                Some(kind),
+                "{path}"
+            );
             assert_eq!(is_network(kind), network, "{kind}");
         }
     }
@@ -173,9 +226,16 @@ mod tests {
     fn says_what_is_wrong_with_a_path() {
         let dir = tempfile::tempdir().unwrap();
         let kind = |path: &Path| check(path, false).unwrap_err().kind();
-        assert_eq!(kind(&dir.path().join("missing/m.db")), TableErrorKind::Configuration);
+        assert_eq!(
+            kind(&dir.path().join("missing/m.db")),
+            TableErrorKind::Configuration
+        );
         assert_eq!(kind(dir.path()), TableErrorKind::Configuration);
-        assert!(check(&dir.path().join("m.db"), false).unwrap().is_absolute());
+        assert!(
+            check(&dir.path().join("m.db"), false)
+                .unwrap()
+                .is_absolute()
+        );
     }
 
     #[cfg(unix)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use membership_core::{
-    Discontinuity, Heartbeat, Heartbeats, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress, Snapshot, TableError, TableErrorKind,
-    VersionRow, VersionToken, WallTime, check_token,
+    Discontinuity, Heartbeat, Heartbeats, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress,
+    Snapshot, TableError, TableErrorKind, VersionRow, VersionToken, WallTime, check_token,
     encoding::{VersionRowError, decode_version_row},
 };
 use rusqlite::{OptionalExtension, Transaction};
@@ -40,22 +40,41 @@ pub(super) struct StoredVersion {
 pub(super) fn read(session: &mut Session, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
     let cluster = session.cluster.clone();
     let known = request.known.as_ref();
-    let Some((file, cache)) = session.file()? else { return Err(absent(known)) };
+    let Some((file, cache)) = session.file()? else {
+        return Err(absent(known));
+    };
     let tx = reading(&file.conn)?;
     let version = current(&tx, &mut file.checked, &cluster, cache, known)?;
     let token = version.row.token(&[]);
-    let heartbeats = if request.heartbeats { Some(heartbeats(&tx, &cluster)?) } else { None };
+    let heartbeats = if request.heartbeats {
+        Some(heartbeats(&tx, &cluster)?)
+    } else {
+        None
+    };
     if known.is_some_and(|k| k.same_commit(&token)) {
         return Ok(ReadAnswer::Unchanged { heartbeats });
     }
     let rows = rows(&tx, &cluster, cache)?;
-    Ok(ReadAnswer::Snapshot { snapshot: Snapshot { version_row: version.row, token, rows }, heartbeats })
+    Ok(ReadAnswer::Snapshot {
+        snapshot: Snapshot {
+            version_row: version.row,
+            token,
+            rows,
+        },
+        heartbeats,
+    })
 }
 
 /// `read_row`
-pub(super) fn read_row(session: &mut Session, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+pub(super) fn read_row(
+    session: &mut Session,
+    silo: &SiloAddress,
+    known: Option<&VersionToken>,
+) -> Result<RowRead, TableError> {
     let cluster = session.cluster.clone();
-    let Some((file, cache)) = session.file()? else { return Err(absent(known)) };
+    let Some((file, cache)) = session.file()? else {
+        return Err(absent(known));
+    };
     let tx = reading(&file.conn)?;
     let version = current(&tx, &mut file.checked, &cluster, cache, known)?;
     let token = version.row.token(&[]);
@@ -65,22 +84,43 @@ pub(super) fn read_row(session: &mut Session, silo: &SiloAddress, known: Option<
         .and_then(|mut s| s.query_row([&cluster, &key], |r| Ok(text(r, 0))).optional())
         .map_err(from_sqlite)?
         .transpose()?;
-    let Some(body) = body else { return Ok(RowRead { token, row: None, heartbeat: None }) };
+    let Some(body) = body else {
+        return Ok(RowRead {
+            token,
+            row: None,
+            heartbeat: None,
+        });
+    };
     let row = match cache.rows.by_key(&key) {
         Some(row) if row.body() == body => row.clone(),
         _ => Row::decode(key.clone(), body),
     };
     let heartbeat = tx
-        .prepare_cached("SELECT counter, at FROM membership_heartbeat WHERE cluster = ?1 AND silo = ?2")
+        .prepare_cached(
+            "SELECT counter, at FROM membership_heartbeat WHERE cluster = ?1 AND silo = ?2",
+        )
         .and_then(|mut s| s.query_row([&cluster, &key], |r| Ok(beat(r, 0))).optional())
         .map_err(from_sqlite)?
         .transpose()?;
-    Ok(RowRead { token, row: Some(row), heartbeat })
+    Ok(RowRead {
+        token,
+        row: Some(row),
+        heartbeat,
+    })
 }
 
 /// The whole table as it is in this transaction.
-pub(super) fn snapshot(tx: &Transaction<'_>, cluster: &str, cache: &mut Cache, row: Arc<VersionRow>) -> Result<Snapshot, TableError> {
-    Ok(Snapshot { token: row.token(&[]), version_row: row, rows: rows(tx, cluster, cache)? })
+pub(super) fn snapshot(
+    tx: &Transaction<'_>,
+    cluster: &str,
+    cache: &mut Cache,
+    row: Arc<VersionRow>,
+) -> Result<Snapshot, TableError> {
+    Ok(Snapshot {
+        token: row.token(&[]),
+        version_row: row,
+        rows: rows(tx, cluster, cache)?,
+    })
 }
 
 /// The table as it is now, for the answer to a conflict: as good as it can be had, and none when it cannot.
@@ -112,13 +152,22 @@ pub(super) fn current(
     };
     let continuity = known.map_or(Ok(()), |known| check_token(known, &version.row));
     if continuity == Err(Discontinuity::Replaced) {
-        return Err(error(TableErrorKind::TableReplaced, "the table has another id than the one that was known"));
+        return Err(error(
+            TableErrorKind::TableReplaced,
+            "the table has another id than the one that was known",
+        ));
     }
     if version.deleting {
-        return Err(error(TableErrorKind::BeingDeleted, "the cluster is being deleted"));
+        return Err(error(
+            TableErrorKind::BeingDeleted,
+            "the cluster is being deleted",
+        ));
     }
     if continuity.is_err() {
-        return Err(error(TableErrorKind::TableRolledBack, format!("the table is at version {}", version.row.version)));
+        return Err(error(
+            TableErrorKind::TableRolledBack,
+            format!("the table is at version {}", version.row.version),
+        ));
     }
     Ok(version)
 }
@@ -127,12 +176,21 @@ pub(super) fn current(
 ///
 /// # Errors
 /// What [`VersionRowError`] says, or SQLite.
-pub(super) fn stored_version(tx: &Transaction<'_>, cluster: &str, cache: &mut Cache) -> Result<Option<StoredVersion>, TableError> {
+pub(super) fn stored_version(
+    tx: &Transaction<'_>,
+    cluster: &str,
+    cache: &mut Cache,
+) -> Result<Option<StoredVersion>, TableError> {
     let stored = tx
         .prepare_cached("SELECT body, deleting FROM membership_version WHERE cluster = ?1")
-        .and_then(|mut s| s.query_row([cluster], |r| Ok((text(r, 0), r.get::<_, i64>(1)?))).optional())
+        .and_then(|mut s| {
+            s.query_row([cluster], |r| Ok((text(r, 0), r.get::<_, i64>(1)?)))
+                .optional()
+        })
         .map_err(from_sqlite)?;
-    let Some((text, deleting)) = stored else { return Ok(None) };
+    let Some((text, deleting)) = stored else {
+        return Ok(None);
+    };
     let text = text?;
     let row = match &cache.version {
         Some((known, row)) if *known == text => Arc::clone(row),
@@ -150,7 +208,11 @@ pub(super) fn stored_version(tx: &Transaction<'_>, cluster: &str, cache: &mut Ca
         }
     };
     let deleting = deleting != 0 || row.deleting;
-    Ok(Some(StoredVersion { row, text, deleting }))
+    Ok(Some(StoredVersion {
+        row,
+        text,
+        deleting,
+    }))
 }
 
 /// Some row of the cluster, to be named in an error.
@@ -163,14 +225,24 @@ pub(super) fn orphan(tx: &Transaction<'_>, cluster: &str) -> Result<Option<Strin
 
 /// The error for rows that stand without a version row.
 pub(super) fn rows_without_version(key: &str) -> TableError {
-    error(TableErrorKind::Damaged, "the cluster has rows but no version row").with_key(key)
+    error(
+        TableErrorKind::Damaged,
+        "the cluster has rows but no version row",
+    )
+    .with_key(key)
 }
 
 /// The error for no version row.
 pub(super) fn absent(known: Option<&VersionToken>) -> TableError {
     match known {
-        None => error(TableErrorKind::NotInitialized, "the file has no such cluster"),
-        Some(_) => error(TableErrorKind::TableReplaced, "the table that was known is gone"),
+        None => error(
+            TableErrorKind::NotInitialized,
+            "the file has no such cluster",
+        ),
+        Some(_) => error(
+            TableErrorKind::TableReplaced,
+            "the table that was known is gone",
+        ),
     }
 }
 
@@ -180,12 +252,16 @@ fn rows(tx: &Transaction<'_>, cluster: &str, cache: &mut Cache) -> Result<Rows, 
     let mut set = std::mem::take(&mut cache.rows);
     let mut old = std::mem::take(&mut cache.list).into_iter().peekable();
     let mut list = Vec::with_capacity(old.len());
-    let mut statement =
-        tx.prepare_cached("SELECT silo, body FROM membership_silo WHERE cluster = ?1 ORDER BY silo").map_err(from_sqlite)?;
+    let mut statement = tx
+        .prepare_cached("SELECT silo, body FROM membership_silo WHERE cluster = ?1 ORDER BY silo")
+        .map_err(from_sqlite)?;
     let mut stored = statement.query([cluster]).map_err(from_sqlite)?;
     let mut plain = true;
     while let Some(row) = stored.next().map_err(from_sqlite)? {
-        let borrowed = (row.get_ref(0).map_err(from_sqlite)?.as_str(), row.get_ref(1).map_err(from_sqlite)?.as_str());
+        let borrowed = (
+            row.get_ref(0).map_err(from_sqlite)?.as_str(),
+            row.get_ref(1).map_err(from_sqlite)?.as_str(),
+        );
         let (Ok(key), Ok(body)) = borrowed else {
             // Not UTF-8: still a row, undecodable; but its place in the order of the store is not its place in ours.
             plain = false;
@@ -227,7 +303,13 @@ fn heartbeats(tx: &Transaction<'_>, cluster: &str) -> Result<Heartbeats, TableEr
             .map_err(from_sqlite)?;
         let mut stored = statement.query([cluster]).map_err(from_sqlite)?;
         while let Some(row) = stored.next().map_err(from_sqlite)? {
-            if let Some(silo) = row.get_ref(0).map_err(from_sqlite)?.as_str().ok().and_then(|s| s.parse().ok()) {
+            if let Some(silo) = row
+                .get_ref(0)
+                .map_err(from_sqlite)?
+                .as_str()
+                .ok()
+                .and_then(|s| s.parse().ok())
+            {
                 all.silos.insert(silo, beat(row, 1)?);
             }
         }
@@ -243,8 +325,16 @@ fn heartbeats(tx: &Transaction<'_>, cluster: &str) -> Result<Heartbeats, TableEr
 /// Only the counter decides anything; a time that somebody made unreadable is shown as 1970.
 fn beat(row: &rusqlite::Row<'_>, first: usize) -> Result<Heartbeat, TableError> {
     let counter: i64 = row.get(first).map_err(from_sqlite)?;
-    let at = row.get_ref(first + 1).map_err(from_sqlite)?.as_str().ok().and_then(|t| t.parse().ok());
-    Ok(Heartbeat { counter: u64::try_from(counter).unwrap_or(0), at: at.unwrap_or(WallTime::from_millis(0)) })
+    let at = row
+        .get_ref(first + 1)
+        .map_err(from_sqlite)?
+        .as_str()
+        .ok()
+        .and_then(|t| t.parse().ok());
+    Ok(Heartbeat {
+        counter: u64::try_from(counter).unwrap_or(0),
+        at: at.unwrap_or(WallTime::from_millis(0)),
+    })
 }
 
 /// The version, for hints: none when there is none.

@@ -11,7 +11,13 @@ use super::error::{error, from_sqlite};
 const LAYOUT: u32 = 1;
 const PRODUCT: &str = "silo-membership";
 
-const NAMES: [&str; 5] = ["membership_meta", "membership_version", "membership_silo", "membership_heartbeat", "membership_cell"];
+const NAMES: [&str; 5] = [
+    "membership_meta",
+    "membership_version",
+    "membership_silo",
+    "membership_heartbeat",
+    "membership_cell",
+];
 
 /// What makes them. `body` is what counts; the columns before it repeat parts of it for people with a SQLite shell.
 const CREATE: &str = "
@@ -59,7 +65,10 @@ pub(super) fn create(conn: &Connection) -> Result<(), TableError> {
 /// # Errors
 /// `ForeignTable`, `NewerLayout`, `Damaged`, or what SQLite says.
 pub(super) fn present(conn: &Connection, checked: &mut Option<i64>) -> Result<bool, TableError> {
-    let now: i64 = conn.prepare_cached("PRAGMA schema_version").and_then(|mut s| s.query_row([], |r| r.get(0))).map_err(from_sqlite)?;
+    let now: i64 = conn
+        .prepare_cached("PRAGMA schema_version")
+        .and_then(|mut s| s.query_row([], |r| r.get(0)))
+        .map_err(from_sqlite)?;
     if *checked == Some(now) {
         return Ok(true);
     }
@@ -74,7 +83,9 @@ pub(super) fn present(conn: &Connection, checked: &mut Option<i64>) -> Result<bo
 fn examine(conn: &Connection) -> Result<bool, TableError> {
     let mut found = Vec::new();
     {
-        let mut all = conn.prepare("SELECT lower(name), type FROM sqlite_schema").map_err(from_sqlite)?;
+        let mut all = conn
+            .prepare("SELECT lower(name), type FROM sqlite_schema")
+            .map_err(from_sqlite)?;
         let mut rows = all.query([]).map_err(from_sqlite)?;
         while let Some(row) = rows.next().map_err(from_sqlite)? {
             let (name, kind) = (text(row, 0)?, text(row, 1)?);
@@ -86,27 +97,51 @@ fn examine(conn: &Connection) -> Result<bool, TableError> {
     if found.is_empty() {
         return Ok(false);
     }
-    let foreign =
-        |what: &str| Err(error(TableErrorKind::ForeignTable, format!("the file has a table of our name that is not ours: {what}")));
-    if !found.iter().any(|(name, kind)| name == NAMES[0] && kind == "table") {
-        return foreign(&format!("{} stands without a table membership_meta", found[0].0));
+    let foreign = |what: &str| {
+        Err(error(
+            TableErrorKind::ForeignTable,
+            format!("the file has a table of our name that is not ours: {what}"),
+        ))
+    };
+    if !found
+        .iter()
+        .any(|(name, kind)| name == NAMES[0] && kind == "table")
+    {
+        return foreign(&format!(
+            "{} stands without a table membership_meta",
+            found[0].0
+        ));
     }
     // Preparing fails when the columns are others, and only then: the file could be read a moment ago.
     let Ok(mut meta) = conn.prepare("SELECT value FROM membership_meta WHERE name = ?1") else {
         return foreign("membership_meta has other columns");
     };
-    let mut value = |name: &str| meta.query_row([name], |r| Ok(text(r, 0))).optional().map_err(from_sqlite)?.transpose();
+    let mut value = |name: &str| {
+        meta.query_row([name], |r| Ok(text(r, 0)))
+            .optional()
+            .map_err(from_sqlite)?
+            .transpose()
+    };
     if value("product")?.as_deref() != Some(PRODUCT) {
         return foreign("membership_meta names another product");
     }
-    let mut number = |name: &str| Ok::<_, TableError>(value(name)?.and_then(|v| v.parse::<u32>().ok()));
+    let mut number =
+        |name: &str| Ok::<_, TableError>(value(name)?.and_then(|v| v.parse::<u32>().ok()));
     match (number("layout")?, number("min_layout")?) {
         (Some(layout), Some(least)) if least > LAYOUT => Err(error(
             TableErrorKind::NewerLayout,
-            format!("the tables have layout {layout} and need at least layout {least}; this build knows {LAYOUT}"),
+            format!(
+                "the tables have layout {layout} and need at least layout {least}; this build knows {LAYOUT}"
+            ),
         )),
-        (Some(_), Some(_)) => match NAMES.iter().find(|name| !found.iter().any(|(n, kind)| n == *name && kind == "table")) {
-            Some(missing) => Err(error(TableErrorKind::Damaged, format!("the table {missing} is missing"))),
+        (Some(_), Some(_)) => match NAMES
+            .iter()
+            .find(|name| !found.iter().any(|(n, kind)| n == *name && kind == "table"))
+        {
+            Some(missing) => Err(error(
+                TableErrorKind::Damaged,
+                format!("the table {missing} is missing"),
+            )),
             None => Ok(true),
         },
         _ => foreign("membership_meta has no layout mark"),
@@ -119,7 +154,9 @@ pub(super) fn text(row: &Row<'_>, i: usize) -> Result<String, TableError> {
         ValueRef::Null => String::new(),
         ValueRef::Integer(n) => n.to_string(),
         ValueRef::Real(n) => n.to_string(),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
     })
 }
 
@@ -142,19 +179,49 @@ mod tests {
     fn tells_ours_from_others() {
         let and = |more: &str| format!("{CREATE}{more}");
         assert_eq!(kind(""), Ok(false));
-        assert_eq!(kind("CREATE TABLE customers (a); CREATE TABLE membership (b)"), Ok(false));
+        assert_eq!(
+            kind("CREATE TABLE customers (a); CREATE TABLE membership (b)"),
+            Ok(false)
+        );
         assert_eq!(kind(CREATE), Ok(true));
-        assert_eq!(kind("CREATE TABLE Membership_Version (a)"), Err(TableErrorKind::ForeignTable));
-        assert_eq!(kind("CREATE TABLE membership_meta (a)"), Err(TableErrorKind::ForeignTable));
+        assert_eq!(
+            kind("CREATE TABLE Membership_Version (a)"),
+            Err(TableErrorKind::ForeignTable)
+        );
+        assert_eq!(
+            kind("CREATE TABLE membership_meta (a)"),
+            Err(TableErrorKind::ForeignTable)
+        );
         assert_eq!(
             kind("CREATE VIEW membership_meta AS SELECT 'product' name, 'silo-membership' value"),
             Err(TableErrorKind::ForeignTable)
         );
-        assert_eq!(kind(&and("UPDATE membership_meta SET value = 'x' WHERE name = 'product'")), Err(TableErrorKind::ForeignTable));
-        assert_eq!(kind(&and("DELETE FROM membership_meta WHERE name = 'layout'")), Err(TableErrorKind::ForeignTable));
-        assert_eq!(kind(&and("UPDATE membership_meta SET value = '2' WHERE name = 'layout'")), Ok(true));
-        assert_eq!(kind(&and("UPDATE membership_meta SET value = '2' WHERE name = 'min_layout'")), Err(TableErrorKind::NewerLayout));
-        assert_eq!(kind(&and("DROP TABLE membership_cell")), Err(TableErrorKind::Damaged));
+        assert_eq!(
+            kind(&and(
+                "UPDATE membership_meta SET value = 'x' WHERE name = 'product'"
+            )),
+            Err(TableErrorKind::ForeignTable)
+        );
+        assert_eq!(
+            kind(&and("DELETE FROM membership_meta WHERE name = 'layout'")),
+            Err(TableErrorKind::ForeignTable)
+        );
+        assert_eq!(
+            kind(&and(
+                "UPDATE membership_meta SET value = '2' WHERE name = 'layout'"
+            )),
+            Ok(true)
+        );
+        assert_eq!(
+            kind(&and(
+                "UPDATE membership_meta SET value = '2' WHERE name = 'min_layout'"
+            )),
+            Err(TableErrorKind::NewerLayout)
+        );
+        assert_eq!(
+            kind(&and("DROP TABLE membership_cell")),
+            Err(TableErrorKind::Damaged)
+        );
     }
 
     #[test]

@@ -44,7 +44,15 @@ pub(super) struct File {
 
 impl Session {
     pub(super) fn new(path: PathBuf, creates: bool, cluster: String, name: String) -> Self {
-        Self { path, creates, cluster, name, cache: Cache::default(), patience: Arc::new(Mutex::new(Instant::now())), file: None }
+        Self {
+            path,
+            creates,
+            cluster,
+            name,
+            cache: Cache::default(),
+            patience: Arc::new(Mutex::new(Instant::now())),
+            file: None,
+        }
     }
 
     /// Wait for locks until then.
@@ -76,12 +84,19 @@ impl Session {
     /// Why it cannot be opened or made.
     pub(super) fn file_or_new(&mut self) -> Result<(&mut File, &mut Cache), TableError> {
         let there = place::identity(&self.path).map_err(from_io)?;
-        if self.file.as_ref().is_some_and(|f| Some(f.identity) != there) {
+        if self
+            .file
+            .as_ref()
+            .is_some_and(|f| Some(f.identity) != there)
+        {
             self.file = None;
             self.cache = Cache::default();
         }
         if there.is_none() && !self.creates {
-            return Err(error(TableErrorKind::Configuration, "the file does not exist, and `create` is off"));
+            return Err(error(
+                TableErrorKind::Configuration,
+                "the file does not exist, and `create` is off",
+            ));
         }
         let file = match self.file.take() {
             Some(file) => file,
@@ -111,16 +126,25 @@ impl File {
             let after = place::identity(path).map_err(from_io)?;
             if let Some(identity) = after.filter(|_| before.is_none() || before == after) {
                 conn.set_prepared_statement_cache_capacity(32);
-                conn.busy_handler(Some(waiting(Arc::clone(patience)))).map_err(from_sqlite)?;
+                conn.busy_handler(Some(waiting(Arc::clone(patience))))
+                    .map_err(from_sqlite)?;
                 // Every acknowledged commit is on the disk, also where a flush must be asked for twice.
                 conn.execute_batch(
                     "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA trusted_schema = OFF;",
                 )
                 .map_err(from_sqlite)?;
-                return Ok(Self { conn, checked: None, path: path.clone(), identity });
+                return Ok(Self {
+                    conn,
+                    checked: None,
+                    path: path.clone(),
+                    identity,
+                });
             }
         }
-        Err(error(TableErrorKind::Busy, "the file is being replaced again and again"))
+        Err(error(
+            TableErrorKind::Busy,
+            "the file is being replaced again and again",
+        ))
     }
 
     /// Whether the path still leads to the file that is open.
@@ -130,8 +154,14 @@ impl File {
     pub(super) fn check_place(&self) -> Result<(), TableError> {
         match place::identity(&self.path).map_err(from_io)? {
             Some(now) if now == self.identity => Ok(()),
-            Some(_) => Err(error(TableErrorKind::TableReplaced, "there is another file at the path of the one that is open")),
-            None => Err(error(TableErrorKind::TableReplaced, "the file was deleted or moved while it was open")),
+            Some(_) => Err(error(
+                TableErrorKind::TableReplaced,
+                "there is another file at the path of the one that is open",
+            )),
+            None => Err(error(
+                TableErrorKind::TableReplaced,
+                "the file was deleted or moved while it was open",
+            )),
         }
     }
 
@@ -142,7 +172,10 @@ impl File {
     pub(super) fn commit(&self, tx: Transaction<'_>, gate: &dyn Gate) -> Result<(), TableError> {
         self.check_place()?;
         if !gate.may_commit() {
-            return Err(error(TableErrorKind::Busy, "the time of the operation is over"));
+            return Err(error(
+                TableErrorKind::Busy,
+                "the time of the operation is over",
+            ));
         }
         tx.commit().map_err(from_commit)
     }
@@ -160,7 +193,10 @@ impl File {
             match mode("PRAGMA journal_mode = WAL") {
                 Ok(Ok(now)) if now == "wal" => return Ok(()),
                 Ok(_) => {
-                    return Err(error(TableErrorKind::Configuration, "the file system cannot hold a write-ahead log: use a local disk"));
+                    return Err(error(
+                        TableErrorKind::Configuration,
+                        "the file system cannot hold a write-ahead log: use a local disk",
+                    ));
                 }
                 // SQLite does not wait by itself here when several processes change the mode at once.
                 Err(e) => {
@@ -188,9 +224,13 @@ pub(super) fn writing(conn: &Connection) -> Result<Transaction<'_>, TableError> 
 /// Waits for a lock until the operation's time is over. Short pauses first: a commit holds the lock for about one disk flush; then longer
 /// ones, each by chance, so that waiting processes do not move in step.
 fn waiting(patience: Patience) -> impl FnMut(i32) -> bool + Send + 'static {
-    let mut noise = u64::from(std::process::id()) << 20 | Arc::as_ptr(&patience) as usize as u64 | 1;
+    let mut noise =
+        u64::from(std::process::id()) << 20 | Arc::as_ptr(&patience) as usize as u64 | 1;
     move |tries| {
-        let left = patience.lock().unwrap_or_else(PoisonError::into_inner).saturating_duration_since(Instant::now());
+        let left = patience
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .saturating_duration_since(Instant::now());
         if left.is_zero() {
             return false;
         }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable,
-    Operation, ReadAnswer, ReadRequest, Recency, RowRead, SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
+    SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
 };
 
 use super::session::{Session, reading};
@@ -15,7 +16,12 @@ use super::yardstick::SqliteYardstick;
 use super::{STORE, SqliteConfig, admin, commit, place, read, schema};
 
 /// What is tested; SQLite itself takes more.
-const LIMITS: TableLimits = TableLimits { rows_per_commit: 10_000, bytes_per_row: 1 << 20, bytes_per_commit: 64 << 20, rows: 100_000 };
+const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 10_000,
+    bytes_per_row: 1 << 20,
+    bytes_per_commit: 64 << 20,
+    rows: 100_000,
+};
 
 /// The membership table of one cluster in a SQLite file.
 ///
@@ -55,7 +61,10 @@ pub(super) struct Inner {
 
 impl fmt::Debug for SqliteTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteTable").field("cluster", &self.0.cluster.to_string()).field("config", &self.0.config).finish_non_exhaustive()
+        f.debug_struct("SqliteTable")
+            .field("cluster", &self.0.cluster.to_string())
+            .field("config", &self.0.config)
+            .finish_non_exhaustive()
     }
 }
 
@@ -69,9 +78,20 @@ impl SqliteTable {
     pub async fn open(config: SqliteConfig, cluster: ClusterName) -> Result<Self, TableError> {
         config.validate()?;
         let path = place::check(config.path(), config.allows_network())?;
-        let session = Session::new(path, config.creates(), cluster.store_key(), cluster.to_string());
+        let session = Session::new(
+            path,
+            config.creates(),
+            cluster.store_key(),
+            cluster.to_string(),
+        );
         let worker = Worker::start(session, config.timeout()).map_err(|e| {
-            TableError::new(TableErrorKind::Unavailable, Operation::Connect, STORE, "the system gives no thread").with_source(e)
+            TableError::new(
+                TableErrorKind::Unavailable,
+                Operation::Connect,
+                STORE,
+                "the system gives no thread",
+            )
+            .with_source(e)
         })?;
         worker
             .call(Operation::Connect, |session, _| {
@@ -82,7 +102,11 @@ impl SqliteTable {
                 Ok(())
             })
             .await?;
-        Ok(Self(Arc::new(Inner { worker, cluster, config })))
+        Ok(Self(Arc::new(Inner {
+            worker,
+            cluster,
+            config,
+        })))
     }
 
     /// Closes the file, after what is queued, and returns when it is closed. Every other clone answers `Unavailable` from then on.
@@ -110,29 +134,59 @@ impl MembershipTable for SqliteTable {
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let request = request.clone();
-        self.0.worker.call(Operation::Initialize, move |session, gate| admin::initialize(session, &request, gate)).await
+        self.0
+            .worker
+            .call(Operation::Initialize, move |session, gate| {
+                admin::initialize(session, &request, gate)
+            })
+            .await
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let request = request.clone();
-        self.0.worker.call(Operation::Read, move |session, _| read::read(session, &request)).await
+        self.0
+            .worker
+            .call(Operation::Read, move |session, _| {
+                read::read(session, &request)
+            })
+            .await
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let (silo, known) = (*silo, known.cloned());
-        self.0.worker.call(Operation::ReadRow, move |session, _| read::read_row(session, &silo, known.as_ref())).await
+        self.0
+            .worker
+            .call(Operation::ReadRow, move |session, _| {
+                read::read_row(session, &silo, known.as_ref())
+            })
+            .await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
         let sent = request.clone();
-        let answer = self.0.worker.call(Operation::Commit, move |session, gate| commit::commit(session, &sent, &LIMITS, gate)).await;
+        let answer = self
+            .0
+            .worker
+            .call(Operation::Commit, move |session, gate| {
+                commit::commit(session, &sent, &LIMITS, gate)
+            })
+            .await;
         answer.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let write = write.clone();
-        self.0.worker.call(Operation::UpdateIAmAlive, move |session, gate| commit::update_i_am_alive(session, &write, gate)).await
+        self.0
+            .worker
+            .call(Operation::UpdateIAmAlive, move |session, gate| {
+                commit::update_i_am_alive(session, &write, gate)
+            })
+            .await
     }
 
     async fn delete(&self) -> Result<(), TableError> {
@@ -144,7 +198,10 @@ impl MembershipTable for SqliteTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: Durability::Kept,
+        }
     }
 
     fn hints(&self) -> Option<HintStream> {

@@ -19,7 +19,11 @@ struct State {
     running: bool,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { watched: BTreeMap::new(), next: 0, running: false });
+static STATE: Mutex<State> = Mutex::new(State {
+    watched: BTreeMap::new(),
+    next: 0,
+    running: false,
+});
 static WAKE: Condvar = Condvar::new();
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -37,12 +41,17 @@ fn state() -> MutexGuard<'static, State> {
 pub(super) fn watch(deadline: Instant, what: Arc<dyn Expire>) -> std::io::Result<Watch> {
     let mut s = state();
     if !s.running {
-        std::thread::Builder::new().name("membership-timer".to_owned()).spawn(run)?;
+        std::thread::Builder::new()
+            .name("membership-timer".to_owned())
+            .spawn(run)?;
         s.running = true;
     }
     let key = (deadline, s.next);
     s.next += 1;
-    let first = s.watched.first_key_value().is_none_or(|(earliest, _)| key < *earliest);
+    let first = s
+        .watched
+        .first_key_value()
+        .is_none_or(|(earliest, _)| key < *earliest);
     s.watched.insert(key, what);
     drop(s);
     if first {
@@ -71,9 +80,16 @@ fn run() {
                 }
                 s = state();
             }
-            Some((at, _)) => s = WAKE.wait_timeout(s, at - now).unwrap_or_else(PoisonError::into_inner).0,
+            Some((at, _)) => {
+                s = WAKE
+                    .wait_timeout(s, at - now)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
             None => {
-                let (back, waited) = WAKE.wait_timeout(s, IDLE).unwrap_or_else(PoisonError::into_inner);
+                let (back, waited) = WAKE
+                    .wait_timeout(s, IDLE)
+                    .unwrap_or_else(PoisonError::into_inner);
                 s = back;
                 if waited.timed_out() && s.watched.is_empty() {
                     s.running = false;

@@ -61,7 +61,8 @@ impl<T> Call<T> {
     /// False when nobody waits any more.
     fn begin(&self) -> bool {
         self.with(|phase, reply| {
-            let go = matches!(phase, Phase::Queued) && reply.as_ref().is_some_and(|r| !r.is_closed());
+            let go =
+                matches!(phase, Phase::Queued) && reply.as_ref().is_some_and(|r| !r.is_closed());
             *phase = if go { Phase::Running } else { Phase::Over };
             go
         })
@@ -75,7 +76,8 @@ impl<T> Call<T> {
     fn fail(&self, why: impl FnOnce(&Phase) -> (TableErrorKind, &'static str)) {
         self.end(|phase| {
             let (kind, message) = why(phase);
-            (!matches!(phase, Phase::Over)).then(|| Err(TableError::new(kind, self.operation, STORE, message)))
+            (!matches!(phase, Phase::Over))
+                .then(|| Err(TableError::new(kind, self.operation, STORE, message)))
         });
     }
 
@@ -106,9 +108,18 @@ impl<T: Send> Gate for Call<T> {
 impl<T: Send> Expire for Call<T> {
     fn expire(&self) {
         self.fail(|phase| match phase {
-            Phase::Queued => (TableErrorKind::Busy, "other operations of this client took the whole time"),
-            Phase::Running => (TableErrorKind::Unavailable, "the disk did not answer in time"),
-            Phase::Committing | Phase::Over => (TableErrorKind::OutcomeUnknown, "the disk did not confirm the commit in time"),
+            Phase::Queued => (
+                TableErrorKind::Busy,
+                "other operations of this client took the whole time",
+            ),
+            Phase::Running => (
+                TableErrorKind::Unavailable,
+                "the disk did not answer in time",
+            ),
+            Phase::Committing | Phase::Over => (
+                TableErrorKind::OutcomeUnknown,
+                "the disk did not confirm the commit in time",
+            ),
         });
     }
 }
@@ -120,7 +131,10 @@ impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
         self.0.fail(|phase| match phase {
             Phase::Queued | Phase::Running => (TableErrorKind::Unavailable, "the table is closed"),
-            Phase::Committing | Phase::Over => (TableErrorKind::OutcomeUnknown, "the table's thread ended in the middle of a commit"),
+            Phase::Committing | Phase::Over => (
+                TableErrorKind::OutcomeUnknown,
+                "the table's thread ended in the middle of a commit",
+            ),
         });
     }
 }
@@ -134,11 +148,17 @@ impl Worker {
         let (jobs, queue) = channel();
         let bell = Arc::new(Bell::default());
         let rings = Arc::clone(&bell);
-        std::thread::Builder::new().name("membership-sqlite".to_owned()).spawn(move || {
-            run(session, &queue, &rings);
-            rings.close();
-        })?;
-        Ok(Self { jobs, timeout, bell })
+        std::thread::Builder::new()
+            .name("membership-sqlite".to_owned())
+            .spawn(move || {
+                run(session, &queue, &rings);
+                rings.close();
+            })?;
+        Ok(Self {
+            jobs,
+            timeout,
+            bell,
+        })
     }
 
     /// Has `work` done on the thread.
@@ -155,9 +175,17 @@ impl Worker {
         let deadline = Instant::now() + self.timeout;
         // A lock that is waited for to the end is still answered in time.
         let patience = deadline - (self.timeout / 10).min(Duration::from_millis(250));
-        let call = Arc::new(Call { operation, state: Mutex::new((Phase::Queued, Some(reply))) });
-        let watch = timer::watch(deadline, Arc::clone(&call) as Arc<dyn Expire>)
-            .map_err(|e| fail(TableErrorKind::Unavailable, "the system gives no thread for the timer").with_source(e))?;
+        let call = Arc::new(Call {
+            operation,
+            state: Mutex::new((Phase::Queued, Some(reply))),
+        });
+        let watch = timer::watch(deadline, Arc::clone(&call) as Arc<dyn Expire>).map_err(|e| {
+            fail(
+                TableErrorKind::Unavailable,
+                "the system gives no thread for the timer",
+            )
+            .with_source(e)
+        })?;
         let ticket = Ticket(call);
         let job = Box::new(move |session: &mut Session| {
             let call = &ticket.0;
@@ -171,7 +199,12 @@ impl Worker {
         drop(self.jobs.send(Job::Run(job)));
         let result = answer.await;
         drop(watch);
-        result.unwrap_or_else(|_| Err(fail(TableErrorKind::OutcomeUnknown, "the operation ended without an answer")))
+        result.unwrap_or_else(|_| {
+            Err(fail(
+                TableErrorKind::OutcomeUnknown,
+                "the operation ended without an answer",
+            ))
+        })
     }
 
     /// A stream that is rung when the version moves.
@@ -197,7 +230,11 @@ fn run(mut session: Session, queue: &Receiver<Job>, bell: &Bell) {
     let mut seen = None;
     loop {
         let heard = bell.is_heard();
-        let job = if heard { queue.recv_timeout(PERIOD) } else { queue.recv().map_err(|_| RecvTimeoutError::Disconnected) };
+        let job = if heard {
+            queue.recv_timeout(PERIOD)
+        } else {
+            queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
         match job {
             Ok(Job::Run(work)) => work(&mut session),
             Ok(Job::Listen) if !heard => seen = look(&mut session),
@@ -243,7 +280,12 @@ mod tests {
     }
 
     impl Hang {
-        fn new(after_asking: bool) -> (Self, impl FnOnce(&mut Session, &dyn Gate) -> Result<(), TableError>) {
+        fn new(
+            after_asking: bool,
+        ) -> (
+            Self,
+            impl FnOnce(&mut Session, &dyn Gate) -> Result<(), TableError>,
+        ) {
             let ((go, wait), (tell, told)) = (mpsc::channel(), mpsc::channel());
             let work = move |_: &mut Session, gate: &dyn Gate| {
                 let early = after_asking && gate.may_commit();
@@ -265,7 +307,10 @@ mod tests {
     async fn what_is_ended_before_commit_does_not_commit() {
         let worker = worker(50);
         let (hang, work) = Hang::new(false);
-        let (running, queued) = (worker.call(Operation::Commit, work), worker.call(Operation::Commit, |_, _| Ok(())));
+        let (running, queued) = (
+            worker.call(Operation::Commit, work),
+            worker.call(Operation::Commit, |_, _| Ok(())),
+        );
         let (running, queued) = tokio::join!(running, queued);
         assert_eq!(running.unwrap_err().kind(), TableErrorKind::Unavailable);
         assert_eq!(queued.unwrap_err().kind(), TableErrorKind::Busy);
@@ -278,15 +323,30 @@ mod tests {
     async fn what_is_ended_while_committing_is_unknown() {
         let worker = worker(50);
         let (hang, work) = Hang::new(true);
-        assert_eq!(worker.call(Operation::Commit, work).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+        assert_eq!(
+            worker
+                .call(Operation::Commit, work)
+                .await
+                .unwrap_err()
+                .kind(),
+            TableErrorKind::OutcomeUnknown
+        );
         assert!(hang.end());
     }
 
     #[tokio::test]
     async fn errors_bear_the_name_of_their_operation() {
         let worker = worker(10_000);
-        let error = worker.call(Operation::Delete, |_, _| Err::<(), _>(error(TableErrorKind::Damaged, "x"))).await.unwrap_err();
-        assert_eq!((error.kind(), error.operation()), (TableErrorKind::Damaged, Operation::Delete));
+        let error = worker
+            .call(Operation::Delete, |_, _| {
+                Err::<(), _>(error(TableErrorKind::Damaged, "x"))
+            })
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (error.kind(), error.operation()),
+            (TableErrorKind::Damaged, Operation::Delete)
+        );
     }
 
     #[tokio::test]
@@ -296,10 +356,26 @@ mod tests {
             assert!(gate.may_commit());
             panic!("staged");
         };
-        assert_eq!(dead.call(Operation::Commit, die).await.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
-        assert_eq!(dead.call(Operation::Read, |_, _| Ok(())).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+        assert_eq!(
+            dead.call(Operation::Commit, die).await.unwrap_err().kind(),
+            TableErrorKind::OutcomeUnknown
+        );
+        assert_eq!(
+            dead.call(Operation::Read, |_, _| Ok(()))
+                .await
+                .unwrap_err()
+                .kind(),
+            TableErrorKind::Unavailable
+        );
         let closed = worker(60_000);
         closed.close().await;
-        assert_eq!(closed.call(Operation::Read, |_, _| Ok(())).await.unwrap_err().kind(), TableErrorKind::Unavailable);
+        assert_eq!(
+            closed
+                .call(Operation::Read, |_, _| Ok(()))
+                .await
+                .unwrap_err()
+                .kind(),
+            TableErrorKind::Unavailable
+        );
     }
 }

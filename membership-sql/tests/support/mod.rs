@@ -6,7 +6,8 @@ use std::time::Duration;
 
 pub use conformance_tests::words::*;
 use membership_core::{
-    CommitOutcome, CommitRequest, MembershipTable, ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind, VersionToken,
+    CommitOutcome, CommitRequest, MembershipTable, ReadAnswer, ReadRequest, Snapshot, TableError,
+    TableErrorKind, VersionToken,
 };
 use membership_sql::{SqliteConfig, SqliteTable};
 
@@ -16,7 +17,9 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn path(&self) -> PathBuf {
@@ -36,7 +39,12 @@ impl Place {
     }
 
     pub async fn impatient(&self, timeout: Duration) -> SqliteTable {
-        SqliteTable::open(SqliteConfig::new(self.path()).operation_timeout(timeout), "blue".parse().unwrap()).await.unwrap()
+        SqliteTable::open(
+            SqliteConfig::new(self.path()).operation_timeout(timeout),
+            "blue".parse().unwrap(),
+        )
+        .await
+        .unwrap()
     }
 
     /// Another program with the file open.
@@ -60,8 +68,15 @@ pub fn shell(path: &Path) -> rusqlite::Connection {
     conn
 }
 
-pub async fn read_with(table: &SqliteTable, known: &VersionToken) -> Result<ReadAnswer, TableErrorKind> {
-    let request = ReadRequest { known: Some(known.clone()), heartbeats: false, barrier: false };
+pub async fn read_with(
+    table: &SqliteTable,
+    known: &VersionToken,
+) -> Result<ReadAnswer, TableErrorKind> {
+    let request = ReadRequest {
+        known: Some(known.clone()),
+        heartbeats: false,
+        barrier: false,
+    };
     table.read(&request).await.map_err(|e| e.kind())
 }
 

@@ -20,12 +20,22 @@ async fn srvr(server: &Server) -> String {
 }
 
 fn zxid(said: &str) -> u64 {
-    let text = said.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).unwrap_or_default();
+    let text = said
+        .lines()
+        .find_map(|line| line.strip_prefix("Zxid: 0x"))
+        .unwrap_or_default();
     u64::from_str_radix(text.trim(), 16).unwrap_or_default()
 }
 
 async fn at(url: &str) -> ZkTable {
-    ZkTable::connect(ZkConfig::from_url(url).unwrap().operation_timeout(Duration::from_secs(10)), blue()).await.unwrap()
+    ZkTable::connect(
+        ZkConfig::from_url(url)
+            .unwrap()
+            .operation_timeout(Duration::from_secs(10)),
+        blue(),
+    )
+    .await
+    .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,30 +47,44 @@ async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
     made(&table).await;
     // A client of that follower alone; it has read version 0.
     // The session must outlive the pause: what a new one reads first is read with a barrier, and shows no lag.
-    let config = ZkConfig::from_url(follower.url()).unwrap().operation_timeout(Duration::from_secs(2));
+    let config = ZkConfig::from_url(follower.url())
+        .unwrap()
+        .operation_timeout(Duration::from_secs(2));
     let config = config.session_timeout(Duration::from_secs(10));
     let behind = ZkTable::connect(config, blue()).await.unwrap();
     assert_eq!(read(&behind).await.version(), 0);
     follower.pause().await.unwrap();
     for port in 1..=5 {
         // The first ones may find the paused server, and leave it.
-        crate::support::until("a commit lands", async || is_committed(&table.commit(&insert_some(&table, port).await).await)).await;
+        crate::support::until("a commit lands", async || {
+            is_committed(&table.commit(&insert_some(&table, port).await).await)
+        })
+        .await;
     }
     let known = read(&table).await;
     assert!(known.version() >= 5);
-    assert!(behind.read(&ReadRequest::all()).await.is_err(), "a server that stands still has answered");
+    assert!(
+        behind.read(&ReadRequest::all()).await.is_err(),
+        "a server that stands still has answered"
+    );
     follower.resume().await.unwrap();
     // Whatever it shows first: who knows more is not told that the table went back in time.
-    let request = ReadRequest { known: Some(known.token.clone()), heartbeats: false, barrier: false };
-    crate::support::until("the follower serves again", async || match behind.read(&request).await {
-        Ok(ReadAnswer::Snapshot { snapshot, .. }) => {
-            assert_eq!(snapshot, known);
-            true
-        }
-        Ok(ReadAnswer::Unchanged { .. }) => true,
-        Err(e) => {
-            assert_eq!(e.next_step(), membership_core::NextStep::Retry, "{e}");
-            false
+    let request = ReadRequest {
+        known: Some(known.token.clone()),
+        heartbeats: false,
+        barrier: false,
+    };
+    crate::support::until("the follower serves again", async || {
+        match behind.read(&request).await {
+            Ok(ReadAnswer::Snapshot { snapshot, .. }) => {
+                assert_eq!(snapshot, known);
+                true
+            }
+            Ok(ReadAnswer::Unchanged { .. }) => true,
+            Err(e) => {
+                assert_eq!(e.next_step(), membership_core::NextStep::Retry, "{e}");
+                false
+            }
         }
     })
     .await;
@@ -68,9 +92,14 @@ async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
 
 /// Reads may fail while a server is being left.
 async fn insert_some(table: &ZkTable, port: u16) -> membership_core::CommitRequest {
-    crate::support::until("the table can be read", async || table.read(&ReadRequest::all()).await.is_ok()).await;
+    crate::support::until("the table can be read", async || {
+        table.read(&ReadRequest::all()).await.is_ok()
+    })
+    .await;
     let mut request = insert(table, port).await;
-    request.id = membership_core::CommitId::new(u128::from(port) << 64 | u128::from(request.expected.version()));
+    request.id = membership_core::CommitId::new(
+        u128::from(port) << 64 | u128::from(request.expected.version()),
+    );
     request
 }
 
@@ -86,11 +115,19 @@ async fn a_barrier_goes_through_the_ensemble_and_a_plain_read_does_not() {
     for _ in 0..3 {
         table.read(&ReadRequest::all()).await.unwrap();
     }
-    assert_eq!(zxid(&srvr(leader).await), before, "plain reads write nothing");
+    assert_eq!(
+        zxid(&srvr(leader).await),
+        before,
+        "plain reads write nothing"
+    );
     for _ in 0..3 {
         read(&table).await;
     }
-    assert_eq!(zxid(&srvr(leader).await), before + 3, "each barrier is agreed upon like a write");
+    assert_eq!(
+        zxid(&srvr(leader).await),
+        before + 3,
+        "each barrier is agreed upon like a write"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,8 +138,16 @@ async fn another_leader_takes_over_and_has_what_was_acknowledged() {
     let request = insert(&table, 1).await;
     assert!(is_committed(&table.commit(&request).await));
     let killed = ensemble.kill_leader().await.unwrap();
-    crate::support::until("another one serves", async || table.read(&ReadRequest { barrier: true, ..ReadRequest::all() }).await.is_ok())
-        .await;
+    crate::support::until("another one serves", async || {
+        table
+            .read(&ReadRequest {
+                barrier: true,
+                ..ReadRequest::all()
+            })
+            .await
+            .is_ok()
+    })
+    .await;
     assert_eq!(read(&table).await.version(), 1);
     assert!(is_committed(&table.commit(&insert(&table, 2).await).await));
     ensemble.start_again(killed).await.unwrap();

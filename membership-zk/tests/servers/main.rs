@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use conformance_tests::launch::{Kind, Options, Server};
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer,
-    ReadRequest, SharedSettings, SiloAddress, Snapshot, TableError, TableId, WallTime,
+    ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId,
+    MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress,
+    Snapshot, TableError, TableId, WallTime,
 };
 use membership_zk::{ZkConfig, ZkTable};
 
@@ -23,23 +24,53 @@ fn blue() -> ClusterName {
 /// A server that belongs to this test, whatever the environment names.
 async fn server(args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-    Server::start(Kind::ZooKeeper, Options { local: true, args, ..Options::default() }).await.unwrap()
+    Server::start(
+        Kind::ZooKeeper,
+        Options {
+            local: true,
+            args,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap()
 }
 
 async fn connect(url: &str) -> Result<ZkTable, TableError> {
-    ZkTable::connect(ZkConfig::from_url(url)?.operation_timeout(Duration::from_secs(10)), blue()).await
+    ZkTable::connect(
+        ZkConfig::from_url(url)?.operation_timeout(Duration::from_secs(10)),
+        blue(),
+    )
+    .await
 }
 
 async fn made(table: &ZkTable) {
-    table.initialize(&InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() }).await.unwrap();
+    table
+        .initialize(&InitializeRequest {
+            table_id: TableId::new(7),
+            settings: SharedSettings::default(),
+        })
+        .await
+        .unwrap();
 }
 
 fn entry(port: u16) -> MembershipEntry {
-    MembershipEntry::new(SiloAddress::new([10, 0, 0, 1].into(), port, 1), InstanceId::new(1), WallTime::default())
+    MembershipEntry::new(
+        SiloAddress::new([10, 0, 0, 1].into(), port, 1),
+        InstanceId::new(1),
+        WallTime::default(),
+    )
 }
 
 async fn read(table: &ZkTable) -> Snapshot {
-    match table.read(&ReadRequest { barrier: true, ..ReadRequest::all() }).await.unwrap() {
+    match table
+        .read(&ReadRequest {
+            barrier: true,
+            ..ReadRequest::all()
+        })
+        .await
+        .unwrap()
+    {
         ReadAnswer::Snapshot { snapshot, .. } => snapshot,
         ReadAnswer::Unchanged { .. } => panic!("unchanged to somebody who knows nothing"),
     }
@@ -48,7 +79,14 @@ async fn read(table: &ZkTable) -> Snapshot {
 /// The insert of one row.
 async fn insert(table: &ZkTable, port: u16) -> CommitRequest {
     let token = read(table).await.token;
-    CommitRequest::new(token, CommitId::new(u128::from(port) << 64 | 1), None, [entry(port)], [], [])
+    CommitRequest::new(
+        token,
+        CommitId::new(u128::from(port) << 64 | 1),
+        None,
+        [entry(port)],
+        [],
+        [],
+    )
 }
 
 fn is_committed(answer: &Result<CommitOutcome, TableError>) -> bool {

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use conformance_tests::launch::{Kind, Options, Server, free_port};
 use membership_core::TableErrorKind::{
-    Configuration, Damaged, LimitExceeded, NoSuchRow, PermissionDenied, TableReplaced, TableRolledBack, Unavailable,
+    Configuration, Damaged, LimitExceeded, NoSuchRow, PermissionDenied, TableReplaced,
+    TableRolledBack, Unavailable,
 };
 use membership_core::{
-    CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, InitializeRequest, MembershipTable, ReadRequest, SharedSettings,
-    TableId,
+    CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, InitializeRequest,
+    MembershipTable, ReadRequest, SharedSettings, TableId,
 };
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
@@ -19,17 +20,34 @@ use crate::{blue, connect, entry, insert, is_committed, made, read, server};
 async fn somebody_else_may_do_nothing_and_is_told_so() {
     let server = server(&[]).await;
     let at = server.address();
-    let ours = connect(&format!("zk://silos:hush-hush@{at}")).await.unwrap();
+    let ours = connect(&format!("zk://silos:hush-hush@{at}"))
+        .await
+        .unwrap();
     made(&ours).await;
     assert!(is_committed(&ours.commit(&insert(&ours, 1).await).await));
     for url in [format!("zk://silos:wrong-hush@{at}"), format!("zk://{at}")] {
         let other = connect(&url).await.unwrap();
         let read = other.read(&ReadRequest::all()).await.unwrap_err();
         assert_eq!(read.kind(), PermissionDenied, "{read}");
-        assert!(read.to_string().contains(&at.to_string()), "it names the server: {read}");
-        let write = HeartbeatWrite::Silo { silo: entry(1).address, heartbeat: Heartbeat { counter: 1, at: Default::default() } };
-        assert_eq!(other.update_i_am_alive(&write).await.map_err(|e| e.kind()), Err(PermissionDenied));
-        assert_eq!(other.delete().await.map_err(|e| e.kind()), Err(PermissionDenied));
+        assert!(
+            read.to_string().contains(&at.to_string()),
+            "it names the server: {read}"
+        );
+        let write = HeartbeatWrite::Silo {
+            silo: entry(1).address,
+            heartbeat: Heartbeat {
+                counter: 1,
+                at: Default::default(),
+            },
+        };
+        assert_eq!(
+            other.update_i_am_alive(&write).await.map_err(|e| e.kind()),
+            Err(PermissionDenied)
+        );
+        assert_eq!(
+            other.delete().await.map_err(|e| e.kind()),
+            Err(PermissionDenied)
+        );
         assert!(!format!("{read:?} {other:?}").contains("hush"));
     }
     assert_eq!(read(&ours).await.version(), 1);
@@ -40,54 +58,125 @@ async fn somebody_else_may_do_nothing_and_is_told_so() {
 async fn two_rights_on_the_root_are_enough_and_no_less_is() {
     let server = server(&[]).await;
     let at = server.address();
-    let admin = Shell::open(&format!("zk://admin:another-secret@{at}")).await.unwrap();
+    let admin = Shell::open(&format!("zk://admin:another-secret@{at}"))
+        .await
+        .unwrap();
     let all = Acl::new(Permission::ALL, AuthId::authed());
     // "hRSK…": the hash of "silos:secret".
-    let silos = |rights| Acl::new(rights, AuthId::new("digest", "silos:hRSKbxboGu1rdf5cZiQ6tuLi3mc="));
+    let silos = |rights| {
+        Acl::new(
+            rights,
+            AuthId::new("digest", "silos:hRSKbxboGu1rdf5cZiQ6tuLi3mc="),
+        )
+    };
     let root = |rights| {
         let acls = [all.clone(), silos(rights)];
         let client = &admin.client;
         async move { client.set_acl("/membership", &acls, None).await.unwrap() }
     };
-    admin.client.create("/membership", b"", &CreateMode::Persistent.with_acls(Acls::creator_all())).await.unwrap();
+    admin
+        .client
+        .create(
+            "/membership",
+            b"",
+            &CreateMode::Persistent.with_acls(Acls::creator_all()),
+        )
+        .await
+        .unwrap();
     let table = connect(&format!("zk://silos:secret@{at}")).await.unwrap();
-    let begin = InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() };
-    assert_eq!(table.initialize(&begin).await.map_err(|e| e.kind()), Err(PermissionDenied));
+    let begin = InitializeRequest {
+        table_id: TableId::new(7),
+        settings: SharedSettings::default(),
+    };
+    assert_eq!(
+        table.initialize(&begin).await.map_err(|e| e.kind()),
+        Err(PermissionDenied)
+    );
     root(Permission::CREATE).await;
     made(&table).await;
     assert!(is_committed(&table.commit(&insert(&table, 1).await).await));
-    let beat = HeartbeatWrite::Silo { silo: entry(1).address, heartbeat: Heartbeat { counter: 1, at: Default::default() } };
+    let beat = HeartbeatWrite::Silo {
+        silo: entry(1).address,
+        heartbeat: Heartbeat {
+            counter: 1,
+            at: Default::default(),
+        },
+    };
     table.update_i_am_alive(&beat).await.unwrap();
-    assert_eq!(table.delete().await.map_err(|e| e.kind()), Err(PermissionDenied), "it may make clusters only");
+    assert_eq!(
+        table.delete().await.map_err(|e| e.kind()),
+        Err(PermissionDenied),
+        "it may make clusters only"
+    );
     root(Permission::CREATE | Permission::DELETE).await;
     table.delete().await.unwrap();
     made(&table).await;
     // Nor does it need to see what else is below the root.
-    let theirs = Shell::open(&format!("zk://silos:secret@{at}")).await.unwrap();
-    assert_eq!(theirs.client.list_children("/membership").await, Err(zookeeper_client::Error::NoAuth));
+    let theirs = Shell::open(&format!("zk://silos:secret@{at}"))
+        .await
+        .unwrap();
+    assert_eq!(
+        theirs.client.list_children("/membership").await,
+        Err(zookeeper_client::Error::NoAuth)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_cannot_connect_is_told_where_and_what_to_do() {
     let port = free_port().unwrap();
     let began = Instant::now();
-    let nobody = connect(&format!("zk://127.0.0.1:{port}")).await.unwrap_err();
+    let nobody = connect(&format!("zk://127.0.0.1:{port}"))
+        .await
+        .unwrap_err();
     assert_eq!(nobody.kind(), Unavailable);
-    assert!(nobody.to_string().contains(&format!("127.0.0.1:{port} refuses connections")), "{nobody}");
+    assert!(
+        nobody
+            .to_string()
+            .contains(&format!("127.0.0.1:{port} refuses connections")),
+        "{nobody}"
+    );
     assert!(began.elapsed() < Duration::from_secs(10));
     let unknown = connect("zk://no-such-host.invalid").await.unwrap_err();
-    assert!(unknown.kind() == Unavailable && unknown.to_string().contains("no-such-host.invalid:2181 cannot be connected to"), "{unknown}");
+    assert!(
+        unknown.kind() == Unavailable
+            && unknown
+                .to_string()
+                .contains("no-such-host.invalid:2181 cannot be connected to"),
+        "{unknown}"
+    );
     // A server that is not ZooKeeper.
-    let redis = Server::start(Kind::Redis, Options { local: true, ..Options::default() }).await.unwrap();
-    let other = connect(&format!("zk://{}", redis.address())).await.unwrap_err();
-    assert!(other.to_string().contains(&redis.address().to_string()), "{other}");
-    let missing = connect("zk://127.0.0.1?tls=true&tls_ca=/no/such/file.pem").await.unwrap_err();
-    assert!(missing.kind() == Configuration && missing.to_string().contains("/no/such/file.pem"), "{missing}");
+    let redis = Server::start(
+        Kind::Redis,
+        Options {
+            local: true,
+            ..Options::default()
+        },
+    )
+    .await
+    .unwrap();
+    let other = connect(&format!("zk://{}", redis.address()))
+        .await
+        .unwrap_err();
+    assert!(
+        other.to_string().contains(&redis.address().to_string()),
+        "{other}"
+    );
+    let missing = connect("zk://127.0.0.1?tls=true&tls_ca=/no/such/file.pem")
+        .await
+        .unwrap_err();
+    assert!(
+        missing.kind() == Configuration && missing.to_string().contains("/no/such/file.pem"),
+        "{missing}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encryption_is_all_or_nothing() {
-    let options = Options { tls: true, args: vec!["ssl.clientAuth=need".to_owned()], ..Options::default() };
+    let options = Options {
+        tls: true,
+        args: vec!["ssl.clientAuth=need".to_owned()],
+        ..Options::default()
+    };
     let server = Server::start(Kind::ZooKeeper, options).await.unwrap();
     let (at, tls) = (server.address(), server.tls().unwrap());
     let ca = tls.ca.display();
@@ -96,7 +185,10 @@ async fn encryption_is_all_or_nothing() {
     let table = connect(&whole).await.unwrap();
     made(&table).await;
     assert!(is_committed(&table.commit(&insert(&table, 1).await).await));
-    for url in [format!("zk://{at}?tls=true&tls_ca={ca}"), format!("zk://{at}")] {
+    for url in [
+        format!("zk://{at}?tls=true&tls_ca={ca}"),
+        format!("zk://{at}"),
+    ] {
         let e = connect(&url).await.unwrap_err();
         assert!(e.to_string().contains(&at.to_string()), "{url}: {e}");
     }
@@ -110,7 +202,9 @@ async fn what_is_too_large_is_not_sent() {
     let limits = table.limits();
     let token = read(&table).await.token;
     // As much as the limits allow arrives.
-    let mut largest: Vec<_> = (1..=limits.rows_per_commit).map(|port| entry(u16::try_from(port).unwrap())).collect();
+    let mut largest: Vec<_> = (1..=limits.rows_per_commit)
+        .map(|port| entry(u16::try_from(port).unwrap()))
+        .collect();
     for entry in &mut largest {
         entry.silo_name = "x".repeat(limits.bytes_per_commit / limits.rows_per_commit - 400);
     }
@@ -119,7 +213,10 @@ async fn what_is_too_large_is_not_sent() {
     let mut one = entry(9_999);
     one.silo_name = "x".repeat(limits.bytes_per_row);
     let request = CommitRequest::new(token, CommitId::new(6), None, [one], [], []);
-    assert_eq!(table.commit(&request).await.map_err(|e| e.kind()), Err(LimitExceeded));
+    assert_eq!(
+        table.commit(&request).await.map_err(|e| e.kind()),
+        Err(LimitExceeded)
+    );
     assert_eq!(read(&table).await.rows.len(), limits.rows_per_commit);
 }
 
@@ -129,7 +226,9 @@ async fn an_old_token_wins_nothing_when_znodes_begin_anew() {
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
     for port in 1..=3 {
-        assert!(is_committed(&table.commit(&insert(&table, port).await).await));
+        assert!(is_committed(
+            &table.commit(&insert(&table, port).await).await
+        ));
     }
     // Its znode has the version 3, as that of the next life will have.
     let old = insert(&table, 4).await;
@@ -145,18 +244,29 @@ async fn an_old_token_wins_nothing_when_znodes_begin_anew() {
         .await
         .unwrap();
     for port in 11..=13 {
-        assert!(is_committed(&other.commit(&insert(&other, port).await).await));
+        assert!(is_committed(
+            &other.commit(&insert(&other, port).await).await
+        ));
     }
-    assert_eq!(table.commit(&old).await.map_err(|e| e.kind()), Err(TableReplaced));
+    assert_eq!(
+        table.commit(&old).await.map_err(|e| e.kind()),
+        Err(TableReplaced)
+    );
     // The same table as it was, and on another path to the same number of changes: versions 3 to 6, and then the znode's version is 3.
     shell.remove(&znode(&blue())).await.unwrap();
     shell.restore(&saved).await.unwrap();
     for port in 21..=23 {
-        assert!(is_committed(&other.commit(&insert_anew(&other, port).await).await));
+        assert!(is_committed(
+            &other.commit(&insert_anew(&other, port).await).await
+        ));
     }
     let last = read_anew(&other).await;
     let answer = table.commit(&old).await;
-    assert!(matches!(answer, Ok(CommitOutcome::Conflict(_))) || answer.as_ref().is_err_and(|e| e.kind() == TableRolledBack), "{answer:?}");
+    assert!(
+        matches!(answer, Ok(CommitOutcome::Conflict(_)))
+            || answer.as_ref().is_err_and(|e| e.kind() == TableRolledBack),
+        "{answer:?}"
+    );
     assert_eq!(read_anew(&other).await, last);
 }
 
@@ -174,11 +284,26 @@ async fn a_row_that_somebody_removed_is_missed() {
     let table = connect(server.url()).await.unwrap();
     made(&table).await;
     for port in 1..=3 {
-        assert!(is_committed(&table.commit(&insert(&table, port).await).await));
+        assert!(is_committed(
+            &table.commit(&insert(&table, port).await).await
+        ));
     }
-    Shell::open(server.url()).await.unwrap().remove(&format!("{}/{}", znode(&blue()), entry(2).address)).await.unwrap();
-    let missed = connect(server.url()).await.unwrap().read(&ReadRequest::all()).await.unwrap_err();
-    assert!(missed.kind() == Damaged && missed.to_string().contains("1 of 3 rows"), "{missed}");
+    Shell::open(server.url())
+        .await
+        .unwrap()
+        .remove(&format!("{}/{}", znode(&blue()), entry(2).address))
+        .await
+        .unwrap();
+    let missed = connect(server.url())
+        .await
+        .unwrap()
+        .read(&ReadRequest::all())
+        .await
+        .unwrap_err();
+    assert!(
+        missed.kind() == Damaged && missed.to_string().contains("1 of 3 rows"),
+        "{missed}"
+    );
     table.delete().await.unwrap();
     made(&table).await;
     assert!(read(&table).await.rows.is_empty());
@@ -191,31 +316,97 @@ async fn rows_and_marks_that_people_made_are_lived_with() {
     made(&table).await;
     let shell = Shell::open(server.url()).await.unwrap();
     // A row without a child for its heartbeat: written by hand.
-    shell.put(&format!("{}/by hand", znode(&blue())), b"no JSON").await.unwrap();
+    shell
+        .put(&format!("{}/by hand", znode(&blue())), b"no JSON")
+        .await
+        .unwrap();
     let token = read(&table).await.token;
-    let remove = CommitRequest::new(token, CommitId::new(1), None, [], [], ["by hand".to_owned()]);
+    let remove = CommitRequest::new(
+        token,
+        CommitId::new(1),
+        None,
+        [],
+        [],
+        ["by hand".to_owned()],
+    );
     let answer = table.commit(&remove).await;
     assert!(is_committed(&answer), "{answer:?}");
     // Many of them: each refusal tells of one alone.
     let many: Vec<String> = (1..=7).map(|n| format!("by hand {n}")).collect();
     for name in &many {
-        shell.put(&format!("{}/{name}", znode(&blue())), b"no JSON").await.unwrap();
+        shell
+            .put(&format!("{}/{name}", znode(&blue())), b"no JSON")
+            .await
+            .unwrap();
     }
     let token = read(&table).await.token;
-    let answer = table.commit(&CommitRequest::new(token, CommitId::new(2), None, [], [], many)).await;
-    assert!(is_committed(&answer) && read(&table).await.rows.is_empty(), "{answer:?}");
+    let answer = table
+        .commit(&CommitRequest::new(
+            token,
+            CommitId::new(2),
+            None,
+            [],
+            [],
+            many,
+        ))
+        .await;
+    assert!(
+        is_committed(&answer) && read(&table).await.rows.is_empty(),
+        "{answer:?}"
+    );
     // The mark is gone: the next commit makes one again.
-    let mark = shell.client.list_children(&znode(&blue())).await.unwrap().into_iter().find(|name| name.starts_with("~at-")).unwrap();
-    shell.remove(&format!("{}/{mark}", znode(&blue()))).await.unwrap();
+    let mark = shell
+        .client
+        .list_children(&znode(&blue()))
+        .await
+        .unwrap()
+        .into_iter()
+        .find(|name| name.starts_with("~at-"))
+        .unwrap();
+    shell
+        .remove(&format!("{}/{mark}", znode(&blue())))
+        .await
+        .unwrap();
     assert!(is_committed(&table.commit(&insert(&table, 2).await).await));
     assert!(is_committed(&table.commit(&insert(&table, 3).await).await));
-    let marks = shell.client.list_children(&znode(&blue())).await.unwrap().into_iter().filter(|name| name.starts_with("~at-")).count();
+    let marks = shell
+        .client
+        .list_children(&znode(&blue()))
+        .await
+        .unwrap()
+        .into_iter()
+        .filter(|name| name.starts_with("~at-"))
+        .count();
     assert_eq!(marks, 1);
     // What somebody put below a row goes with the cluster.
     let below = format!("{}/{}/note", znode(&blue()), entry(2).address);
-    shell.client.create(&below, b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
+    shell
+        .client
+        .create(
+            &below,
+            b"",
+            &CreateMode::Persistent.with_acls(Acls::anyone_all()),
+        )
+        .await
+        .unwrap();
     table.delete().await.unwrap();
-    assert!(shell.client.check_stat(&znode(&blue())).await.unwrap().is_none());
-    let beat = HeartbeatWrite::Silo { silo: entry(2).address, heartbeat: Heartbeat { counter: 1, at: Default::default() } };
-    assert_eq!(table.update_i_am_alive(&beat).await.map_err(|e| e.kind()), Err(NoSuchRow));
+    assert!(
+        shell
+            .client
+            .check_stat(&znode(&blue()))
+            .await
+            .unwrap()
+            .is_none()
+    );
+    let beat = HeartbeatWrite::Silo {
+        silo: entry(2).address,
+        heartbeat: Heartbeat {
+            counter: 1,
+            at: Default::default(),
+        },
+    };
+    assert_eq!(
+        table.update_i_am_alive(&beat).await.map_err(|e| e.kind()),
+        Err(NoSuchRow)
+    );
 }

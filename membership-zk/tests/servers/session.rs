@@ -11,19 +11,28 @@ use crate::{blue, connect, insert, is_committed, made, read, server};
 /// How many sessions the server has; those of its own questions are none.
 async fn sessions(server: &conformance_tests::launch::Server) -> usize {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let mut stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
+    let mut stream = tokio::net::TcpStream::connect(server.address())
+        .await
+        .unwrap();
     stream.write_all(b"dump").await.unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).await.unwrap();
     // "Session Sets (2)/(1):" and then lines of expiry times, each with its sessions below: "0x…".
-    said.lines().take_while(|line| !line.starts_with("ephemeral")).filter(|line| line.trim_start().starts_with("0x")).count()
+    said.lines()
+        .take_while(|line| !line.starts_with("ephemeral"))
+        .filter(|line| line.trim_start().starts_with("0x"))
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_expired_is_replaced() {
     let server = server(&[]).await;
-    let config = ZkConfig::from_url(server.url()).unwrap().session_timeout(Duration::from_secs(1));
-    let table = ZkTable::connect(config.operation_timeout(Duration::from_secs(20)), blue()).await.unwrap();
+    let config = ZkConfig::from_url(server.url())
+        .unwrap()
+        .session_timeout(Duration::from_secs(1));
+    let table = ZkTable::connect(config.operation_timeout(Duration::from_secs(20)), blue())
+        .await
+        .unwrap();
     made(&table).await;
     assert!(is_committed(&table.commit(&insert(&table, 1).await).await));
     let mut hints = table.hints().unwrap();
@@ -32,7 +41,10 @@ async fn a_session_that_expired_is_replaced() {
     server.pause().await.unwrap();
     let everything = membership_core::ReadRequest::all();
     let early = tokio::time::timeout(Duration::from_secs(4), table.read(&everything)).await;
-    assert!(!matches!(early, Ok(Ok(_))), "a server that is paused has answered: {early:?}");
+    assert!(
+        !matches!(early, Ok(Ok(_))),
+        "a server that is paused has answered: {early:?}"
+    );
     server.resume().await.unwrap();
     let row = insert(&table, 2).await;
     assert!(is_committed(&table.commit(&row).await));
@@ -45,13 +57,18 @@ async fn a_session_that_expired_is_replaced() {
         }
     });
     for port in 3..100 {
-        assert!(is_committed(&other.commit(&insert(&other, port).await).await));
+        assert!(is_committed(
+            &other.commit(&insert(&other, port).await).await
+        ));
         if heard.is_finished() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(heard.is_finished(), "no hints after the session was replaced");
+    assert!(
+        heard.is_finished(),
+        "no hints after the session was replaced"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,19 +76,30 @@ async fn a_session_whose_runtime_is_gone_is_replaced() {
     let server = server(&[]).await;
     let url = server.url().to_owned();
     let made_elsewhere = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let table = connect(&url).await.unwrap();
             made(&table).await;
             table
         })
     });
-    let table = tokio::task::spawn_blocking(|| made_elsewhere.join().unwrap()).await.unwrap();
+    let table = tokio::task::spawn_blocking(|| made_elsewhere.join().unwrap())
+        .await
+        .unwrap();
     let mut hints = table.hints().unwrap();
     let everything = membership_core::ReadRequest::all();
-    crate::support::until("its session is replaced", async || table.read(&everything).await.is_ok()).await;
+    crate::support::until("its session is replaced", async || {
+        table.read(&everything).await.is_ok()
+    })
+    .await;
     let other = connect(server.url()).await.unwrap();
-    tokio::time::timeout(Duration::from_secs(30), hints.next()).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(30), hints.next())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(is_committed(&other.commit(&insert(&other, 1).await).await));
     assert!(is_committed(&table.commit(&insert(&table, 2).await).await));
     assert_eq!(read(&table).await.rows.len(), 2);
@@ -85,9 +113,14 @@ async fn a_table_has_one_session_whatever_is_asked_of_it() {
     made(&table).await;
     let hints = table.hints();
     for port in 1..20 {
-        assert!(is_committed(&table.commit(&insert(&table, port).await).await));
+        assert!(is_committed(
+            &table.commit(&insert(&table, port).await).await
+        ));
     }
     assert_eq!(sessions(&server).await, before + 1);
     drop((table, hints));
-    crate::support::until("its session is closed", async || sessions(&server).await == before).await;
+    crate::support::until("its session is closed", async || {
+        sessions(&server).await == before
+    })
+    .await;
 }

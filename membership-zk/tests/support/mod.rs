@@ -1,5 +1,11 @@
 //! What the tests of this crate share: servers, staging past the contract.
-#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 pub mod shell;
 
@@ -10,7 +16,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use conformance_tests::launch::{Ensemble, How, Kind, Options, Server};
 use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child};
+use conformance_tests::{
+    Backend, Capability, Checkpoint, Effort, Proxied, Reason, RoundTrips, Stop, child,
+};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_zk::{ZkConfig, ZkTable};
 
@@ -48,7 +56,10 @@ pub async fn connect(url: &str, cluster: &ClusterName) -> Result<ZkTable, TableE
     ZkTable::connect(ZkConfig::from_url(url)?, cluster.clone()).await
 }
 
-pub async fn open(url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+pub async fn open(
+    url: &str,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
     Ok(Arc::new(connect(url, cluster).await?))
 }
 
@@ -72,29 +83,58 @@ enum Place {
     Ensemble(Box<Ensemble>),
 }
 
-const YOURS: &[(Capability, Reason)] =
-    &[(Capability::Restart, Reason::Managed), (Capability::Unavailable, Reason::Managed), (Capability::Secret, Reason::NoSecret)];
+const YOURS: &[(Capability, Reason)] = &[
+    (Capability::Restart, Reason::Managed),
+    (Capability::Unavailable, Reason::Managed),
+    (Capability::Secret, Reason::NoSecret),
+];
 
 impl Store {
     /// One server; one that somebody else runs is taken as it is.
     pub async fn single() -> Self {
-        let yours = Kind::ZooKeeper.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let ours = Options { durable: true, password: Some(SECRET.to_owned()), ..Options::default() };
-        let server = Server::start(Kind::ZooKeeper, if yours { Options::default() } else { ours }).await.unwrap();
-        Self { name: "zookeeper", place: Place::Single(Box::new(server)) }
+        let yours = Kind::ZooKeeper
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let ours = Options {
+            durable: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
+        let server = Server::start(
+            Kind::ZooKeeper,
+            if yours { Options::default() } else { ours },
+        )
+        .await
+        .unwrap();
+        Self {
+            name: "zookeeper",
+            place: Place::Single(Box::new(server)),
+        }
     }
 
     /// One server that takes encrypted connections.
     pub async fn encrypted() -> Self {
-        let options = Options { durable: true, tls: true, password: Some(SECRET.to_owned()), ..Options::default() };
+        let options = Options {
+            durable: true,
+            tls: true,
+            password: Some(SECRET.to_owned()),
+            ..Options::default()
+        };
         let server = Server::start(Kind::ZooKeeper, options).await.unwrap();
-        Self { name: "zookeeper (TLS)", place: Place::Encrypted(Box::new(server)) }
+        Self {
+            name: "zookeeper (TLS)",
+            place: Place::Encrypted(Box::new(server)),
+        }
     }
 
     /// Three servers.
     pub async fn ensemble() -> Self {
         let ensemble = Ensemble::start(3, Some(SECRET)).await.unwrap();
-        Self { name: "zookeeper (three servers)", place: Place::Ensemble(Box::new(ensemble)) }
+        Self {
+            name: "zookeeper (three servers)",
+            place: Place::Ensemble(Box::new(ensemble)),
+        }
     }
 
     fn servers(&self) -> Vec<&Server> {
@@ -108,7 +148,11 @@ impl Store {
     pub fn url(&self) -> String {
         match &self.place {
             Place::Single(server) => server.url().to_owned(),
-            Place::Encrypted(server) => format!("{}?tls=true&tls_ca={}", server.url(), server.tls().unwrap().ca.display()),
+            Place::Encrypted(server) => format!(
+                "{}?tls=true&tls_ca={}",
+                server.url(),
+                server.tls().unwrap().ca.display()
+            ),
             Place::Ensemble(ensemble) => ensemble.url(),
         }
     }
@@ -146,12 +190,18 @@ impl Backend for Store {
     }
 
     async fn put_row(&self, cluster: &ClusterName, row: &str, body: &str) -> Result<(), Stop> {
-        self.shell().await?.put(&format!("{}/{row}", shell::znode(cluster)), body.as_bytes()).await?;
+        self.shell()
+            .await?
+            .put(&format!("{}/{row}", shell::znode(cluster)), body.as_bytes())
+            .await?;
         self.is_everywhere().await
     }
 
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
-        self.shell().await?.put(&shell::znode(cluster), text.as_bytes()).await?;
+        self.shell()
+            .await?
+            .put(&shell::znode(cluster), text.as_bytes())
+            .await?;
         self.is_everywhere().await
     }
 
@@ -166,11 +216,15 @@ impl Backend for Store {
     }
 
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
-        Ok(Box::new(self.shell().await?.save(&shell::znode(cluster)).await?))
+        Ok(Box::new(
+            self.shell().await?.save(&shell::znode(cluster)).await?,
+        ))
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Saved>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Saved>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         let shell = self.shell().await?;
         shell.remove(&shell::znode(cluster)).await?;
         shell.restore(saved).await?;
@@ -195,12 +249,19 @@ impl Backend for Store {
     }
 
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
-        if self.not_applicable().iter().any(|(what, _)| *what == Capability::Unavailable) {
+        if self
+            .not_applicable()
+            .iter()
+            .any(|(what, _)| *what == Capability::Unavailable)
+        {
             return Err(Stop::NotStaged(Capability::Unavailable));
         }
         if available {
             // None of several serves before most of them are there.
-            for started in futures_util::future::join_all(self.servers().into_iter().map(Server::start_again)).await {
+            for started in
+                futures_util::future::join_all(self.servers().into_iter().map(Server::start_again))
+                    .await
+            {
                 started?;
             }
         } else {
@@ -212,14 +273,27 @@ impl Backend for Store {
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.not_applicable().iter().any(|(what, _)| *what == Capability::Secret) {
+        if self
+            .not_applicable()
+            .iter()
+            .any(|(what, _)| *what == Capability::Secret)
+        {
             return Err(Stop::NotStaged(Capability::Secret));
         }
         Ok(SECRET.to_owned())
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        Some(open(&self.url().replace(SECRET, &format!("not-{SECRET}")), cluster).await)
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+        Some(
+            open(
+                &self.url().replace(SECRET, &format!("not-{SECRET}")),
+                cluster,
+            )
+            .await,
+        )
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
@@ -235,20 +309,36 @@ impl Backend for Store {
             url = url.replace(&target.to_string(), &door.to_string());
         }
         // With the longest session that these servers give: pings are then too rare to be taken for monitoring by connections of its own.
-        let config = ZkConfig::from_url(&url)?.operation_timeout(IMPATIENT).session_timeout(Duration::from_secs(10));
+        let config = ZkConfig::from_url(&url)?
+            .operation_timeout(IMPATIENT)
+            .session_timeout(Duration::from_secs(10));
         let proxy = proxy.ok_or_else(|| Stop::failed("no server"))?;
-        Ok(Proxied { table: Arc::new(ZkTable::connect(config, cluster.clone()).await?), proxy })
+        Ok(Proxied {
+            table: Arc::new(ZkTable::connect(config, cluster.clone()).await?),
+            proxy,
+        })
     }
 
     /// What the README says.
     fn round_trips(&self) -> RoundTrips {
-        let reads = RoundTrips::NONE.read(1).read_unchanged(1).read_with_barrier(2).read_row(1);
-        reads.commit(1).conflict(2).commit_again(2).update_i_am_alive(1).initialize(2)
+        let reads = RoundTrips::NONE
+            .read(1)
+            .read_unchanged(1)
+            .read_with_barrier(2)
+            .read_row(1);
+        reads
+            .commit(1)
+            .conflict(2)
+            .commit_again(2)
+            .update_i_am_alive(1)
+            .initialize(2)
     }
 
     /// A request names as many rows as fit into a quarter of what the server takes.
     fn pages(&self, rows: usize, bytes: usize) -> u64 {
-        let pages = (rows * 2 * 128).div_ceil(256 << 10).max((rows * bytes.max(1 << 10)).div_ceil(4 << 20));
+        let pages = (rows * 2 * 128)
+            .div_ceil(256 << 10)
+            .max((rows * bytes.max(1 << 10)).div_ceil(4 << 20));
         u64::try_from(pages.max(1)).unwrap()
     }
 

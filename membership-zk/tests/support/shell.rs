@@ -44,7 +44,11 @@ impl Shell {
     /// Replaces the content of a znode, or makes it.
     pub async fn put(&self, path: &str, content: &[u8]) -> Result<(), Stop> {
         match self.client.set_data(path, content, None).await {
-            Err(Error::NoNode) => Ok(self.client.create(path, content, &CreateMode::Persistent.with_acls(self.acls)).await.map(drop)?),
+            Err(Error::NoNode) => Ok(self
+                .client
+                .create(path, content, &CreateMode::Persistent.with_acls(self.acls))
+                .await
+                .map(drop)?),
             other => Ok(other.map(drop)?),
         }
     }
@@ -91,7 +95,9 @@ impl Shell {
 
     pub async fn restore(&self, saved: &Saved) -> Result<(), Stop> {
         for (path, content) in saved {
-            self.client.create(path, content, &CreateMode::Persistent.with_acls(self.acls)).await?;
+            self.client
+                .create(path, content, &CreateMode::Persistent.with_acls(self.acls))
+                .await?;
         }
         Ok(())
     }

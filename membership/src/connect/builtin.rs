@@ -98,8 +98,17 @@ mod memory {
     static STORES: Mutex<BTreeMap<String, MemoryStore>> = Mutex::new(BTreeMap::new());
 
     pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
-        let name = url.split_once(':').map_or("", |(_, name)| name).trim_start_matches('/').to_owned();
-        let store = STORES.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_default().clone();
+        let name = url
+            .split_once(':')
+            .map_or("", |(_, name)| name)
+            .trim_start_matches('/')
+            .to_owned();
+        let store = STORES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(name)
+            .or_default()
+            .clone();
         Box::pin(async move { Ok(Arc::new(store.table(cluster)) as Arc<dyn MembershipTable>) })
     }
 }
@@ -162,7 +171,11 @@ mod mysql {
     /// The tables, and after them the procedure that makes a commit one round trip.
     pub(super) fn schema(url: &str) -> Result<String, TableError> {
         MysqlConfig::from_url(url)?;
-        Ok(format!("{}\n{}", MysqlConfig::schema_sql(), MysqlConfig::procedure_sql()))
+        Ok(format!(
+            "{}\n{}",
+            MysqlConfig::schema_sql(),
+            MysqlConfig::procedure_sql()
+        ))
     }
 }
 

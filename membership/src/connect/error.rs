@@ -21,7 +21,9 @@ pub enum ConnectError {
         known: Vec<String>,
     },
     /// This version has a provider for it, but this build does not.
-    #[error("this build has no provider for `{scheme}:`; turn it on with `cargo add silo-membership --features {feature}`")]
+    #[error(
+        "this build has no provider for `{scheme}:`; turn it on with `cargo add silo-membership --features {feature}`"
+    )]
     FeatureOff {
         /// The scheme.
         scheme: String,
@@ -29,7 +31,9 @@ pub enum ConnectError {
         feature: &'static str,
     },
     /// Not a scheme: a letter, then letters, digits, `+`, `-` and `.`, at most 32.
-    #[error("that is no scheme: use a lower-case letter, then lower-case letters, digits, `+`, `-` and `.`, at most 32 characters")]
+    #[error(
+        "that is no scheme: use a lower-case letter, then lower-case letters, digits, `+`, `-` and `.`, at most 32 characters"
+    )]
     BadScheme,
     /// The provider does not open the table.
     #[error(transparent)]
@@ -37,5 +41,13 @@ pub enum ConnectError {
 }
 
 fn list(known: &[String]) -> String {
-    if known.is_empty() { "none".to_owned() } else { known.iter().map(|s| format!("`{s}:`")).collect::<Vec<_>>().join(", ") }
+    if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known
+            .iter()
+            .map(|s| format!("`{s}:`"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
 }

@@ -7,7 +7,10 @@ pub(super) struct Known {
 }
 
 const fn provided(scheme: &'static str) -> Known {
-    Known { scheme, feature: scheme }
+    Known {
+        scheme,
+        feature: scheme,
+    }
 }
 
 const fn provided_by(scheme: &'static str, feature: &'static str) -> Known {

@@ -46,6 +46,9 @@ use membership_core::{ClusterName, MembershipTable};
 ///
 /// # Errors
 /// [`ConnectError`], which names the scheme and what to do, and never shows what comes after it. Cancel safe.
-pub async fn connect(url: &str, cluster: ClusterName) -> Result<Arc<dyn MembershipTable>, ConnectError> {
+pub async fn connect(
+    url: &str,
+    cluster: ClusterName,
+) -> Result<Arc<dyn MembershipTable>, ConnectError> {
     Connectors::default().connect(url, cluster).await
 }

@@ -12,7 +12,8 @@ use super::error::ConnectError;
 use super::known::known;
 
 /// What a factory gives: a table, some time later.
-pub type Connecting = Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
+pub type Connecting =
+    Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
 
 /// What a person runs once where the silos' own user may not make tables; from a connection string.
 type Schema = Arc<dyn Fn(&str) -> Result<String, TableError> + Send + Sync>;
@@ -54,7 +55,10 @@ impl Connectors {
     /// No scheme at all.
     #[must_use]
     pub const fn empty() -> Self {
-        Self { factories: BTreeMap::new(), schemas: BTreeMap::new() }
+        Self {
+            factories: BTreeMap::new(),
+            schemas: BTreeMap::new(),
+        }
     }
 
     /// Has `factory` open every connection string that begins with `scheme:`. It gets the whole string and the cluster, and must not put
@@ -98,7 +102,11 @@ impl Connectors {
     /// [`ConnectError`], as [`connect`](Self::connect).
     pub fn schema(&self, url: &str) -> Result<Option<String>, ConnectError> {
         let scheme = self.known(url)?;
-        Ok(self.schemas.get(&scheme).map(|schema| schema(url)).transpose()?)
+        Ok(self
+            .schemas
+            .get(&scheme)
+            .map(|schema| schema(url))
+            .transpose()?)
     }
 
     /// The schemes, in order.
@@ -110,7 +118,11 @@ impl Connectors {
     ///
     /// # Errors
     /// [`ConnectError`]. Dropping the future leaves nothing behind but what the provider may have opened.
-    pub async fn connect(&self, url: &str, cluster: ClusterName) -> Result<Arc<dyn MembershipTable>, ConnectError> {
+    pub async fn connect(
+        &self,
+        url: &str,
+        cluster: ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, ConnectError> {
         let scheme = self.known(url)?;
         match self.factories.get(&scheme) {
             Some(factory) => Ok(factory(url.to_owned(), cluster).await?),
@@ -120,15 +132,30 @@ impl Connectors {
 
     /// The scheme of a connection string, if this build has a factory for it.
     fn known(&self, url: &str) -> Result<String, ConnectError> {
-        let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase()).filter(|scheme| is_scheme(scheme));
-        let scheme = scheme.ok_or_else(|| ConnectError::NoScheme { known: self.names() })?;
-        if self.factories.contains_key(&scheme) { Ok(scheme) } else { Err(self.unknown(scheme)) }
+        let scheme = url
+            .split_once(':')
+            .map(|(scheme, _)| scheme.to_ascii_lowercase())
+            .filter(|scheme| is_scheme(scheme));
+        let scheme = scheme.ok_or_else(|| ConnectError::NoScheme {
+            known: self.names(),
+        })?;
+        if self.factories.contains_key(&scheme) {
+            Ok(scheme)
+        } else {
+            Err(self.unknown(scheme))
+        }
     }
 
     fn unknown(&self, scheme: String) -> ConnectError {
         match known(&scheme) {
-            Some(known) => ConnectError::FeatureOff { scheme, feature: known.feature },
-            None => ConnectError::UnknownScheme { scheme, known: self.names() },
+            Some(known) => ConnectError::FeatureOff {
+                scheme,
+                feature: known.feature,
+            },
+            None => ConnectError::UnknownScheme {
+                scheme,
+                known: self.names(),
+            },
         }
     }
 
@@ -138,8 +165,11 @@ impl Connectors {
 }
 
 fn is_scheme(text: &str) -> bool {
-    let part = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.');
-    text.len() <= 32 && text.bytes().next().is_some_and(|b| b.is_ascii_lowercase()) && text.bytes().all(part)
+    let part =
+        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'+' | b'-' | b'.');
+    text.len() <= 32
+        && text.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
+        && text.bytes().all(part)
 }
 
 impl fmt::Debug for Connectors {

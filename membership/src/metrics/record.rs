@@ -11,9 +11,12 @@ use crate::transport::TransportStats;
 
 pub(crate) fn observe(observation: &Observation) {
     match observation {
-        Observation::ProbeAnswered { round_trip, .. } => histogram!(PROBE_ROUND_TRIP).record(*round_trip),
+        Observation::ProbeAnswered { round_trip, .. } => {
+            histogram!(PROBE_ROUND_TRIP).record(*round_trip)
+        }
         Observation::ProbeMissed { indirect, .. } => {
-            counter!(PROBE_MISSES, "indirect" => if *indirect { "true" } else { "false" }).increment(1);
+            counter!(PROBE_MISSES, "indirect" => if *indirect { "true" } else { "false" })
+                .increment(1);
         }
         Observation::Health { score, local } => {
             gauge!(HEALTH, "scope" => "all").set(f64::from(*score));
@@ -27,7 +30,9 @@ pub(crate) fn observe(observation: &Observation) {
         }
         Observation::Conflict => counter!(CONFLICTS).increment(1),
         Observation::UnknownOutcome => counter!(UNKNOWN_OUTCOMES).increment(1),
-        Observation::Dropped { reason } => counter!(DROPPED_MESSAGES, "reason" => *reason).increment(1),
+        Observation::Dropped { reason } => {
+            counter!(DROPPED_MESSAGES, "reason" => *reason).increment(1)
+        }
         Observation::Paused(_) => counter!(PAUSES).increment(1),
         _ => {}
     }
@@ -71,8 +76,16 @@ pub(crate) fn executor_lag(late: Duration) {
 /// Adds what was dropped since the statistics were last looked at.
 pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
     let reasons = [
-        ("queue_full", before.dropped_queue_full, now.dropped_queue_full),
-        ("no_connection", before.dropped_no_connection, now.dropped_no_connection),
+        (
+            "queue_full",
+            before.dropped_queue_full,
+            now.dropped_queue_full,
+        ),
+        (
+            "no_connection",
+            before.dropped_no_connection,
+            now.dropped_no_connection,
+        ),
         ("too_large", before.dropped_too_large, now.dropped_too_large),
         ("too_many", before.refused_too_many, now.refused_too_many),
         ("oversized", before.closed_oversized, now.closed_oversized),

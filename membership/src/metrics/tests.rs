@@ -3,7 +3,10 @@ use std::sync::{Arc, Mutex};
 
 use membership_core::protocol::DeclaredDead;
 use membership_core::{Rows, SharedSettings, SiloAddress, Snapshot, TableId, VersionRow, WallTime};
-use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
+};
 
 use super::*;
 
@@ -48,8 +51,15 @@ impl HistogramFn for Line {
 
 impl Notebook {
     fn line(&self, key: &Key) -> Arc<Line> {
-        let labels: Vec<String> = key.labels().map(|l| format!("{}={}", l.key(), l.value())).collect();
-        let series = if labels.is_empty() { key.name().to_owned() } else { format!("{}{{{}}}", key.name(), labels.join(",")) };
+        let labels: Vec<String> = key
+            .labels()
+            .map(|l| format!("{}={}", l.key(), l.value()))
+            .collect();
+        let series = if labels.is_empty() {
+            key.name().to_owned()
+        } else {
+            format!("{}{{{}}}", key.name(), labels.join(","))
+        };
         Arc::new(Line(self.clone(), series))
     }
 
@@ -80,19 +90,36 @@ fn silo() -> SiloAddress {
 }
 
 fn dead() -> Termination {
-    Termination::DeclaredDead(DeclaredDead { silo: silo(), version: 3, death: None, votes: Vec::new(), at: WallTime::default() })
+    Termination::DeclaredDead(DeclaredDead {
+        silo: silo(),
+        version: 3,
+        death: None,
+        votes: Vec::new(),
+        at: WallTime::default(),
+    })
 }
 
 fn a_view() -> ClusterView {
     let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
     let token = row.token(&[]);
-    ClusterView::new(Snapshot { version_row: Arc::new(row), token, rows: Rows::new() })
+    ClusterView::new(Snapshot {
+        version_row: Arc::new(row),
+        token,
+        rows: Rows::new(),
+    })
 }
 
 fn everything() {
     let second = Duration::from_secs(1);
-    observe(&Observation::ProbeAnswered { peer: silo(), round_trip: Duration::from_millis(250) });
-    observe(&Observation::ProbeMissed { peer: silo(), misses: 2, indirect: true });
+    observe(&Observation::ProbeAnswered {
+        peer: silo(),
+        round_trip: Duration::from_millis(250),
+    });
+    observe(&Observation::ProbeMissed {
+        peer: silo(),
+        misses: 2,
+        indirect: true,
+    });
     observe(&Observation::Health { score: 3, local: 1 });
     observe(&Observation::VoteCast { suspect: silo() });
     observe(&Observation::VoteReceived { accuser: silo() });
@@ -106,7 +133,11 @@ fn everything() {
     table_call(Operation::Commit, "busy", second);
     stopped(&dead());
     executor_lag(second);
-    let later = TransportStats { dropped_queue_full: 5, refused_too_many: 2, ..TransportStats::default() };
+    let later = TransportStats {
+        dropped_queue_full: 5,
+        refused_too_many: 2,
+        ..TransportStats::default()
+    };
     transport(&TransportStats::default(), &later);
 }
 
@@ -127,7 +158,10 @@ fn every_series_is_written_with_its_value() {
         ("membership_committed_rows_total", 4.0),
         ("membership_commit_conflicts_total", 1.0),
         ("membership_commit_unknown_outcomes_total", 1.0),
-        ("membership_table_call_seconds{operation=commit,outcome=busy}", 1.0),
+        (
+            "membership_table_call_seconds{operation=commit,outcome=busy}",
+            1.0,
+        ),
         ("membership_stops_total{cause=removed}", 1.0),
         ("membership_members{status=Active}", 0.0),
         ("membership_dropped_messages_total{reason=cluster}", 1.0),
@@ -136,17 +170,30 @@ fn every_series_is_written_with_its_value() {
         ("membership_executor_lag_seconds", 1.0),
         ("membership_pauses_total", 1.0),
     ] {
-        assert!(lines.contains(&(series.to_owned(), value)), "{series} = {value} is not in {lines:#?}");
+        assert!(
+            lines.contains(&(series.to_owned(), value)),
+            "{series} = {value} is not in {lines:#?}"
+        );
     }
 }
 
 #[test]
 fn every_name_is_written_and_documented_and_no_other() {
     let lines = Notebook::of(everything);
-    let written: BTreeSet<&str> = lines.iter().map(|(series, _)| series.split('{').next().unwrap()).collect();
+    let written: BTreeSet<&str> = lines
+        .iter()
+        .map(|(series, _)| series.split('{').next().unwrap())
+        .collect();
     assert_eq!(written, ALL.iter().copied().collect());
     let source = include_str!("mod.rs");
-    for constant in source.lines().filter_map(|l| l.trim().split_once(" = \"membership_").map(|(name, _)| name)) {
-        assert!(source.contains(&format!("//! | [`{constant}`] |")), "{constant} is not in the table of the module");
+    for constant in source.lines().filter_map(|l| {
+        l.trim()
+            .split_once(" = \"membership_")
+            .map(|(name, _)| name)
+    }) {
+        assert!(
+            source.contains(&format!("//! | [`{constant}`] |")),
+            "{constant} is not in the table of the module"
+        );
     }
 }

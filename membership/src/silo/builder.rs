@@ -148,7 +148,10 @@ impl SiloBuilder {
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         let instance = InstanceId::new((u128::from(random()?) << 64) | u128::from(random()?));
         let seed = self.seed.map_or_else(random, Ok)?;
-        check_advertised(self.transport.is_none().then_some(self.listen).flatten(), self.advertise)?;
+        check_advertised(
+            self.transport.is_none().then_some(self.listen).flatten(),
+            self.advertise,
+        )?;
         let transport = match (self.transport, self.listen) {
             (Some(transport), _) => transport,
             (None, Some(listen)) => bind(listen).await?,
@@ -185,7 +188,12 @@ impl SiloBuilder {
         let limits = self.table.limits();
         let parts = Parts {
             table: TimedTable::new(self.table, self.config.table_call_timeout),
-            setup: Setup { identity, config: self.config, limits, seed },
+            setup: Setup {
+                identity,
+                config: self.config,
+                limits,
+                seed,
+            },
             transport,
             inbox: inbound,
             requests: asked,
@@ -194,7 +202,15 @@ impl SiloBuilder {
             on_progress: self.on_progress,
         };
         runtime.spawn(Driver::run(parts));
-        Starting { told, requests, stage, cluster }.active().await.map_err(StartError::from_end)
+        Starting {
+            told,
+            requests,
+            stage,
+            cluster,
+        }
+        .active()
+        .await
+        .map_err(StartError::from_end)
     }
 }
 
@@ -203,11 +219,18 @@ fn random() -> Result<u64, StartError> {
 }
 
 /// What can be said before anything is bound.
-fn check_advertised(listen: Option<SocketAddr>, advertise: Option<SocketAddr>) -> Result<(), StartError> {
+fn check_advertised(
+    listen: Option<SocketAddr>,
+    advertise: Option<SocketAddr>,
+) -> Result<(), StartError> {
     let unspecified = |address: &SocketAddr| address.ip().to_canonical().is_unspecified();
     match (listen, advertise) {
-        (_, Some(advertise)) if unspecified(&advertise) => Err(StartError::AdvertiseUnspecified { advertise }),
-        (Some(listen), None) if unspecified(&listen) => Err(StartError::AdvertiseMissing { listen }),
+        (_, Some(advertise)) if unspecified(&advertise) => {
+            Err(StartError::AdvertiseUnspecified { advertise })
+        }
+        (Some(listen), None) if unspecified(&listen) => {
+            Err(StartError::AdvertiseMissing { listen })
+        }
         _ => Ok(()),
     }
 }
@@ -249,24 +272,50 @@ mod tests {
     #[test]
     fn what_nobody_can_dial_is_refused_with_advice() {
         for listen in ["0.0.0.0:7100", "[::]:0", "[::ffff:0.0.0.0]:7100"] {
-            let error = check_advertised(Some(at(listen)), None).unwrap_err().to_string();
-            assert!(error.contains(".advertise(address)") && error.contains(listen), "{error}");
+            let error = check_advertised(Some(at(listen)), None)
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains(".advertise(address)") && error.contains(listen),
+                "{error}"
+            );
         }
         let error = advertised(at("127.0.0.1:7100"), Some(at("0.0.0.0:7100"))).unwrap_err();
-        assert!(matches!(error, StartError::AdvertiseUnspecified { .. }), "{error}");
+        assert!(
+            matches!(error, StartError::AdvertiseUnspecified { .. }),
+            "{error}"
+        );
     }
 
     #[test]
     fn port_0_is_the_port_that_was_bound() {
-        assert_eq!(advertised(at("0.0.0.0:7100"), Some(at("10.0.0.1:0"))).unwrap(), at("10.0.0.1:7100"));
-        assert_eq!(advertised(at("0.0.0.0:7100"), Some(at("10.0.0.1:9"))).unwrap(), at("10.0.0.1:9"));
-        assert_eq!(advertised(at("127.0.0.1:7100"), None).unwrap(), at("127.0.0.1:7100"));
+        assert_eq!(
+            advertised(at("0.0.0.0:7100"), Some(at("10.0.0.1:0"))).unwrap(),
+            at("10.0.0.1:7100")
+        );
+        assert_eq!(
+            advertised(at("0.0.0.0:7100"), Some(at("10.0.0.1:9"))).unwrap(),
+            at("10.0.0.1:9")
+        );
+        assert_eq!(
+            advertised(at("127.0.0.1:7100"), None).unwrap(),
+            at("127.0.0.1:7100")
+        );
     }
 
     #[test]
     fn an_address_is_named_as_others_name_it() {
-        assert_eq!(advertised(at("[::]:7100"), Some(at("[::ffff:10.0.0.5]:7100"))).unwrap(), at("10.0.0.5:7100"));
-        assert_eq!(advertised(at("[::ffff:127.0.0.1]:7100"), None).unwrap(), at("127.0.0.1:7100"));
-        assert_eq!(advertised(at("[::1]:7100"), None).unwrap(), at("[::1]:7100"));
+        assert_eq!(
+            advertised(at("[::]:7100"), Some(at("[::ffff:10.0.0.5]:7100"))).unwrap(),
+            at("10.0.0.5:7100")
+        );
+        assert_eq!(
+            advertised(at("[::ffff:127.0.0.1]:7100"), None).unwrap(),
+            at("127.0.0.1:7100")
+        );
+        assert_eq!(
+            advertised(at("[::1]:7100"), None).unwrap(),
+            at("[::1]:7100")
+        );
     }
 }

@@ -7,7 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use membership_core::protocol::{CallId, Input};
-use membership_core::{CommitRequest, HeartbeatWrite, InitializeRequest, MembershipTable, Operation, ReadRequest, TableError};
+use membership_core::{
+    CommitRequest, HeartbeatWrite, InitializeRequest, MembershipTable, Operation, ReadRequest,
+    TableError,
+};
 use tokio::task::{Id, JoinSet};
 
 use crate::TimedTable;
@@ -40,7 +43,11 @@ pub(super) struct Calls {
 
 impl Calls {
     pub(super) fn new(table: Arc<TimedTable>) -> Self {
-        Self { table, running: JoinSet::new(), names: HashMap::new() }
+        Self {
+            table,
+            running: JoinSet::new(),
+            names: HashMap::new(),
+        }
     }
 
     /// Begins a call.
@@ -49,10 +56,22 @@ impl Calls {
         let table = self.table.clone();
         let task = self.running.spawn(async move {
             match call {
-                Call::Initialize(request) => Input::Initialized { call: id, result: table.initialize(&request).await },
-                Call::Read(request) => Input::Read { call: id, result: table.read(&request).await },
-                Call::Commit(request) => Input::Committed { call: id, result: table.commit(&request).await },
-                Call::Heartbeat(write) => Input::HeartbeatWritten { call: id, result: table.update_i_am_alive(&write).await },
+                Call::Initialize(request) => Input::Initialized {
+                    call: id,
+                    result: table.initialize(&request).await,
+                },
+                Call::Read(request) => Input::Read {
+                    call: id,
+                    result: table.read(&request).await,
+                },
+                Call::Commit(request) => Input::Committed {
+                    call: id,
+                    result: table.commit(&request).await,
+                },
+                Call::Heartbeat(write) => Input::HeartbeatWritten {
+                    call: id,
+                    result: table.update_i_am_alive(&write).await,
+                },
             }
         });
         self.names.insert(task.id(), (id, operation));
@@ -85,10 +104,22 @@ impl Calls {
             "the provider panicked; this is a defect of the provider",
         );
         match operation {
-            Operation::Initialize => Input::Initialized { call, result: Err(error) },
-            Operation::Commit => Input::Committed { call, result: Err(error) },
-            Operation::UpdateIAmAlive => Input::HeartbeatWritten { call, result: Err(error) },
-            _ => Input::Read { call, result: Err(error) },
+            Operation::Initialize => Input::Initialized {
+                call,
+                result: Err(error),
+            },
+            Operation::Commit => Input::Committed {
+                call,
+                result: Err(error),
+            },
+            Operation::UpdateIAmAlive => Input::HeartbeatWritten {
+                call,
+                result: Err(error),
+            },
+            _ => Input::Read {
+                call,
+                result: Err(error),
+            },
         }
     }
 }

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitId, CommitOutcome, Guarantees, MemoryTable, ReadAnswer, RowRead, SharedSettings, SiloAddress, TableErrorKind,
-    TableId, TableLimits, VersionRow, VersionToken,
+    ClusterName, CommitId, CommitOutcome, Guarantees, MemoryTable, ReadAnswer, RowRead,
+    SharedSettings, SiloAddress, TableErrorKind, TableId, TableLimits, VersionRow, VersionToken,
 };
 
 use super::*;
@@ -38,7 +38,11 @@ impl MembershipTable for Broken {
         self.fail().await;
         self.inner.read(request).await
     }
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         self.inner.read_row(silo, known).await
     }
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
@@ -62,16 +66,29 @@ impl MembershipTable for Broken {
 
 fn calls(hangs: bool) -> Calls {
     let inner = MemoryTable::new("test".parse().unwrap());
-    Calls::new(Arc::new(TimedTable::new(Broken { inner, hangs }, Duration::from_millis(100))))
+    Calls::new(Arc::new(TimedTable::new(
+        Broken { inner, hangs },
+        Duration::from_millis(100),
+    )))
 }
 
 fn a_commit() -> Call {
     let token = VersionRow::initial(TableId::new(1), SharedSettings::default()).token(&[]);
-    Call::Commit(CommitRequest::new(token, CommitId::new(1), None, [], [], ["x".to_owned()]))
+    Call::Commit(CommitRequest::new(
+        token,
+        CommitId::new(1),
+        None,
+        [],
+        [],
+        ["x".to_owned()],
+    ))
 }
 
 fn an_initialize() -> Call {
-    Call::Initialize(InitializeRequest { table_id: TableId::new(1), settings: SharedSettings::default() })
+    Call::Initialize(InitializeRequest {
+        table_id: TableId::new(1),
+        settings: SharedSettings::default(),
+    })
 }
 
 #[tokio::test]
@@ -81,21 +98,34 @@ async fn every_call_comes_back_once_whatever_the_provider_does() {
         calls.begin(CallId(1), a_commit());
         calls.begin(CallId(2), Call::Read(ReadRequest::all()));
         calls.begin(CallId(3), an_initialize());
-        calls.begin(CallId(4), Call::Heartbeat(HeartbeatWrite::Cluster { text: String::new() }));
+        calls.begin(
+            CallId(4),
+            Call::Heartbeat(HeartbeatWrite::Cluster {
+                text: String::new(),
+            }),
+        );
         let mut seen = Vec::new();
         for _ in 0..4 {
             seen.push(match calls.next().await {
                 Input::Committed { call, result } => (call.0, "commit", result.unwrap_err().kind()),
                 Input::Read { call, result } => (call.0, "read", result.unwrap_err().kind()),
-                Input::Initialized { call, result } => (call.0, "initialize", result.unwrap_err().kind()),
-                Input::HeartbeatWritten { call, result } => (call.0, "heartbeat", result.unwrap_err().kind()),
+                Input::Initialized { call, result } => {
+                    (call.0, "initialize", result.unwrap_err().kind())
+                }
+                Input::HeartbeatWritten { call, result } => {
+                    (call.0, "heartbeat", result.unwrap_err().kind())
+                }
                 other => panic!("{other:?}"),
             });
         }
         seen.sort_unstable_by_key(|seen| seen.0);
         let unknown = TableErrorKind::OutcomeUnknown;
-        let expected =
-            [(1, "commit", unknown), (2, "read", TableErrorKind::Unavailable), (3, "initialize", unknown), (4, "heartbeat", unknown)];
+        let expected = [
+            (1, "commit", unknown),
+            (2, "read", TableErrorKind::Unavailable),
+            (3, "initialize", unknown),
+            (4, "heartbeat", unknown),
+        ];
         assert_eq!(seen, expected, "hangs: {hangs}");
         assert!(calls.names.is_empty());
         let more = tokio::time::timeout(Duration::from_millis(10), calls.next()).await;

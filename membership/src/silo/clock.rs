@@ -11,7 +11,11 @@ use membership_core::{MonoTime, Now, WallTime};
 use tokio::time::Instant;
 
 static ORIGIN: OnceLock<Instant> = OnceLock::new();
-static SLEEP: Mutex<Sleep> = Mutex::new(Sleep { lead: None, total: Duration::ZERO, noticed: None });
+static SLEEP: Mutex<Sleep> = Mutex::new(Sleep {
+    lead: None,
+    total: Duration::ZERO,
+    noticed: None,
+});
 /// From this lead on the machine has slept since: whoever sees less has no need of the lock. And what it has slept until now. Nanoseconds.
 static NEXT_LEAD: AtomicU64 = AtomicU64::new(0);
 static TOTAL: AtomicU64 = AtomicU64::new(0);
@@ -34,8 +38,13 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { mono: self.mono(), wall: WallTime::from_millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)) }
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            mono: self.mono(),
+            wall: WallTime::from_millis(u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
+        }
     }
 
     /// When tokio's clock shows `time`, if the machine does not sleep until then.
@@ -49,8 +58,13 @@ impl Clock {
     /// sleep.
     pub(crate) fn at_std(&self, time: StdInstant) -> MonoTime {
         slept();
-        let asleep = SLEEP.lock().unwrap_or_else(PoisonError::into_inner).before(time);
-        asleep.map_or(MonoTime::from_nanos(1), |asleep| self.at(Instant::from_std(time), asleep))
+        let asleep = SLEEP
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .before(time);
+        asleep.map_or(MonoTime::from_nanos(1), |asleep| {
+            self.at(Instant::from_std(time), asleep)
+        })
     }
 
     fn at(&self, time: Instant, asleep: Duration) -> MonoTime {
@@ -62,7 +76,9 @@ impl Clock {
 
 /// How long the machine has been suspended since this process first asked.
 fn slept() -> Duration {
-    let Some(lead) = lead() else { return Duration::ZERO };
+    let Some(lead) = lead() else {
+        return Duration::ZERO;
+    };
     if nanos(lead) < NEXT_LEAD.load(Ordering::Acquire) {
         return Duration::from_nanos(TOTAL.load(Ordering::Relaxed));
     }
@@ -81,9 +97,15 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn lead() -> Option<Duration> {
     use rustix::time::{ClockId, clock_gettime};
-    let (boot, awake) = (clock_gettime(ClockId::Boottime), clock_gettime(ClockId::Monotonic));
-    let nanos = |at: rustix::time::Timespec| i128::from(at.tv_sec) * 1_000_000_000 + i128::from(at.tv_nsec);
-    Some(Duration::from_nanos(u64::try_from(nanos(boot) - nanos(awake)).unwrap_or(0)))
+    let (boot, awake) = (
+        clock_gettime(ClockId::Boottime),
+        clock_gettime(ClockId::Monotonic),
+    );
+    let nanos =
+        |at: rustix::time::Timespec| i128::from(at.tv_sec) * 1_000_000_000 + i128::from(at.tv_nsec);
+    Some(Duration::from_nanos(
+        u64::try_from(nanos(boot) - nanos(awake)).unwrap_or(0),
+    ))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -116,7 +138,9 @@ impl Sleep {
 
     /// How long the machine had slept at `time`; none where it may have slept since.
     fn before(&self, time: StdInstant) -> Option<Duration> {
-        self.noticed.is_none_or(|noticed| time >= noticed).then_some(self.total)
+        self.noticed
+            .is_none_or(|noticed| time >= noticed)
+            .then_some(self.total)
     }
 }
 
@@ -130,19 +154,42 @@ mod tests {
 
     #[test]
     fn a_sleep_counts_from_when_it_is_noticed() {
-        let mut sleep = Sleep { lead: None, total: Duration::ZERO, noticed: None };
+        let mut sleep = Sleep {
+            lead: None,
+            total: Duration::ZERO,
+            noticed: None,
+        };
         let at = |seconds| ORIGIN.get_or_init(Instant::now).into_std() + secs(seconds);
         let never = || -> StdInstant { unreachable!("there was no sleep") };
         // What the machine slept before is none of this process's.
-        assert_eq!(sleep.note(secs(1_000), never), (secs(1_000) + SHORTEST, secs(0)));
+        assert_eq!(
+            sleep.note(secs(1_000), never),
+            (secs(1_000) + SHORTEST, secs(0))
+        );
         assert_eq!(sleep.note(secs(999), never).1, secs(0));
-        assert_eq!(sleep.note(secs(1_000) + SHORTEST / 2, never), (secs(1_000) + SHORTEST, secs(0)));
+        assert_eq!(
+            sleep.note(secs(1_000) + SHORTEST / 2, never),
+            (secs(1_000) + SHORTEST, secs(0))
+        );
         assert_eq!(sleep.before(at(3)), Some(secs(0)));
-        assert_eq!(sleep.note(secs(1_600), || at(5)), (secs(1_600) + SHORTEST, secs(600)));
+        assert_eq!(
+            sleep.note(secs(1_600), || at(5)),
+            (secs(1_600) + SHORTEST, secs(600))
+        );
         assert_eq!(sleep.note(secs(1_500), never).1, secs(600));
-        assert_eq!((sleep.before(at(3)), sleep.before(at(5)), sleep.before(at(9))), (None, Some(secs(600)), Some(secs(600))));
+        assert_eq!(
+            (
+                sleep.before(at(3)),
+                sleep.before(at(5)),
+                sleep.before(at(9))
+            ),
+            (None, Some(secs(600)), Some(secs(600)))
+        );
         assert_eq!(sleep.note(secs(1_700), || at(20)).1, secs(700));
-        assert_eq!((sleep.before(at(9)), sleep.before(at(20))), (None, Some(secs(700))));
+        assert_eq!(
+            (sleep.before(at(9)), sleep.before(at(20))),
+            (None, Some(secs(700)))
+        );
     }
 
     #[test]

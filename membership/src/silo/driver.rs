@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::MembershipTable;
-use membership_core::protocol::{Command, Effect, Input, JoinProgress, Protocol, Setup, Termination};
+use membership_core::protocol::{
+    Command, Effect, Input, JoinProgress, Protocol, Setup, Termination,
+};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -100,7 +102,10 @@ impl Driver {
     /// The farewell gets its moment to leave before anybody is told of the end: the process may exit when it hears of it.
     async fn close(self) {
         drop((self.helpers, self.calls));
-        if tokio::time::timeout(CLOSING, self.transport.shutdown()).await.is_err() {
+        if tokio::time::timeout(CLOSING, self.transport.shutdown())
+            .await
+            .is_err()
+        {
             tracing::warn!("the transport did not shut down within {CLOSING:?}");
         }
         self.teller.end.send_replace(self.end);
@@ -130,8 +135,19 @@ impl Driver {
     fn asked(&mut self, request: Request) -> Option<Input> {
         let command = match request {
             Request::Heard { from, asked } => return Some(Input::Heard { from, asked }),
-            Request::Evict { silo, reason, reply } => Command::Evict { request: self.waiting.for_answer(reply)?, silo, reason },
-            Request::Refresh { at_least, reply } => Command::Refresh { request: self.waiting.for_refresh(reply)?, at_least },
+            Request::Evict {
+                silo,
+                reason,
+                reply,
+            } => Command::Evict {
+                request: self.waiting.for_answer(reply)?,
+                silo,
+                reason,
+            },
+            Request::Refresh { at_least, reply } => Command::Refresh {
+                request: self.waiting.for_refresh(reply)?,
+                at_least,
+            },
         };
         Some(Input::Command(command))
     }
@@ -167,13 +183,18 @@ impl Driver {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Send { to, header, body } => self.transport.send(to, &header, &body),
-            Effect::Initialize { call, request } => self.calls.begin(call, Call::Initialize(request)),
+            Effect::Initialize { call, request } => {
+                self.calls.begin(call, Call::Initialize(request))
+            }
             Effect::Read { call, request } => self.calls.begin(call, Call::Read(request)),
             Effect::Commit { call, request } => self.calls.begin(call, Call::Commit(request)),
-            Effect::WriteHeartbeat { call, write } => self.calls.begin(call, Call::Heartbeat(write)),
+            Effect::WriteHeartbeat { call, write } => {
+                self.calls.begin(call, Call::Heartbeat(write))
+            }
             Effect::Publish(view) => {
                 if let Some(me) = self.protocol.me() {
-                    self.transport.update(me, Some(view.table_id()), view.version());
+                    self.transport
+                        .update(me, Some(view.table_id()), view.version());
                 }
                 let now = self.clock.mono();
                 self.teller.publish(view.clone(), now);

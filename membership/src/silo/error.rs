@@ -17,10 +17,14 @@ pub enum StartError {
     #[error("the configuration cannot work: {0}")]
     Config(#[from] ConfigError),
     /// Neither an address to listen on nor a transport was given.
-    #[error("nowhere to listen: give `.listen(address)`, or a transport of your own with `.transport(…)`")]
+    #[error(
+        "nowhere to listen: give `.listen(address)`, or a transport of your own with `.transport(…)`"
+    )]
     NoListenAddress,
     /// The silo listens on every address of the machine, which nobody can dial.
-    #[error("listening on {listen} tells nobody where to dial: give `.advertise(address)`, the address that other silos reach this one at")]
+    #[error(
+        "listening on {listen} tells nobody where to dial: give `.advertise(address)`, the address that other silos reach this one at"
+    )]
     AdvertiseMissing {
         /// What it listens on.
         listen: SocketAddr,

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use membership_core::intent::Answer;
 use membership_core::protocol::Termination;
 use membership_core::{
-    Change, ClusterName, ClusterView, FencingToken, MembershipEntry, MembershipTable, MonoTime, SiloAddress, SiloStatus,
+    Change, ClusterName, ClusterView, FencingToken, MembershipEntry, MembershipTable, MonoTime,
+    SiloAddress, SiloStatus,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -71,8 +72,16 @@ impl Starting {
         let mut view = self.told.view.clone();
         let found = {
             let active = async {
-                let me = state.wait_for(|s| s.status == SiloStatus::Active && s.me.is_some()).await.ok().and_then(|s| s.me)?;
-                let first = view.wait_for(Option::is_some).await.ok().and_then(|v| v.clone())?;
+                let me = state
+                    .wait_for(|s| s.status == SiloStatus::Active && s.me.is_some())
+                    .await
+                    .ok()
+                    .and_then(|s| s.me)?;
+                let first = view
+                    .wait_for(Option::is_some)
+                    .await
+                    .ok()
+                    .and_then(|v| v.clone())?;
                 Some((me, first))
             };
             tokio::select! {
@@ -81,9 +90,26 @@ impl Starting {
                 found = active => found,
             }
         };
-        let Some((me, first)) = found else { return Err(self.told.termination().await) };
-        let Self { told, requests, stage, cluster } = self;
-        Ok(Silo { inner: Arc::new(Inner { told, requests, stage, clock: Clock::new(), cluster, me, first }) })
+        let Some((me, first)) = found else {
+            return Err(self.told.termination().await);
+        };
+        let Self {
+            told,
+            requests,
+            stage,
+            cluster,
+        } = self;
+        Ok(Silo {
+            inner: Arc::new(Inner {
+                told,
+                requests,
+                stage,
+                clock: Clock::new(),
+                cluster,
+                me,
+                first,
+            }),
+        })
     }
 }
 
@@ -152,7 +178,11 @@ impl Silo {
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], or [`WaitError::Stopped`] when the silo ended before. Cancel safe.
-    pub async fn wait_for(&self, mut predicate: impl FnMut(&ClusterView) -> bool, timeout: Duration) -> Result<ClusterView, WaitError> {
+    pub async fn wait_for(
+        &self,
+        mut predicate: impl FnMut(&ClusterView) -> bool,
+        timeout: Duration,
+    ) -> Result<ClusterView, WaitError> {
         let mut version = 0;
         let mut views = self.views();
         let found = tokio::time::timeout(timeout, async {
@@ -167,7 +197,10 @@ impl Silo {
         match found.await {
             Ok(Some(view)) => Ok(view),
             Ok(None) => Err(WaitError::Stopped(Box::new(self.terminated().await))),
-            Err(_) => Err(WaitError::TimedOut { waited: timeout, version }),
+            Err(_) => Err(WaitError::TimedOut {
+                waited: timeout,
+                version,
+            }),
         }
     }
 
@@ -178,7 +211,9 @@ impl Silo {
     /// [`RequestError`]. Cancellation: the read may still happen.
     pub async fn refresh(&self, at_least: Option<u64>) -> Result<u64, RequestError> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Request::Refresh { at_least, reply }, answer).await?.map_err(RequestError::Table)
+        self.ask(Request::Refresh { at_least, reply }, answer)
+            .await?
+            .map_err(RequestError::Table)
     }
 
     /// Ends a silo without a vote: its row becomes Dead, cause `evicted`, with `reason` and this silo's address in it; the silo stops when
@@ -187,12 +222,28 @@ impl Silo {
     ///
     /// # Errors
     /// [`RequestError`]. Cancellation: it may still happen.
-    pub async fn evict(&self, silo: SiloAddress, reason: impl Into<String>) -> Result<Answer, RequestError> {
+    pub async fn evict(
+        &self,
+        silo: SiloAddress,
+        reason: impl Into<String>,
+    ) -> Result<Answer, RequestError> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Request::Evict { silo, reason: reason.into(), reply }, answer).await
+        self.ask(
+            Request::Evict {
+                silo,
+                reason: reason.into(),
+                reply,
+            },
+            answer,
+        )
+        .await
     }
 
-    async fn ask<T>(&self, request: Request, answer: oneshot::Receiver<T>) -> Result<T, RequestError> {
+    async fn ask<T>(
+        &self,
+        request: Request,
+        answer: oneshot::Receiver<T>,
+    ) -> Result<T, RequestError> {
         let stopped = |end| Err(RequestError::Stopped(Box::new(end)));
         if self.inner.requests.send(request).await.is_err() {
             return stopped(self.terminated().await);
@@ -214,7 +265,8 @@ impl Silo {
     /// evidence of life, and suppresses a vote when a probe that began before `asked` failed. Never waits; dropped when the driver is busy.
     pub fn heard_from(&self, from: SiloAddress, asked: Instant) {
         let asked = self.inner.clock.at_std(asked);
-        let _: Result<(), TrySendError<Request>> = self.inner.requests.try_send(Request::Heard { from, asked });
+        let _: Result<(), TrySendError<Request>> =
+            self.inner.requests.try_send(Request::Heard { from, asked });
     }
 
     /// How the silo is doing, and which of it feeds which probe: see [`Health`].
@@ -227,7 +279,11 @@ impl Silo {
         Health {
             score: state.score.score,
             local: state.score.local,
-            status: if ended { SiloStatus::Dead } else { state.status },
+            status: if ended {
+                SiloStatus::Dead
+            } else {
+                state.status
+            },
             view_age: now.since(state.view_at),
             table_age: now.since(self.view().confirmed_at()),
             table: state.table,
@@ -291,7 +347,10 @@ impl Silo {
 impl fmt::Debug for Silo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = *self.inner.told.state.borrow();
-        f.debug_struct("Silo").field("me", &self.inner.me).field("status", &state.status).finish_non_exhaustive()
+        f.debug_struct("Silo")
+            .field("me", &self.inner.me)
+            .field("status", &state.status)
+            .finish_non_exhaustive()
     }
 }
 
@@ -315,9 +374,24 @@ mod tests {
         });
         let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
         let token = row.token(&[]);
-        teller.publish(ClusterView::new(Snapshot { version_row: Arc::new(row), token, rows: Rows::new() }), MonoTime::ZERO);
+        teller.publish(
+            ClusterView::new(Snapshot {
+                version_row: Arc::new(row),
+                token,
+                rows: Rows::new(),
+            }),
+            MonoTime::ZERO,
+        );
         let cluster = "test".parse().unwrap();
-        let silo = Starting { told, requests, stage, cluster }.active().await.unwrap();
+        let silo = Starting {
+            told,
+            requests,
+            stage,
+            cluster,
+        }
+        .active()
+        .await
+        .unwrap();
         let asking = tokio::spawn({
             let silo = silo.clone();
             async move { silo.refresh(None).await }
@@ -327,6 +401,9 @@ mod tests {
         }
         let end = Termination::Left { clean: true };
         teller.end.send_replace(Some(end.clone()));
-        assert_eq!(asking.await.unwrap(), Err(RequestError::Stopped(Box::new(end))));
+        assert_eq!(
+            asking.await.unwrap(),
+            Err(RequestError::Stopped(Box::new(end)))
+        );
     }
 }

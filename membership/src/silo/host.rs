@@ -3,9 +3,19 @@
 /// From the kernel, `/etc/hostname`, or the environment; `unknown` where none of them says it.
 pub(super) fn host_name() -> String {
     let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
-    let from_file = files.iter().find_map(|path| std::fs::read_to_string(path).ok().and_then(|text| clean(&text)));
-    let from_env = || ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| std::env::var(name).ok().and_then(|text| clean(&text)));
-    from_file.or_else(from_env).unwrap_or_else(|| "unknown".to_owned())
+    let from_file = files.iter().find_map(|path| {
+        std::fs::read_to_string(path)
+            .ok()
+            .and_then(|text| clean(&text))
+    });
+    let from_env = || {
+        ["HOSTNAME", "COMPUTERNAME"]
+            .iter()
+            .find_map(|name| std::env::var(name).ok().and_then(|text| clean(&text)))
+    };
+    from_file
+        .or_else(from_env)
+        .unwrap_or_else(|| "unknown".to_owned())
 }
 
 fn clean(text: &str) -> Option<String> {

@@ -42,7 +42,10 @@ const HINTS_AT_MOST: Duration = Duration::from_millis(20);
 
 /// Passes hints on until the stream ends. Runs until it is dropped.
 pub(super) async fn forward_hints(mut hints: HintStream, to: Arc<Notify>) {
-    while std::future::poll_fn(|cx| hints.as_mut().poll_next(cx)).await.is_some() {
+    while std::future::poll_fn(|cx| hints.as_mut().poll_next(cx))
+        .await
+        .is_some()
+    {
         to.notify_one();
         tokio::time::sleep(HINTS_AT_MOST).await;
     }
@@ -58,7 +61,10 @@ mod tests {
         let task = tokio::spawn(lag.clone().measure(7));
         lag.next().await;
         std::thread::sleep(Duration::from_millis(900));
-        assert!(lag.next().await >= Duration::from_millis(300), "the task was due at least 400 ms ago");
+        assert!(
+            lag.next().await >= Duration::from_millis(300),
+            "the task was due at least 400 ms ago"
+        );
         task.abort();
     }
 }

@@ -45,6 +45,9 @@ impl Drop for LeaveGuard {
 
 impl fmt::Debug for LeaveGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaveGuard").field("silo", &self.silo).field("version", &self.version).finish()
+        f.debug_struct("LeaveGuard")
+            .field("silo", &self.silo)
+            .field("version", &self.version)
+            .finish()
     }
 }

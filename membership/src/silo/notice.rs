@@ -10,9 +10,14 @@ impl Driver {
     pub(super) fn tell(&mut self, notice: Notice) {
         self.report.notice(&notice);
         match notice {
-            Notice::Joining { silo, version } => self.transport.update(silo, self.protocol.view().map(|v| v.table_id()), version),
+            Notice::Joining { silo, version } => {
+                self.transport
+                    .update(silo, self.protocol.view().map(|v| v.table_id()), version)
+            }
             Notice::JoinProgress(progress) => self.progress(&progress),
-            Notice::LeaveBegun { version } => self.teller.change(|state| state.leaving = Some(version)),
+            Notice::LeaveBegun { version } => {
+                self.teller.change(|state| state.leaving = Some(version))
+            }
             Notice::Answered { request, answer } => self.waiting.answered(request, answer),
             Notice::Refreshed { request, result } => self.waiting.refreshed(request, result),
             Notice::Table(table) => self.teller.change(|state| state.table = table),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use membership_core::protocol::{Health, Identity, Notice, Observation, Protocol, TableState, Termination};
+use membership_core::protocol::{
+    Health, Identity, Notice, Observation, Protocol, TableState, Termination,
+};
 use membership_core::{ChangeKind, ClusterName, ClusterView, MonoTime, SiloAddress};
 use tracing::{debug, error, info, warn};
 
@@ -24,7 +26,13 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(identity: &Identity) -> Self {
-        Self { cluster: identity.cluster.clone(), me: None, last: None, gauges_at: MonoTime::ZERO, sent: TransportStats::default() }
+        Self {
+            cluster: identity.cluster.clone(),
+            me: None,
+            last: None,
+            gauges_at: MonoTime::ZERO,
+            sent: TransportStats::default(),
+        }
     }
 
     fn silo(&self) -> String {
@@ -32,7 +40,13 @@ impl Report {
     }
 
     /// A few times a second: what changes without an event.
-    pub(super) fn tick(&mut self, protocol: &Protocol, now: MonoTime, late: Duration, stats: TransportStats) {
+    pub(super) fn tick(
+        &mut self,
+        protocol: &Protocol,
+        now: MonoTime,
+        late: Duration,
+        stats: TransportStats,
+    ) {
         self.me = protocol.me().or(self.me);
         metrics::executor_lag(late);
         if now.since(self.gauges_at) < GAUGES_EVERY {
@@ -52,10 +66,15 @@ impl Report {
         metrics::view(&view);
         let (silo, version) = (self.silo(), view.version());
         match &self.last {
-            None => info!(silo, cluster = %self.cluster, version, members = view.len(), active = view.active().count(), "first view"),
+            None => {
+                info!(silo, cluster = %self.cluster, version, members = view.len(), active = view.active().count(), "first view")
+            }
             Some((older, _)) => {
                 let changes = view.changes_since(older);
-                let seen: Vec<_> = changes.iter().filter(|c| c.kind != ChangeKind::Updated).collect();
+                let seen: Vec<_> = changes
+                    .iter()
+                    .filter(|c| c.kind != ChangeKind::Updated)
+                    .collect();
                 debug!(silo, cluster = %self.cluster, version, changes = changes.len(), "view");
                 if seen.len() > MOST_LINES {
                     info!(silo, cluster = %self.cluster, version, changes = seen.len(), active = view.active().count(), "many silos changed");
@@ -85,15 +104,21 @@ impl Report {
             Notice::Active { version } => info!(silo, %cluster, version, "active"),
             Notice::LeaveBegun { version } => info!(silo, %cluster, version, "leaving"),
             Notice::Table(TableState::Available) => info!(silo, %cluster, "the table works"),
-            Notice::Table(TableState::Unavailable) => warn!(silo, %cluster, "the table does not answer; everybody keeps running"),
+            Notice::Table(TableState::Unavailable) => {
+                warn!(silo, %cluster, "the table does not answer; everybody keeps running")
+            }
             Notice::Table(TableState::Changed(how)) => {
                 error!(silo, %cluster, how = ?how, "this is not the table that was here: nothing is adopted or written any more; restart the silos");
             }
-            Notice::Table(state) => error!(silo, %cluster, state = ?state, "the table cannot be used as it is"),
+            Notice::Table(state) => {
+                error!(silo, %cluster, state = ?state, "the table cannot be used as it is")
+            }
             Notice::SettingsDiffer { table, configured } => {
                 warn!(silo, %cluster, ?table, ?configured, "configured otherwise than the cluster's shared settings; the table's hold");
             }
-            Notice::Suspended(true) => warn!(silo, %cluster, "suspended after a long pause, until the table can be read"),
+            Notice::Suspended(true) => {
+                warn!(silo, %cluster, "suspended after a long pause, until the table can be read")
+            }
             Notice::Suspended(false) => info!(silo, %cluster, "going on after a pause"),
             other => debug!(silo, %cluster, notice = ?other, "told"),
         }
@@ -104,8 +129,12 @@ impl Report {
         let silo = self.silo();
         let cluster = &self.cluster;
         match observation {
-            Observation::VoteCast { suspect } => info!(silo, %cluster, peer = %suspect, "voted against"),
-            Observation::VoteReceived { accuser } => warn!(silo, %cluster, peer = %accuser, "a vote against this silo"),
+            Observation::VoteCast { suspect } => {
+                info!(silo, %cluster, peer = %suspect, "voted against")
+            }
+            Observation::VoteReceived { accuser } => {
+                warn!(silo, %cluster, peer = %accuser, "a vote against this silo")
+            }
             Observation::Health { score, local } => info!(silo, %cluster, score, local, "health"),
             Observation::Paused(pause) => warn!(silo, %cluster, ?pause, "this process stood still"),
             other => debug!(silo, %cluster, observation = ?other, "observed"),
@@ -119,7 +148,8 @@ impl Report {
         match termination {
             Termination::Left { clean } => info!(silo, %cluster, clean, "left"),
             Termination::DeclaredDead(dead) => {
-                let accusers: Vec<String> = dead.votes.iter().map(|v| v.accuser.to_string()).collect();
+                let accusers: Vec<String> =
+                    dead.votes.iter().map(|v| v.accuser.to_string()).collect();
                 error!(silo, %cluster, version = dead.version, cause = dead.cause(), accusers = accusers.join(", "), "declared dead");
             }
             Termination::JoinFailed(why) => error!(silo, %cluster, why = %why, "did not join"),

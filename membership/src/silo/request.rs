@@ -17,9 +17,19 @@ pub(super) enum Stage {
 
 /// What a handle asks.
 pub(super) enum Request {
-    Evict { silo: SiloAddress, reason: String, reply: oneshot::Sender<Answer> },
-    Refresh { at_least: Option<u64>, reply: oneshot::Sender<Result<u64, TableError>> },
-    Heard { from: SiloAddress, asked: MonoTime },
+    Evict {
+        silo: SiloAddress,
+        reason: String,
+        reply: oneshot::Sender<Answer>,
+    },
+    Refresh {
+        at_least: Option<u64>,
+        reply: oneshot::Sender<Result<u64, TableError>>,
+    },
+    Heard {
+        from: SiloAddress,
+        asked: MonoTime,
+    },
 }
 
 enum Reply {
@@ -51,7 +61,10 @@ impl Waiting {
         self.insert(Reply::Answer(reply))
     }
 
-    pub(super) fn for_refresh(&mut self, reply: oneshot::Sender<Result<u64, TableError>>) -> Option<RequestId> {
+    pub(super) fn for_refresh(
+        &mut self,
+        reply: oneshot::Sender<Result<u64, TableError>>,
+    ) -> Option<RequestId> {
         self.insert(Reply::Refreshed(reply))
     }
 

@@ -58,7 +58,20 @@ pub(super) fn channel() -> (Teller, Told) {
     let (state, state_seen) = watch::channel(State::START);
     let (end, end_seen) = watch::channel(None);
     let beat = Arc::new(AtomicU64::new(0));
-    (Teller { view, state, end, beat: beat.clone() }, Told { view: view_seen, state: state_seen, end: end_seen, beat })
+    (
+        Teller {
+            view,
+            state,
+            end,
+            beat: beat.clone(),
+        },
+        Told {
+            view: view_seen,
+            state: state_seen,
+            end: end_seen,
+            beat,
+        },
+    )
 }
 
 impl Teller {
@@ -104,7 +117,11 @@ impl Told {
     /// Waits for the end. Cancel safe.
     pub(super) async fn termination(&self) -> Termination {
         let mut end = self.end.clone();
-        let found = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        let found = end
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|end| end.clone());
         found.unwrap_or(VANISHED)
     }
 }
@@ -122,8 +139,13 @@ mod tests {
     fn view(version: u64) -> ClusterView {
         let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
         row.version = version;
-        let token = membership_core::VersionToken::new(row.table_id, version, CommitId::new(0), &[]);
-        ClusterView::new(Snapshot { version_row: Arc::new(row), token, rows: Rows::new() })
+        let token =
+            membership_core::VersionToken::new(row.table_id, version, CommitId::new(0), &[]);
+        ClusterView::new(Snapshot {
+            version_row: Arc::new(row),
+            token,
+            rows: Rows::new(),
+        })
     }
 
     #[tokio::test]
@@ -135,12 +157,21 @@ mod tests {
         teller.publish(view(2), MonoTime::ZERO);
         teller.publish(view(3), MonoTime::ZERO);
         assert_eq!(views.next().await, Some(view(3)));
-        assert!(tokio::time::timeout(std::time::Duration::from_millis(10), views.next()).await.is_err(), "no view twice");
+        assert!(
+            tokio::time::timeout(std::time::Duration::from_millis(10), views.next())
+                .await
+                .is_err(),
+            "no view twice"
+        );
         teller.publish(view(4), MonoTime::ZERO);
         drop(teller);
         assert_eq!(views.next().await, Some(view(4)));
         assert_eq!(views.next().await, None);
-        assert_eq!(Views::new(told.view.clone()).next().await, Some(view(4)), "a stream taken after the end");
+        assert_eq!(
+            Views::new(told.view.clone()).next().await,
+            Some(view(4)),
+            "a stream taken after the end"
+        );
     }
 
     #[tokio::test]
@@ -148,9 +179,14 @@ mod tests {
         let (teller, told) = channel();
         assert_eq!(told.ended(), None);
         drop(teller);
-        assert_eq!((told.ended(), told.termination().await), (Some(VANISHED), VANISHED));
+        assert_eq!(
+            (told.ended(), told.termination().await),
+            (Some(VANISHED), VANISHED)
+        );
         let (teller, told) = channel();
-        teller.end.send_replace(Some(Termination::Left { clean: true }));
+        teller
+            .end
+            .send_replace(Some(Termination::Left { clean: true }));
         drop(teller);
         assert_eq!(told.ended(), Some(Termination::Left { clean: true }));
         assert_eq!(told.termination().await, Termination::Left { clean: true });

@@ -21,7 +21,10 @@ pub struct Views {
 
 impl Views {
     pub(super) fn new(receiver: watch::Receiver<Option<ClusterView>>) -> Self {
-        Self { inner: Watched::new(receiver), last: None }
+        Self {
+            inner: Watched::new(receiver),
+            last: None,
+        }
     }
 
     /// The next view; none when the silo has stopped for good. Cancel safe.
@@ -38,7 +41,9 @@ impl Stream for Views {
             match Pin::new(&mut self.inner).poll_next(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(Some(view))) if self.last.is_none_or(|last| view.version() > last) => {
+                Poll::Ready(Some(Some(view)))
+                    if self.last.is_none_or(|last| view.version() > last) =>
+                {
                     self.last = Some(view.version());
                     return Poll::Ready(Some(view));
                 }
@@ -50,6 +55,8 @@ impl Stream for Views {
 
 impl fmt::Debug for Views {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Views").field("last", &self.last).finish_non_exhaustive()
+        f.debug_struct("Views")
+            .field("last", &self.last)
+            .finish_non_exhaustive()
     }
 }

@@ -45,13 +45,19 @@ pub fn encode(header: &Header, body: &Message) -> Result<Vec<u8>, EncodeError> {
 /// # Errors
 /// [`DecodeError`]; whoever sent this should be disconnected.
 pub fn decode(bytes: &[u8]) -> Result<(Header, Message), DecodeError> {
-    let (encoding, rest) = bytes.split_first().ok_or(postcard::Error::DeserializeUnexpectedEnd)?;
+    let (encoding, rest) = bytes
+        .split_first()
+        .ok_or(postcard::Error::DeserializeUnexpectedEnd)?;
     if *encoding != ENCODING {
         return Err(DecodeError::Encoding(*encoding));
     }
     let (header, rest) = postcard::take_from_bytes(rest)?;
     let (body, rest) = postcard::take_from_bytes(rest)?;
-    if rest.is_empty() { Ok((header, body)) } else { Err(DecodeError::Trailing(rest.len())) }
+    if rest.is_empty() {
+        Ok((header, body))
+    } else {
+        Err(DecodeError::Trailing(rest.len()))
+    }
 }
 
 /// The first part of an encoded message: the encoding and the header, which differ from receiver to receiver.
@@ -77,7 +83,10 @@ impl EncodeCache {
     pub fn body(&self, body: &Arc<Message>) -> Result<Bytes, EncodeError> {
         // The weak reference keeps the address from being used again, so the same address is the same message.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, bytes)) = last.as_ref().filter(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(body))) {
+        if let Some((_, bytes)) = last
+            .as_ref()
+            .filter(|(of, _)| std::ptr::eq(of.as_ptr(), Arc::as_ptr(body)))
+        {
             return Ok(bytes.clone());
         }
         let bytes = Bytes::from(postcard::to_extend(&**body, Vec::new())?);

@@ -117,12 +117,18 @@ impl Inbox {
     /// Delivers a message; waits while the inbox is full, so that a connection is read no faster than the silo keeps up.
     /// False when the silo has gone: close the connection. Cancel safe: a cancelled delivery has not happened.
     pub async fn deliver(&self, link: LinkId, header: Header, body: Arc<Message>) -> bool {
-        self.0.send(Inbound::Message { link, header, body }).await.is_ok()
+        self.0
+            .send(Inbound::Message { link, header, body })
+            .await
+            .is_ok()
     }
 
     /// Reports a failure; dropped when the inbox is full.
     pub fn failed(&self, to: SocketAddr, reason: impl Into<String>) {
-        let _ = self.0.try_send(Inbound::SendFailed { to, reason: reason.into() });
+        let _ = self.0.try_send(Inbound::SendFailed {
+            to,
+            reason: reason.into(),
+        });
     }
 
     /// Whether nobody reads any more.
@@ -154,8 +160,12 @@ pub enum TransportError {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "; stop the process that listens there, or choose another port (0 = any free one)",
-        io::ErrorKind::AddrNotAvailable => "; it is no address of this machine: listen on 0.0.0.0 and advertise it instead",
+        io::ErrorKind::AddrInUse => {
+            "; stop the process that listens there, or choose another port (0 = any free one)"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; it is no address of this machine: listen on 0.0.0.0 and advertise it instead"
+        }
         io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
         _ => "",
     }

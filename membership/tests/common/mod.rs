@@ -1,5 +1,9 @@
 //! What the scenarios share: processes that can be killed, tables that can fail, networks that can be cut.
-#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its own part; tests may unwrap")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test file uses its own part; tests may unwrap"
+)]
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,9 +16,10 @@ use async_trait::async_trait;
 use membership::protocol::{Destination, Header, Message};
 use membership::transport::{Hello, Inbox, TcpTransport, Transport, TransportError};
 use membership::{
-    CauseOfDeath, ClusterName, ClusterView, CommitOutcome, CommitRequest, Config, Guarantees, HeartbeatWrite, InitializeRequest,
-    MembershipTable, MemoryStore, MemoryTable, Operation, Preset, ReadAnswer, ReadRequest, RowRead, Silo, SiloAddress, SiloBuilder,
-    SiloStatus, StartError, TableError, TableErrorKind, TableId, TableLimits, VersionToken,
+    CauseOfDeath, ClusterName, ClusterView, CommitOutcome, CommitRequest, Config, Guarantees,
+    HeartbeatWrite, InitializeRequest, MembershipTable, MemoryStore, MemoryTable, Operation,
+    Preset, ReadAnswer, ReadRequest, RowRead, Silo, SiloAddress, SiloBuilder, SiloStatus,
+    StartError, TableError, TableErrorKind, TableId, TableLimits, VersionToken,
 };
 use tokio::runtime::Runtime;
 
@@ -38,22 +43,35 @@ pub fn loopback() -> SocketAddr {
 }
 
 pub fn builder(table: impl MembershipTable) -> SiloBuilder {
-    Silo::builder(table).listen(loopback()).preset(Preset::Local)
+    Silo::builder(table)
+        .listen(loopback())
+        .preset(Preset::Local)
 }
 
 pub async fn silos<const N: usize>(table: &MemoryTable) -> [Silo; N] {
     let mut silos = Vec::new();
     for i in 0..N {
-        silos.push(builder(table.clone()).name(format!("silo-{i}")).start().await.unwrap());
+        silos.push(
+            builder(table.clone())
+                .name(format!("silo-{i}"))
+                .start()
+                .await
+                .unwrap(),
+        );
     }
     for silo in &silos {
-        silo.wait_for(|view| view.active().count() == N, PATIENCE).await.unwrap();
+        silo.wait_for(|view| view.active().count() == N, PATIENCE)
+            .await
+            .unwrap();
     }
     silos.try_into().unwrap()
 }
 
 pub fn cause(view: &ClusterView, silo: &SiloAddress) -> Option<CauseOfDeath> {
-    view.get(silo)?.death.as_ref().map(|death| death.cause.clone())
+    view.get(silo)?
+        .death
+        .as_ref()
+        .map(|death| death.cause.clone())
 }
 
 pub fn is_dead(view: &ClusterView, silo: &SiloAddress) -> bool {
@@ -68,10 +86,17 @@ pub struct Process {
 
 impl Process {
     pub async fn start(builder: SiloBuilder) -> Result<Self, StartError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let silo = runtime.spawn(builder.start()).await.unwrap();
         match silo {
-            Ok(silo) => Ok(Self { runtime: Some(runtime), silo }),
+            Ok(silo) => Ok(Self {
+                runtime: Some(runtime),
+                silo,
+            }),
             Err(error) => {
                 runtime.shutdown_background();
                 Err(error)
@@ -106,7 +131,10 @@ pub struct CutTransport {
 
 impl CutTransport {
     pub async fn bind() -> Self {
-        Self { inner: TcpTransport::bind(loopback()).await.unwrap(), cut: Arc::default() }
+        Self {
+            inner: TcpTransport::bind(loopback()).await.unwrap(),
+            cut: Arc::default(),
+        }
     }
 }
 
@@ -146,7 +174,11 @@ pub struct FaultyTable {
 
 impl FaultyTable {
     pub fn new(inner: MemoryTable) -> Self {
-        Self { inner, down: Arc::default(), hangs: Arc::default() }
+        Self {
+            inner,
+            down: Arc::default(),
+            hangs: Arc::default(),
+        }
     }
 
     async fn may(&self, operation: Operation) -> Result<(), TableError> {
@@ -154,7 +186,12 @@ impl FaultyTable {
             std::future::pending::<()>().await;
         }
         if self.down.load(Ordering::SeqCst) {
-            return Err(TableError::new(TableErrorKind::Unavailable, operation, "faulty", "staged"));
+            return Err(TableError::new(
+                TableErrorKind::Unavailable,
+                operation,
+                "faulty",
+                "staged",
+            ));
         }
         Ok(())
     }
@@ -180,7 +217,11 @@ impl MembershipTable for FaultyTable {
         self.inner.read(request).await
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         self.may(Operation::ReadRow).await?;
         self.inner.read_row(silo, known).await
     }

@@ -15,10 +15,16 @@ async fn a_probe_and_its_answer() {
         a.probe(b.endpoint(), nonce);
         answer(&mut b).await;
         let (_, header, body) = a.message().await;
-        assert_eq!((header.from, header.instance, body), (b.me, b.instance, Message::ProbeAck { nonce }));
+        assert_eq!(
+            (header.from, header.instance, body),
+            (b.me, b.instance, Message::ProbeAck { nonce })
+        );
     }
     let stats = a.transport.stats();
-    assert_eq!((stats.dialled, stats.sent, stats.received, stats.open), (1, 100, 100, 1));
+    assert_eq!(
+        (stats.dialled, stats.sent, stats.received, stats.open),
+        (1, 100, 100, 1)
+    );
     // Whoever is asked does not use the asker's connection for questions of its own.
     b.probe(a.endpoint(), 7);
     answer(&mut a).await;
@@ -29,7 +35,10 @@ async fn a_probe_and_its_answer() {
 #[tokio::test]
 async fn a_silo_reaches_itself() {
     let mut a = Peer::new(1).await;
-    a.send(Destination::Fresh(a.endpoint()), Message::Identify { nonce: 3 });
+    a.send(
+        Destination::Fresh(a.endpoint()),
+        Message::Identify { nonce: 3 },
+    );
     let (link, header, _) = a.message().await;
     assert_eq!(header.instance, a.instance);
     a.send(Destination::Link(link), Message::ProbeAck { nonce: 3 });
@@ -62,7 +71,10 @@ async fn what_is_sent_while_dialling_arrives_in_order() {
 #[tokio::test]
 async fn an_answer_to_a_closed_connection_is_lost() {
     let a = Peer::new(1).await;
-    a.send(Destination::Link(LinkId(77)), Message::ProbeAck { nonce: 1 });
+    a.send(
+        Destination::Link(LinkId(77)),
+        Message::ProbeAck { nonce: 1 },
+    );
     assert_eq!(a.transport.stats().dropped_no_connection, 1);
 }
 
@@ -75,23 +87,47 @@ async fn nobody_there_is_told_and_not_hammered() {
         a.probe(free, round);
         let (to, reason) = a.failure().await;
         assert_eq!(to, free);
-        assert!(reason.contains("cannot connect") && reason.contains(&free.to_string()), "{reason}");
+        assert!(
+            reason.contains("cannot connect") && reason.contains(&free.to_string()),
+            "{reason}"
+        );
     }
     // The first dial is immediate, each later one at least 100 ms after the one before.
-    assert!(begun.elapsed() >= Duration::from_millis(390), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(390),
+        "{:?}",
+        begun.elapsed()
+    );
     assert_eq!(a.transport.stats().dials_failed, 5);
 }
 
 #[tokio::test]
 async fn another_cluster_is_refused_with_both_names() {
-    let (mut a, b) = (Peer::new(1).await, Peer::with(2, any_port(), "shop/green", TcpConfig::default()).await);
-    for to in [Destination::Endpoint(b.endpoint()), Destination::Fresh(b.endpoint())] {
+    let (mut a, b) = (
+        Peer::new(1).await,
+        Peer::with(2, any_port(), "shop/green", TcpConfig::default()).await,
+    );
+    for to in [
+        Destination::Endpoint(b.endpoint()),
+        Destination::Fresh(b.endpoint()),
+    ] {
         a.send(to, Message::Probe { nonce: 1 });
         let (_, reason) = a.failure().await;
-        assert!(reason.contains("refused") && reason.contains("`shop/green`") && reason.contains("`default/test`"), "{reason}");
+        assert!(
+            reason.contains("refused")
+                && reason.contains("`shop/green`")
+                && reason.contains("`default/test`"),
+            "{reason}"
+        );
     }
     b.until(|s| s.refused_cluster == 2).await;
-    assert_eq!((a.transport.stats().dials_failed, b.transport.stats().accepted), (2, 0));
+    assert_eq!(
+        (
+            a.transport.stats().dials_failed,
+            b.transport.stats().accepted
+        ),
+        (2, 0)
+    );
 }
 
 #[tokio::test]
@@ -118,13 +154,27 @@ async fn an_idle_connection_is_closed_and_made_again() {
 async fn a_farewell_leaves_before_the_silo_does() {
     let (a, mut b) = (Peer::new(1).await, Peer::new(2).await);
     // Not even dialled yet.
-    a.send(Destination::Endpoint(b.endpoint()), Message::Farewell { version: 9, delta: None });
+    a.send(
+        Destination::Endpoint(b.endpoint()),
+        Message::Farewell {
+            version: 9,
+            delta: None,
+        },
+    );
     timeout(DEADLINE, a.transport.shutdown()).await.unwrap();
-    assert_eq!(b.message().await.2, Message::Farewell { version: 9, delta: None });
+    assert_eq!(
+        b.message().await.2,
+        Message::Farewell {
+            version: 9,
+            delta: None
+        }
+    );
     a.probe(b.endpoint(), 1);
     assert_eq!(a.transport.stats().dropped_no_connection, 1);
     a.transport.shutdown().await;
-    TcpTransport::bind(a.endpoint()).await.expect("the port is free again");
+    TcpTransport::bind(a.endpoint())
+        .await
+        .expect("the port is free again");
 }
 
 #[tokio::test]
@@ -132,7 +182,12 @@ async fn a_taken_port_is_named_and_a_second_start_refused() {
     let a = Peer::new(1).await;
     let error = TcpTransport::bind(a.endpoint()).await.unwrap_err();
     assert!(matches!(error, TransportError::Bind { .. }));
-    assert!(error.to_string().contains(&format!("cannot listen on {}", a.endpoint())), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("cannot listen on {}", a.endpoint())),
+        "{error}"
+    );
     let hello = Hello {
         cluster: ClusterName::new("a", "b").unwrap(),
         advertise: a.endpoint(),
@@ -143,5 +198,8 @@ async fn a_taken_port_is_named_and_a_second_start_refused() {
         authentication: Vec::new(),
     };
     let (inbox, _receiver) = Inbox::channel(1);
-    assert!(matches!(a.transport.start(hello, inbox).await, Err(TransportError::AlreadyStarted)));
+    assert!(matches!(
+        a.transport.start(hello, inbox).await,
+        Err(TransportError::AlreadyStarted)
+    ));
 }

@@ -27,7 +27,9 @@ async fn shaken(peer: &Peer) -> TcpStream {
 async fn is_closed(mut stream: TcpStream) {
     let mut rest = Vec::new();
     // An end or a reset; never silence.
-    let _ = timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("still open");
+    let _ = timeout(DEADLINE, stream.read_to_end(&mut rest))
+        .await
+        .expect("still open");
 }
 
 async fn still_works(peer: &mut Peer) {
@@ -41,7 +43,10 @@ async fn still_works(peer: &mut Peer) {
 async fn a_client_of_something_else_is_closed_at_once() {
     let mut a = Peer::new(1).await;
     let mut client = TcpStream::connect(a.endpoint()).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
     is_closed(client).await;
     drop(TcpStream::connect(a.endpoint()).await.unwrap());
     a.until(|s| s.refused_handshake == 2).await;
@@ -51,7 +56,13 @@ async fn a_client_of_something_else_is_closed_at_once() {
 #[tokio::test]
 async fn garbage_after_the_handshake_closes_the_connection() {
     let mut a = Peer::new(1).await;
-    for garbage in [&[0, 0, 0, 3, 2, 9, 9][..], &[0, 0, 0, 1, 200], &[0, 0, 0, 2, 4, 1], &[0, 0, 0, 0], &[0, 0, 0, 1, 0]] {
+    for garbage in [
+        &[0, 0, 0, 3, 2, 9, 9][..],
+        &[0, 0, 0, 1, 200],
+        &[0, 0, 0, 2, 4, 1],
+        &[0, 0, 0, 0],
+        &[0, 0, 0, 1, 0],
+    ] {
         let mut stream = shaken(&a).await;
         stream.write_all(garbage).await.unwrap();
         is_closed(stream).await;
@@ -64,7 +75,10 @@ async fn garbage_after_the_handshake_closes_the_connection() {
 async fn a_length_above_the_bound_closes_the_connection() {
     let mut a = Peer::new(1).await;
     // A frame of 2 GiB, and a message of 2 GiB in pieces.
-    for huge in [&[0x7f, 0xff, 0xff, 0xff, 2][..], &[0, 0, 0, 6, 3, 0x7f, 0xff, 0xff, 0xff, 1]] {
+    for huge in [
+        &[0x7f, 0xff, 0xff, 0xff, 2][..],
+        &[0, 0, 0, 6, 3, 0x7f, 0xff, 0xff, 0xff, 1],
+    ] {
         let mut stream = shaken(&a).await;
         stream.write_all(huge).await.unwrap();
         is_closed(stream).await;
@@ -83,7 +97,8 @@ async fn whoever_says_nothing_loses_its_place() {
     for _ in 0..3 {
         silent.push(TcpStream::connect(a.endpoint()).await.unwrap());
     }
-    a.until(|s| s.refused_too_many == 1 && s.handshake_timeouts == 2).await;
+    a.until(|s| s.refused_too_many == 1 && s.handshake_timeouts == 2)
+        .await;
     for stream in silent {
         is_closed(stream).await;
     }
@@ -99,7 +114,10 @@ async fn unfinished_messages_share_one_bound() {
     for _ in 0..3 {
         let mut stream = shaken(&a).await;
         let piece = vec![1; 40_000];
-        stream.write_all(&u32::try_from(piece.len() + 5).unwrap().to_be_bytes()).await.unwrap();
+        stream
+            .write_all(&u32::try_from(piece.len() + 5).unwrap().to_be_bytes())
+            .await
+            .unwrap();
         stream.write_all(&[3, 0, 1, 0, 0]).await.unwrap();
         stream.write_all(&piece).await.unwrap();
         streams.push(stream);
@@ -121,18 +139,27 @@ async fn a_peer_that_does_not_read_costs_a_bounded_queue() {
 
     // Each snapshot is a body of its own, so nothing is shared.
     let template = snapshot(3_000);
-    let one = membership::transport::encode(&a.header(), &template).unwrap().len();
+    let one = membership::transport::encode(&a.header(), &template)
+        .unwrap()
+        .len();
     let mut largest = 0;
     for nonce in 1..=2_000 {
         a.probe(endpoint, nonce);
         if nonce % 10 == 0 {
-            a.transport.send(Destination::Endpoint(endpoint), &a.header(), &Arc::new(template.clone()));
+            a.transport.send(
+                Destination::Endpoint(endpoint),
+                &a.header(),
+                &Arc::new(template.clone()),
+            );
             tokio::task::yield_now().await;
         }
         largest = largest.max(a.transport.stats().queued_bytes);
     }
     let bound = (8 << 20) + 128 * (64 << 10);
-    assert!(largest as usize <= bound, "{largest} bytes waited; {one} each");
+    assert!(
+        largest as usize <= bound,
+        "{largest} bytes waited; {one} each"
+    );
     let stats = a.transport.stats();
     assert!(stats.dropped_queue_full > 1_000, "{stats:?}");
     drop(frozen);

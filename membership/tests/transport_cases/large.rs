@@ -6,7 +6,8 @@ use std::time::Duration;
 use membership::protocol::{Destination, Message};
 use membership::transport::{TcpConfig, Transport};
 use membership::{
-    CommitId, CommitRecord, Delta, InstanceId, MembershipEntry, Row, Rows, SharedSettings, SiloAddress, TableId, VersionRow, WallTime,
+    CommitId, CommitRecord, Delta, InstanceId, MembershipEntry, Row, Rows, SharedSettings,
+    SiloAddress, TableId, VersionRow, WallTime,
 };
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +21,11 @@ pub fn snapshot(count: u16) -> Message {
     for i in 0..count {
         let [high, low] = i.to_be_bytes();
         let address = SiloAddress::new([10, 1, high, low].into(), 7100, 1_763_000_000_000);
-        let mut entry = MembershipEntry::new(address, InstanceId::new(i.into()), WallTime::from_millis(1_763_000_000_000));
+        let mut entry = MembershipEntry::new(
+            address,
+            InstanceId::new(i.into()),
+            WallTime::from_millis(1_763_000_000_000),
+        );
         entry.host_name = format!("host-{i}.example.org");
         entry.silo_name = format!("silo-{i}");
         rows.insert(Row::encode(entry));
@@ -53,12 +58,15 @@ async fn ten_thousand_rows_arrive_at_many() {
     }
     let body = Arc::new(snapshot(10_000));
     for other in &others {
-        a.transport.send(Destination::Endpoint(other.endpoint()), &a.header(), &body);
+        a.transport
+            .send(Destination::Endpoint(other.endpoint()), &a.header(), &body);
     }
     for other in &mut others {
         let (_, _, received) = other.message().await;
         assert_eq!(received, *body);
-        let Message::Delta(delta) = received else { panic!() };
+        let Message::Delta(delta) = received else {
+            panic!()
+        };
         assert_eq!(delta.resolve(None).unwrap().rows.len(), 10_000);
     }
     assert!(a.transport.stats().bytes_sent > 5 * 1_000_000);
@@ -82,11 +90,14 @@ async fn a_probe_overtakes_a_snapshot_that_is_under_way() {
         while !kinds.contains(&2) || whole != Some(pieces) {
             let mut head = [0; 5];
             slow.read_exact(&mut head).await.unwrap();
-            let mut content = vec![0; u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize - 1];
+            let mut content =
+                vec![0; u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize - 1];
             slow.read_exact(&mut content).await.unwrap();
             match head[4] {
                 3 => {
-                    whole = content.first_chunk().map(|total| u32::from_be_bytes(*total) as usize);
+                    whole = content
+                        .first_chunk()
+                        .map(|total| u32::from_be_bytes(*total) as usize);
                     pieces += content.len() - 4;
                 }
                 4 => pieces += content.len(),
@@ -95,10 +106,16 @@ async fn a_probe_overtakes_a_snapshot_that_is_under_way() {
             kinds.push(head[4]);
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), both).await.expect("a snapshot and a probe");
+    tokio::time::timeout(Duration::from_mins(1), both)
+        .await
+        .expect("a snapshot and a probe");
     // A hello, the start, pieces, the probe, more pieces.
     assert_eq!(kinds[..3], [0, 3, 4]);
-    assert_ne!(kinds.last(), Some(&2), "the probe comes before the end of the snapshot: {kinds:?}");
+    assert_ne!(
+        kinds.last(),
+        Some(&2),
+        "the probe comes before the end of the snapshot: {kinds:?}"
+    );
 }
 
 #[tokio::test]
@@ -109,7 +126,10 @@ async fn a_message_above_the_bound_is_told_and_harms_nothing() {
     let mut b = Peer::new(2).await;
     a.send(Destination::Endpoint(b.endpoint()), snapshot(1_000));
     let (to, reason) = a.failure().await;
-    assert!(to == b.endpoint() && reason.contains("larger than any message"), "{reason}");
+    assert!(
+        to == b.endpoint() && reason.contains("larger than any message"),
+        "{reason}"
+    );
     assert_eq!(a.transport.stats().dropped_too_large, 1);
     a.probe(b.endpoint(), 1);
     answer(&mut b).await;
@@ -118,5 +138,7 @@ async fn a_message_above_the_bound_is_told_and_harms_nothing() {
     b.send(Destination::Endpoint(a.endpoint()), snapshot(1_000));
     a.until(|s| s.closed_oversized == 1).await;
     b.until(|s| s.open == 1).await;
-    tokio::time::timeout(Duration::from_millis(1), a.inbox.recv()).await.unwrap_err();
+    tokio::time::timeout(Duration::from_millis(1), a.inbox.recv())
+        .await
+        .unwrap_err();
 }

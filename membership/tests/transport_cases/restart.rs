@@ -46,7 +46,9 @@ async fn a_new_process_that_introduces_itself_replaces_the_old_connection() {
     answer(&mut b).await;
     a.message().await;
     // Another process claims b's address. It gets no message by that: b's address is dialled again, and leads to b.
-    let claimant = TcpTransport::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let claimant = TcpTransport::bind("127.0.0.1:0".parse().unwrap())
+        .await
+        .unwrap();
     let (inbox, _receiver) = membership::transport::Inbox::channel(8);
     let hello = membership::transport::Hello {
         cluster: b.cluster.clone(),
@@ -58,7 +60,11 @@ async fn a_new_process_that_introduces_itself_replaces_the_old_connection() {
         authentication: Vec::new(),
     };
     claimant.start(hello, inbox).await.unwrap();
-    claimant.send(Destination::Endpoint(a.endpoint()), &b.header(), &std::sync::Arc::new(Message::Probe { nonce: 9 }));
+    claimant.send(
+        Destination::Endpoint(a.endpoint()),
+        &b.header(),
+        &std::sync::Arc::new(Message::Probe { nonce: 9 }),
+    );
     assert_eq!(a.message().await.2, Message::Probe { nonce: 9 });
     a.probe(b.endpoint(), 2);
     answer(&mut b).await;

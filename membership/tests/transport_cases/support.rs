@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use membership::protocol::{Destination, Header, LinkId, Message};
-use membership::transport::{Hello, Inbound, Inbox, TcpConfig, TcpTransport, Transport, TransportStats};
+use membership::transport::{
+    Hello, Inbound, Inbox, TcpConfig, TcpTransport, Transport, TransportStats,
+};
 use membership::{ClusterName, InstanceId, SiloAddress};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -31,7 +33,12 @@ impl Peer {
         Self::with(instance, any_port(), "test", TcpConfig::default()).await
     }
 
-    pub async fn with(instance: u128, address: SocketAddr, cluster: &str, config: TcpConfig) -> Self {
+    pub async fn with(
+        instance: u128,
+        address: SocketAddr,
+        cluster: &str,
+        config: TcpConfig,
+    ) -> Self {
         let transport = TcpTransport::bind_with(address, config).await.unwrap();
         let (inbox, receiver) = Inbox::channel(64);
         let me = SiloAddress::at(transport.local_endpoint(), 1);
@@ -47,7 +54,13 @@ impl Peer {
             authentication: Vec::new(),
         };
         transport.start(hello, inbox).await.unwrap();
-        Self { transport, inbox: receiver, me, instance, cluster }
+        Self {
+            transport,
+            inbox: receiver,
+            me,
+            instance,
+            cluster,
+        }
     }
 
     pub fn endpoint(&self) -> SocketAddr {
@@ -76,7 +89,10 @@ impl Peer {
     }
 
     async fn next(&mut self) -> Inbound {
-        timeout(DEADLINE, self.inbox.recv()).await.expect("nothing arrived").expect("the inbox is open")
+        timeout(DEADLINE, self.inbox.recv())
+            .await
+            .expect("nothing arrived")
+            .expect("the inbox is open")
     }
 
     pub async fn message(&mut self) -> (LinkId, Header, Message) {
@@ -110,7 +126,9 @@ impl Peer {
 /// Answers a probe on the connection it came by, as the protocol does.
 pub async fn answer(peer: &mut Peer) -> LinkId {
     let (link, _, body) = peer.message().await;
-    let Message::Probe { nonce } = body else { panic!("{body:?} instead of a probe") };
+    let Message::Probe { nonce } = body else {
+        panic!("{body:?} instead of a probe")
+    };
     peer.send(Destination::Link(link), Message::ProbeAck { nonce });
     link
 }

@@ -39,7 +39,9 @@ impl Voice {
     }
 
     fn kept(self) -> Result<String, Failure> {
-        let Self::Kept(mut file) = self else { return Ok(String::new()) };
+        let Self::Kept(mut file) = self else {
+            return Ok(String::new());
+        };
         let mut bytes = Vec::new();
         file.rewind()?;
         file.read_to_end(&mut bytes)?;
@@ -48,7 +50,12 @@ impl Voice {
 }
 
 /// Runs them all, as many at once as `jobs` says; their outcomes in the order in which they were given.
-pub fn run(lines: &[&'static Provider], jobs: usize, manner: &Manner, programs: &[Program]) -> Result<Vec<Outcome>, Failure> {
+pub fn run(
+    lines: &[&'static Provider],
+    jobs: usize,
+    manner: &Manner,
+    programs: &[Program],
+) -> Result<Vec<Outcome>, Failure> {
     if jobs <= 1 || lines.len() <= 1 {
         let loudly = |line: &&'static Provider| {
             say(&format!("\n=== {}", line.name));
@@ -59,7 +66,11 @@ pub fn run(lines: &[&'static Provider], jobs: usize, manner: &Manner, programs: 
     say(&format!("{} shares, {jobs} at once", lines.len()));
     let waiting: Mutex<VecDeque<_>> = Mutex::new(lines.iter().enumerate().collect());
     let done: Mutex<Vec<(usize, Result<Outcome, Failure>)>> = Mutex::new(Vec::new());
-    let next = || waiting.lock().map_or(None, |mut waiting| waiting.pop_front());
+    let next = || {
+        waiting
+            .lock()
+            .map_or(None, |mut waiting| waiting.pop_front())
+    };
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(lines.len()) {
             scope.spawn(|| {
@@ -73,7 +84,9 @@ pub fn run(lines: &[&'static Provider], jobs: usize, manner: &Manner, programs: 
             });
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut done = done
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(place, _)| *place);
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
@@ -82,10 +95,22 @@ pub fn run(lines: &[&'static Provider], jobs: usize, manner: &Manner, programs: 
 fn aside(line: &Provider, manner: &Manner, programs: &[Program]) -> Result<Outcome, Failure> {
     let mut voice = Voice::Kept(tempfile::tempfile()?);
     let outcome = manner.share(line, programs, &mut voice);
-    say(&format!("\n=== {}\n{}", line.name, voice.kept()?.trim_end()));
+    say(&format!(
+        "\n=== {}\n{}",
+        line.name,
+        voice.kept()?.trim_end()
+    ));
     if let Ok(outcome) = &outcome {
-        let verdict = if outcome.wrong.is_empty() { "passed" } else { "FAILED" };
-        say(&format!("\nended: {} after {} s, {verdict}", line.name, outcome.took.as_secs()));
+        let verdict = if outcome.wrong.is_empty() {
+            "passed"
+        } else {
+            "FAILED"
+        };
+        say(&format!(
+            "\nended: {} after {} s, {verdict}",
+            line.name,
+            outcome.took.as_secs()
+        ));
     }
     outcome
 }

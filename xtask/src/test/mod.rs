@@ -33,7 +33,9 @@ pub struct Test {
 
 /// One for each core, but not more than a few: each starts servers of its own.
 fn side_by_side() -> u8 {
-    std::thread::available_parallelism().map_or(1, |cores| u8::try_from(cores.get()).unwrap_or(u8::MAX).min(4))
+    std::thread::available_parallelism().map_or(1, |cores| {
+        u8::try_from(cores.get()).unwrap_or(u8::MAX).min(4)
+    })
 }
 
 /// Runs the long tests: hours. For before something is called finished.
@@ -53,17 +55,34 @@ pub struct Soak {
 impl Test {
     /// Runs them; an error if any share went wrong.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
-        let manner = Manner { limit: Some(LIMIT), ignored_too: false, watched: false, environment: environment(root, self.containers) };
+        let manner = Manner {
+            limit: Some(LIMIT),
+            ignored_too: false,
+            watched: false,
+            environment: environment(root, self.containers),
+        };
         let mut outcomes = Vec::new();
         if self.only.is_empty() {
             let mut command = Command::new(cargo());
-            command.args(["test", "--locked", "--no-fail-fast"]).current_dir(root);
+            command
+                .args(["test", "--locked", "--no-fail-fast"])
+                .current_dir(root);
             heading("cargo test: what needs no server");
             // No limit: it compiles, too.
-            let unlimited = Manner { limit: None, ..manner.clone() };
+            let unlimited = Manner {
+                limit: None,
+                ..manner.clone()
+            };
             outcomes.push(unlimited.whole("cargo test", command)?);
         }
-        shares(root, &self.only, self.containers, self.jobs, &manner, &mut outcomes)?;
+        shares(
+            root,
+            &self.only,
+            self.containers,
+            self.jobs,
+            &manner,
+            &mut outcomes,
+        )?;
         summary(&outcomes)
     }
 }
@@ -73,35 +92,79 @@ impl Soak {
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let mut environment = environment(root, self.containers);
         environment.push(("MEMBERSHIP_CONFORMANCE_EFFORT", "soak".to_owned()));
-        let manner = Manner { limit: None, ignored_too: true, watched: true, environment };
+        let manner = Manner {
+            limit: None,
+            ignored_too: true,
+            watched: true,
+            environment,
+        };
         let mut outcomes = Vec::new();
         if self.only.is_empty() {
             heading(&format!("simulated clusters, seeds {}", self.seeds));
             let mut command = Command::new(cargo());
-            command.args(["test", "--locked", "-p", "membership-core", "--features", "testing", "--test", "campaign"]);
-            command.env("MEMBERSHIP_SEEDS", &self.seeds).current_dir(root);
+            command.args([
+                "test",
+                "--locked",
+                "-p",
+                "membership-core",
+                "--features",
+                "testing",
+                "--test",
+                "campaign",
+            ]);
+            command
+                .env("MEMBERSHIP_SEEDS", &self.seeds)
+                .current_dir(root);
             outcomes.push(manner.whole("campaign", command)?);
             heading("messages per silo, among up to a thousand");
             let mut command = Command::new(cargo());
-            command.args(["test", "--locked", "-p", "membership-core", "--features", "testing", "--test", "load"]);
+            command.args([
+                "test",
+                "--locked",
+                "-p",
+                "membership-core",
+                "--features",
+                "testing",
+                "--test",
+                "load",
+            ]);
             command.args(["--", "--include-ignored"]).current_dir(root);
             outcomes.push(manner.whole("load", command)?);
             // Larger clusters, a floor for each kind of fault, and the experiments that take longest. chitchat's part of the whole grid is
             // run with one of the ten seeds: with all of them it takes days.
             for (what, arguments) in [
-                ("campaign of 30 silos", vec!["campaign", "--silos", "30", "--seeds", self.seeds.as_str()]),
-                ("slow members, the whole grid", vec!["lifeguard", "--full", "--systems", "membership,foca"]),
-                ("slow members, the whole grid, with chitchat", vec!["lifeguard", "--full", "--seeds", "1..2"]),
-                ("everybody starts at once, over as many that crashed", vec!["bootstrap", "--full"]),
+                (
+                    "campaign of 30 silos",
+                    vec!["campaign", "--silos", "30", "--seeds", self.seeds.as_str()],
+                ),
+                (
+                    "slow members, the whole grid",
+                    vec!["lifeguard", "--full", "--systems", "membership,foca"],
+                ),
+                (
+                    "slow members, the whole grid, with chitchat",
+                    vec!["lifeguard", "--full", "--seeds", "1..2"],
+                ),
+                (
+                    "everybody starts at once, over as many that crashed",
+                    vec!["bootstrap", "--full"],
+                ),
             ] {
                 heading(what);
                 let mut command = Command::new(cargo());
-                command.args(["run", "--locked", "--release", "-p", "membership-sim", "--"]).args(arguments).current_dir(root);
+                command
+                    .args(["run", "--locked", "--release", "-p", "membership-sim", "--"])
+                    .args(arguments)
+                    .current_dir(root);
                 outcomes.push(manner.whole(what, command)?);
             }
         }
         let everything: Vec<&Provider> = PROVIDERS.iter().collect();
-        let asked = if self.only.is_empty() { &everything } else { &self.only };
+        let asked = if self.only.is_empty() {
+            &everything
+        } else {
+            &self.only
+        };
         shares(root, asked, self.containers, 1, &manner, &mut outcomes)?;
         summary(&outcomes)
     }
@@ -109,7 +172,10 @@ impl Soak {
 
 fn environment(root: &Path, containers: bool) -> Vec<(&'static str, String)> {
     // Runs of the suite are kept for `cargo xtask status`.
-    let mut environment = vec![(status::VARIABLE, status::records(root).to_string_lossy().into_owned())];
+    let mut environment = vec![(
+        status::VARIABLE,
+        status::records(root).to_string_lossy().into_owned(),
+    )];
     if containers {
         // Asked for: then no engine is an error, and not a reason for another way.
         environment.push(("MEMBERSHIP_TEST_CONTAINERS", "always".to_owned()));
@@ -128,13 +194,20 @@ fn shares(
 ) -> Result<(), Failure> {
     let chosen: Vec<&Provider> = match only {
         [] => PROVIDERS.iter().filter(|line| !line.by_default).collect(),
-        only => PROVIDERS.iter().filter(|line| only.iter().any(|one| one.name == line.name)).collect(),
+        only => PROVIDERS
+            .iter()
+            .filter(|line| only.iter().any(|one| one.name == line.name))
+            .collect(),
     };
     if !containers {
         let kinds: Vec<_> = chosen
             .iter()
             .filter_map(|line| line.server)
-            .filter(|kind| kind.url_variables().iter().all(|name| std::env::var_os(name).is_none()))
+            .filter(|kind| {
+                kind.url_variables()
+                    .iter()
+                    .all(|name| std::env::var_os(name).is_none())
+            })
             .collect();
         // The shares that need it will say that it is missing.
         if let Err(failure) = backends::ready(&kinds) {
@@ -151,7 +224,10 @@ fn shares(
         heading("the examples in the documentation");
         let mut command = plan.command(root);
         command.arg("--doc");
-        let unlimited = Manner { limit: None, ..manner.clone() };
+        let unlimited = Manner {
+            limit: None,
+            ..manner.clone()
+        };
         outcomes.push(unlimited.whole("doc tests", command)?);
     }
     Ok(())
@@ -164,13 +240,36 @@ fn heading(text: &str) {
 fn summary(outcomes: &[Outcome]) -> Result<(), Failure> {
     heading("summary");
     for outcome in outcomes {
-        let tests = if outcome.tests == 0 { String::new() } else { format!("{} tests", outcome.tests) };
-        let verdict = if outcome.wrong.is_empty() { "passed" } else { "FAILED" };
-        say(&format!("{:<12} {tests:>10} {:>6} s  {verdict}", outcome.name, outcome.took.as_secs()));
+        let tests = if outcome.tests == 0 {
+            String::new()
+        } else {
+            format!("{} tests", outcome.tests)
+        };
+        let verdict = if outcome.wrong.is_empty() {
+            "passed"
+        } else {
+            "FAILED"
+        };
+        say(&format!(
+            "{:<12} {tests:>10} {:>6} s  {verdict}",
+            outcome.name,
+            outcome.took.as_secs()
+        ));
         for line in &outcome.wrong {
             say(&format!("             {line}"));
         }
     }
-    let failed: Vec<&str> = outcomes.iter().filter(|outcome| !outcome.wrong.is_empty()).map(|outcome| outcome.name.as_str()).collect();
-    if failed.is_empty() { Ok(()) } else { Err(Failure::new(format!("not everything passed: {}", failed.join(", ")))) }
+    let failed: Vec<&str> = outcomes
+        .iter()
+        .filter(|outcome| !outcome.wrong.is_empty())
+        .map(|outcome| outcome.name.as_str())
+        .collect();
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::new(format!(
+            "not everything passed: {}",
+            failed.join(", ")
+        )))
+    }
 }

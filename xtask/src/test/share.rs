@@ -64,12 +64,27 @@ impl Manner {
             Ok(_) => wrong.push(format!("failed: {shown}")),
             Err(why) => wrong.push(why),
         }
-        Ok(Outcome { name: name.to_owned(), tests: 0, took: began.elapsed(), wrong })
+        Ok(Outcome {
+            name: name.to_owned(),
+            tests: 0,
+            took: began.elapsed(),
+            wrong,
+        })
     }
 
     /// Runs the tests of a store.
-    pub fn share(&self, line: &Provider, programs: &[Program], voice: &mut Voice) -> Result<Outcome, Failure> {
-        let mut outcome = Outcome { name: line.name.to_owned(), tests: 0, took: Duration::ZERO, wrong: Vec::new() };
+    pub fn share(
+        &self,
+        line: &Provider,
+        programs: &[Program],
+        voice: &mut Voice,
+    ) -> Result<Outcome, Failure> {
+        let mut outcome = Outcome {
+            name: line.name.to_owned(),
+            tests: 0,
+            took: Duration::ZERO,
+            wrong: Vec::new(),
+        };
         let began = Instant::now();
         for program in programs {
             let (mine, all) = self.tests(line, program, &[])?;
@@ -77,7 +92,10 @@ impl Manner {
             if mine.is_empty() {
                 continue;
             }
-            outcome.tests += mine.iter().filter(|test| self.ignored_too || !ignored.contains(test)).count();
+            outcome.tests += mine
+                .iter()
+                .filter(|test| self.ignored_too || !ignored.contains(test))
+                .count();
             let mut command = program.command();
             if mine.len() < all {
                 command.arg("--exact").args(&mine);
@@ -87,24 +105,39 @@ impl Manner {
             }
             if self.watched {
                 command.args(["--nocapture", "--test-threads", "1"]);
-            } else if program.package != SILOS.0 && std::env::var_os("RUST_TEST_THREADS").is_none() {
+            } else if program.package != SILOS.0 && std::env::var_os("RUST_TEST_THREADS").is_none()
+            {
                 // Most of their time tests wait for a server that they have killed or frozen. (Silos are asked whether they live: they do not wait.)
                 let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
                 command.args(["--test-threads", &(2 * cores).max(4).to_string()]);
             }
-            voice.say(&format!("\n--- {}: {} tests of {}, {}", line.name, mine.len(), program.package, program.target))?;
+            voice.say(&format!(
+                "\n--- {}: {} tests of {}, {}",
+                line.name,
+                mine.len(),
+                program.package,
+                program.target
+            ))?;
             voice.lend(&mut command)?;
             match self.run(command)? {
                 Ok(status) if status.success() => {}
-                Ok(_) => outcome.wrong.push(format!("failed: {}", again(line, program))),
-                Err(why) => outcome.wrong.push(format!("{why}: {}", again(line, program))),
+                Ok(_) => outcome
+                    .wrong
+                    .push(format!("failed: {}", again(line, program))),
+                Err(why) => outcome
+                    .wrong
+                    .push(format!("{why}: {}", again(line, program))),
             }
         }
         outcome.took = began.elapsed();
         if let Some(limit) = self.limit
             && outcome.took > limit
         {
-            outcome.wrong.push(format!("took {} s, more than its limit of {} s", outcome.took.as_secs(), limit.as_secs()));
+            outcome.wrong.push(format!(
+                "took {} s, more than its limit of {} s",
+                outcome.took.as_secs(),
+                limit.as_secs()
+            ));
         }
         if outcome.tests == 0 {
             outcome.wrong.push("has no tests".to_owned());
@@ -113,30 +146,59 @@ impl Manner {
     }
 
     /// The store's tests in a program, or some of them, and how many there are of all stores.
-    fn tests(&self, line: &Provider, program: &Program, some: &[&str]) -> Result<(Vec<String>, usize), Failure> {
+    fn tests(
+        &self,
+        line: &Provider,
+        program: &Program,
+        some: &[&str],
+    ) -> Result<(Vec<String>, usize), Failure> {
         let mut command = program.command();
-        let output = command.args(["--list", "--format", "terse"]).args(some).output()?;
+        let output = command
+            .args(["--list", "--format", "terse"])
+            .args(some)
+            .output()?;
         if !output.status.success() {
-            return Err(Failure::new(format!("{} does not list its tests", program.path.display())));
+            return Err(Failure::new(format!(
+                "{} does not list its tests",
+                program.path.display()
+            )));
         }
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let all: Vec<&str> = text.lines().filter_map(|test| test.strip_suffix(": test")).collect();
-        let is_mine = |test: &&&str| owner(&program.package, &program.target, test).is_some_and(|owner| owner.name == line.name);
-        Ok((all.iter().filter(is_mine).map(|test| (*test).to_owned()).collect(), all.len()))
+        let all: Vec<&str> = text
+            .lines()
+            .filter_map(|test| test.strip_suffix(": test"))
+            .collect();
+        let is_mine = |test: &&&str| {
+            owner(&program.package, &program.target, test)
+                .is_some_and(|owner| owner.name == line.name)
+        };
+        Ok((
+            all.iter()
+                .filter(is_mine)
+                .map(|test| (*test).to_owned())
+                .collect(),
+            all.len(),
+        ))
     }
 }
 
 impl Program {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", &self.package);
+        command
+            .current_dir(&self.folder)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env("CARGO_PKG_NAME", &self.package);
         command
     }
 }
 
 /// The command that repeats it alone.
 fn again(line: &Provider, program: &Program) -> String {
-    format!("{} of {}; again: cargo xtask test --only {}", program.target, program.package, line.name)
+    format!(
+        "{} of {}; again: cargo xtask test --only {}",
+        program.target, program.package, line.name
+    )
 }
 
 fn end(child: &mut Child) -> Result<String, Failure> {

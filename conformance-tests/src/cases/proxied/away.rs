@@ -26,9 +26,15 @@ fn failed(answer: &Answered) -> Verdict {
 }
 
 async fn an_unreachable_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
-    let items: Vec<_> = [Away::Refused, Away::Cut].into_iter().flat_map(|away| Operation::ALL.map(|operation| (operation, away))).collect();
+    let items: Vec<_> = [Away::Refused, Away::Cut]
+        .into_iter()
+        .flat_map(|away| Operation::ALL.map(|operation| (operation, away)))
+        .collect();
     let routes = lanes::open(&cx, items.len()).await?;
-    lanes::each(routes, items, |route, (operation, away)| Box::pin(unreachable(route, operation, away))).await
+    lanes::each(routes, items, |route, (operation, away)| {
+        Box::pin(unreachable(route, operation, away))
+    })
+    .await
 }
 
 async fn unreachable(route: &Route, operation: Operation, away: Away) -> Verdict {
@@ -42,19 +48,35 @@ async fn unreachable(route: &Route, operation: Operation, away: Away) -> Verdict
         let answer = answer?;
         failed(&answer)?;
         route.judge_is_back().await?;
-        route.judge(&prepared, Some(answer), Decide::ByAnother).await
+        route
+            .judge(&prepared, Some(answer), Decide::ByAnother)
+            .await
     };
-    asked.await.map_err(during(format_args!("{operation}, the server being away ({away:?})")))
+    asked.await.map_err(during(format_args!(
+        "{operation}, the server being away ({away:?})"
+    )))
 }
 
 /// All at once, as a silo may ask them; what arrives late, when the server is thawed, is late.
 async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     let route = Route::open(&cx).await?;
-    route.proxy.learn_monitoring(Duration::from_millis(300)).await;
+    route
+        .proxy
+        .learn_monitoring(Duration::from_millis(300))
+        .await;
     route.warm().await?;
     let prepared = route.prepare(Operation::Commit).await?;
-    let other = |operation| Prepared { operation, ..prepared.clone() };
-    let others = [Operation::Read, Operation::ReadRow, Operation::Beat, Operation::Initialize].map(other);
+    let other = |operation| Prepared {
+        operation,
+        ..prepared.clone()
+    };
+    let others = [
+        Operation::Read,
+        Operation::ReadRow,
+        Operation::Beat,
+        Operation::Initialize,
+    ]
+    .map(other);
     route.proxy.freeze();
     let (mut commit, mut rest) = (None, Vec::new());
     let patience = cx.effort().operation_timeout;
@@ -70,7 +92,9 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
             answer = &mut first => Some(answer?),
         };
         if let Some(answer) = early {
-            return Err(Stop::failed(format!("before anything of it reached the proxy, commit is answered with {answer:?}")));
+            return Err(Stop::failed(format!(
+                "before anything of it reached the proxy, commit is answered with {answer:?}"
+            )));
         }
         let (first, read, row, beat, initialize) = tokio::join!(
             first,
@@ -88,14 +112,18 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     asked.map_err(during("the server being frozen"))?;
     // What was held arrives now, late; a commit that was said to have certainly not happened does not happen then either.
     let settled = route.proxy.settled(patience).await;
-    must!(settled, "the server being frozen: {patience:?} after it was thawed, requests of then are not answered");
+    must!(
+        settled,
+        "the server being frozen: {patience:?} after it was thawed, requests of then are not answered"
+    );
     for (answer, prepared) in rest.iter().zip(&others) {
-        let during = during(format_args!("{}, the server being frozen", prepared.operation).to_string());
+        let during =
+            during(format_args!("{}, the server being frozen", prepared.operation).to_string());
         failed(answer)
             .and_then(|()| match answer.error() {
-                Some(e) if e.next_step() == membership_core::NextStep::GiveUp => {
-                    Err(Stop::failed(format!("it says that trying again is useless: {e}")))
-                }
+                Some(e) if e.next_step() == membership_core::NextStep::GiveUp => Err(Stop::failed(
+                    format!("it says that trying again is useless: {e}"),
+                )),
                 _ => Ok(()),
             })
             .map_err(during)?;
@@ -103,11 +131,18 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     if let Some(answer) = &commit {
         failed(answer).map_err(during("commit, the server being frozen"))?;
     }
-    route.judge(&prepared, commit, Decide::ByAnother).await.map_err(during("commit, the server being frozen"))?;
+    route
+        .judge(&prepared, commit, Decide::ByAnother)
+        .await
+        .map_err(during("commit, the server being frozen"))?;
     // A heartbeat that is late may be written over a newer one, for a while.
     route.warm().await?;
-    let HeartbeatWrite::Silo { silo, .. } = &prepared.beat else { return Ok(()) };
-    let row = route.patient("read_row", || route.table.read_row(silo, None)).await?;
+    let HeartbeatWrite::Silo { silo, .. } = &prepared.beat else {
+        return Ok(());
+    };
+    let row = route
+        .patient("read_row", || route.table.read_row(silo, None))
+        .await?;
     must!(row.row.is_some(), "the row of {silo} is gone");
     Ok(())
 }
@@ -115,7 +150,10 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
 async fn a_lost_answer_is_an_unknown_outcome(cx: Cx) -> Verdict {
     let routes = lanes::open(&cx, Operation::ALL.len()).await?;
     learn(&routes).await;
-    lanes::each(routes, Operation::ALL.to_vec(), |route, operation| Box::pin(each_lost(route, operation))).await
+    lanes::each(routes, Operation::ALL.to_vec(), |route, operation| {
+        Box::pin(each_lost(route, operation))
+    })
+    .await
 }
 
 async fn each_lost(route: &Route, operation: Operation) -> Verdict {
@@ -123,8 +161,15 @@ async fn each_lost(route: &Route, operation: Operation) -> Verdict {
     const FLIGHTS: u64 = 3;
     let requests = route.requests(operation).await?;
     for flight in 0..FLIGHTS {
-        let hit = route.hit(operation, flight, requests, || lost(route, operation, flight)).await;
-        let hit = hit.map_err(during(format_args!("{operation}, the answer of its request {} lost", flight + 1)))?;
+        let hit = route
+            .hit(operation, flight, requests, || {
+                lost(route, operation, flight)
+            })
+            .await;
+        let hit = hit.map_err(during(format_args!(
+            "{operation}, the answer of its request {} lost",
+            flight + 1
+        )))?;
         if !hit {
             break;
         }
@@ -143,6 +188,8 @@ async fn lost(route: &Route, operation: Operation, flight: u64) -> Result<bool, 
     if let Some(e) = answer.error().filter(|_| !hit) {
         return Err(Stop::failed(format!("nothing went wrong, and still: {e}")));
     }
-    route.judge(&prepared, Some(answer), Decide::ByAnother).await?;
+    route
+        .judge(&prepared, Some(answer), Decide::ByAnother)
+        .await?;
     Ok(hit)
 }

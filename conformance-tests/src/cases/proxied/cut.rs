@@ -58,17 +58,31 @@ async fn at_every_stage(cx: &Cx, operations: &[Operation]) -> Verdict {
         let requests = routes[0].requests(operation).await?;
         items.extend(Stage::ALL.map(|stage| (operation, stage, requests)));
     }
-    lanes::each(routes, items, |route, (operation, stage, requests)| Box::pin(at_stage(route, operation, stage, requests))).await
+    lanes::each(routes, items, |route, (operation, stage, requests)| {
+        Box::pin(at_stage(route, operation, stage, requests))
+    })
+    .await
 }
 
 /// Cuts each request of an operation at this stage.
 async fn at_stage(route: &Route, operation: Operation, stage: Stage, requests: u64) -> Verdict {
     for flight in 0..FLIGHTS {
-        let ways: &[Decide] = if operation.is_commit() { &[Decide::ByAnother, Decide::ByItself] } else { &[Decide::ByItself] };
+        let ways: &[Decide] = if operation.is_commit() {
+            &[Decide::ByAnother, Decide::ByItself]
+        } else {
+            &[Decide::ByItself]
+        };
         let mut hit = false;
         for &decide in ways {
-            let cut = route.hit(operation, flight, requests, || cut(route, operation, stage, flight, decide)).await;
-            hit |= cut.map_err(during(format_args!("{operation}, cut {stage} {}", flight + 1)))?;
+            let cut = route
+                .hit(operation, flight, requests, || {
+                    cut(route, operation, stage, flight, decide)
+                })
+                .await;
+            hit |= cut.map_err(during(format_args!(
+                "{operation}, cut {stage} {}",
+                flight + 1
+            )))?;
         }
         if !hit {
             break;
@@ -78,7 +92,13 @@ async fn at_stage(route: &Route, operation: Operation, stage: Stage, requests: u
 }
 
 /// True when there was a request to cut.
-async fn cut(route: &Route, operation: Operation, stage: Stage, flight: u64, decide: Decide) -> Result<bool, Stop> {
+async fn cut(
+    route: &Route,
+    operation: Operation,
+    stage: Stage,
+    flight: u64,
+    decide: Decide,
+) -> Result<bool, Stop> {
     route.warm().await?;
     let prepared = route.prepare(operation).await?;
     let counter = route.proxy.count();
@@ -86,8 +106,13 @@ async fn cut(route: &Route, operation: Operation, stage: Stage, flight: u64, dec
     let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await?;
     // A cut after the answer comes a while after it, and later on a busy machine.
     let made = counter.so_far() > flight;
-    let patience = if made { route.cx.effort().operation_timeout } else { QUIET * 5 };
-    let hit = route.proxy.has_fired() || (stage == Stage::AfterAnswer && route.proxy.fired(patience).await);
+    let patience = if made {
+        route.cx.effort().operation_timeout
+    } else {
+        QUIET * 5
+    };
+    let hit = route.proxy.has_fired()
+        || (stage == Stage::AfterAnswer && route.proxy.fired(patience).await);
     route.proxy.heal();
     if let Some(e) = answer.error().filter(|_| !hit) {
         return Err(Stop::failed(format!("nothing went wrong, and still: {e}")));

@@ -35,7 +35,9 @@ enum Next {
 
 async fn dropped_before_the_question_arrives(cx: Cx) -> Verdict {
     // A delete or a heartbeat that arrives late is carried out late: nothing in it tells the table that another one came first.
-    let operations = Operation::ALL.into_iter().filter(|o| !matches!(o, Operation::Delete | Operation::Beat));
+    let operations = Operation::ALL
+        .into_iter()
+        .filter(|o| !matches!(o, Operation::Delete | Operation::Beat));
     dropped(&cx, operations, Fault::HoldRequest).await
 }
 
@@ -43,16 +45,30 @@ async fn dropped_before_the_answer_arrives(cx: Cx) -> Verdict {
     dropped(&cx, Operation::ALL, Fault::HoldAnswer).await
 }
 
-async fn dropped(cx: &Cx, operations: impl IntoIterator<Item = Operation>, fault: Fault) -> Verdict {
+async fn dropped(
+    cx: &Cx,
+    operations: impl IntoIterator<Item = Operation>,
+    fault: Fault,
+) -> Verdict {
     let route = Route::open(cx).await?;
-    route.proxy.learn_monitoring(Duration::from_millis(300)).await;
+    route
+        .proxy
+        .learn_monitoring(Duration::from_millis(300))
+        .await;
     for operation in operations {
         let requests = route.requests(operation).await?;
         for flight in 0..FLIGHTS {
             let mut hit = false;
             for next in [Next::Afterwards, Next::Meanwhile] {
-                let what = format!("{operation}, dropped with {fault} of its request {}", flight + 1);
-                let one = route.hit(operation, flight, requests, || drop_one(&route, operation, fault, flight, next)).await;
+                let what = format!(
+                    "{operation}, dropped with {fault} of its request {}",
+                    flight + 1
+                );
+                let one = route
+                    .hit(operation, flight, requests, || {
+                        drop_one(&route, operation, fault, flight, next)
+                    })
+                    .await;
                 hit |= one.map_err(during(what))?;
             }
             if !hit {
@@ -64,7 +80,13 @@ async fn dropped(cx: &Cx, operations: impl IntoIterator<Item = Operation>, fault
 }
 
 /// True when there was a request or an answer to hold.
-async fn drop_one(route: &Route, operation: Operation, fault: Fault, flight: u64, next: Next) -> Result<bool, Stop> {
+async fn drop_one(
+    route: &Route,
+    operation: Operation,
+    fault: Fault,
+    flight: u64,
+    next: Next,
+) -> Result<bool, Stop> {
     route.warm().await?;
     let prepared = route.prepare(operation).await?;
     route.proxy.set_fault_after(flight, fault);
@@ -77,7 +99,10 @@ async fn drop_one(route: &Route, operation: Operation, fault: Fault, flight: u64
         }
     };
     let hit = answer.is_none();
-    if next == Next::Meanwhile && hit && !matches!(operation, Operation::Initialize | Operation::Delete) {
+    if next == Next::Meanwhile
+        && hit
+        && !matches!(operation, Operation::Initialize | Operation::Delete)
+    {
         let silo = route.silos[2].address;
         let mut question = Box::pin(route.table.read_row(&silo, None));
         // Long enough to be sent.
@@ -89,16 +114,24 @@ async fn drop_one(route: &Route, operation: Operation, fault: Fault, flight: u64
         };
         if let Ok(read) = answer {
             let shown = read.row.as_ref().and_then(|r| r.entry()).map(|e| e.address);
-            must!(shown == Some(silo), "asked for the row of {silo}, it gives that of {shown:?}");
+            must!(
+                shown == Some(silo),
+                "asked for the row of {silo}, it gives that of {shown:?}"
+            );
         }
     }
     route.proxy.heal();
     if hit && !matches!(operation, Operation::Initialize | Operation::Delete) {
         // The first question that follows would be given the old answer.
         let silo = route.silos[1].address;
-        let read = route.patient("the next read_row", || route.table.read_row(&silo, None)).await?;
+        let read = route
+            .patient("the next read_row", || route.table.read_row(&silo, None))
+            .await?;
         let shown = read.row.as_ref().and_then(|r| r.entry()).map(|e| e.address);
-        must!(shown == Some(silo), "asked for the row of {silo}, it gives that of {shown:?}");
+        must!(
+            shown == Some(silo),
+            "asked for the row of {silo}, it gives that of {shown:?}"
+        );
     }
     if let Some(e) = answer.as_ref().and_then(|a| a.error()) {
         return Err(Stop::failed(format!("nothing went wrong, and still: {e}")));
@@ -111,13 +144,17 @@ async fn drop_one(route: &Route, operation: Operation, fault: Fault, flight: u64
 /// Whatever a client keeps per question, a connection or a permit, comes back when the question is dropped.
 async fn many_dropped_at_once(cx: Cx) -> Verdict {
     let route = Route::open(&cx).await?;
-    route.proxy.learn_monitoring(Duration::from_millis(300)).await;
+    route
+        .proxy
+        .learn_monitoring(Duration::from_millis(300))
+        .await;
     for round in 0..5 {
         route.warm().await?;
         route.proxy.freeze_way(Way::Answers);
         let dropped = many_dropped(&route).await;
         route.proxy.heal();
-        let during = || during(format_args!("sixteen reads dropped, round {}", round + 1).to_string());
+        let during =
+            || during(format_args!("sixteen reads dropped, round {}", round + 1).to_string());
         dropped.map_err(during())?;
         route.questions().await.map_err(during())?;
     }
@@ -129,7 +166,11 @@ async fn many_dropped(route: &Route) -> Verdict {
     let asked = Arc::new(Semaphore::new(0));
     let mut questions = tokio::task::JoinSet::new();
     for n in 0..16 {
-        let (table, silo, asked) = (route.table.clone(), route.silos[n % 3].address, asked.clone());
+        let (table, silo, asked) = (
+            route.table.clone(),
+            route.silos[n % 3].address,
+            asked.clone(),
+        );
         questions.spawn(async move {
             let mut question = table.read_row(&silo, None);
             let first = poll_fn(|cx| Poll::Ready(question.as_mut().poll(cx))).await;
@@ -141,7 +182,8 @@ async fn many_dropped(route: &Route) -> Verdict {
         });
     }
     let all = asked.acquire_many(16);
-    let begun = async { all.await.is_ok() && route.proxy.holds(route.cx.effort().operation_timeout).await };
+    let begun =
+        async { all.await.is_ok() && route.proxy.holds(route.cx.effort().operation_timeout).await };
     let begun = route.cx.in_time("sixteen reads", begun).await?;
     questions.abort_all();
     let mut answered = 0;
@@ -149,6 +191,9 @@ async fn many_dropped(route: &Route) -> Verdict {
         answered += usize::from(matches!(question, Ok(Ok(_))));
     }
     must!(begun, "no answer passes through the proxy");
-    must!(answered == 0, "{answered} of them are answered although the proxy lets no answer pass");
+    must!(
+        answered == 0,
+        "{answered} of them are answered although the proxy lets no answer pass"
+    );
     Ok(())
 }

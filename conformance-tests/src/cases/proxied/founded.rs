@@ -11,8 +11,10 @@ use crate::Stop;
 use crate::case::{Case, Cx, Verdict, case, commit, must, read};
 use crate::proxy::Fault;
 
-pub(in crate::cases) const CASES: &[Case] =
-    &[case!(a_table_is_founded_between_two_requests: T6 T12), case!(a_table_is_made_anew_during_a_delete: T12 T16)];
+pub(in crate::cases) const CASES: &[Case] = &[
+    case!(a_table_is_founded_between_two_requests: T6 T12),
+    case!(a_table_is_made_anew_during_a_delete: T12 T16),
+];
 
 /// As in the cases that cut.
 const FLIGHTS: u64 = 12;
@@ -30,7 +32,12 @@ enum Hit {
 }
 
 async fn a_table_is_founded_between_two_requests(cx: Cx) -> Verdict {
-    before_each_request(&cx, &[Operation::Initialize, Operation::Read, Operation::ReadRow], "founded").await
+    before_each_request(
+        &cx,
+        &[Operation::Initialize, Operation::Read, Operation::ReadRow],
+        "founded",
+    )
+    .await
 }
 
 /// A delete that is late may delete the new table, too, and then all of it.
@@ -40,15 +47,27 @@ async fn a_table_is_made_anew_during_a_delete(cx: Cx) -> Verdict {
 
 async fn before_each_request(cx: &Cx, operations: &[Operation], happens: &str) -> Verdict {
     let route = Route::open(cx).await?;
-    route.proxy.learn_monitoring(Duration::from_millis(300)).await;
+    route
+        .proxy
+        .learn_monitoring(Duration::from_millis(300))
+        .await;
     let (mut hit, mut alone) = (0, 0);
     for operation in operations.iter().copied() {
         for flight in 0..FLIGHTS {
-            let what = format!("{operation}, and the table is {happens} before its request {}", flight + 1);
-            match founded(&route, operation, flight).await.map_err(during(what))? {
+            let what = format!(
+                "{operation}, and the table is {happens} before its request {}",
+                flight + 1
+            );
+            match founded(&route, operation, flight)
+                .await
+                .map_err(during(what))?
+            {
                 Hit::Yes => hit += 1,
                 Hit::No => {
-                    must!(flight > 0, "{operation}: no request of it passes through the proxy");
+                    must!(
+                        flight > 0,
+                        "{operation}: no request of it passes through the proxy"
+                    );
                     break;
                 }
                 Hit::Alone => {
@@ -58,7 +77,11 @@ async fn before_each_request(cx: &Cx, operations: &[Operation], happens: &str) -
             }
         }
     }
-    let alone = if alone > 0 { format!(", and {alone} times nobody else got through") } else { String::new() };
+    let alone = if alone > 0 {
+        format!(", and {alone} times nobody else got through")
+    } else {
+        String::new()
+    };
     cx.measured(format!("{happens} before {hit} requests{alone}"));
     Ok(())
 }
@@ -83,7 +106,14 @@ async fn founded(route: &Route, operation: Operation, flight: u64) -> Result<Hit
     let (hit, answer) = match early {
         Some(answer) => (Hit::No, answer),
         None => {
-            let founded = tokio::time::timeout(FOUNDED, async { if anew { made_anew(route).await } else { route.found().await } }).await;
+            let founded = tokio::time::timeout(FOUNDED, async {
+                if anew {
+                    made_anew(route).await
+                } else {
+                    route.found().await
+                }
+            })
+            .await;
             route.proxy.heal();
             if let Ok(founded) = founded {
                 founded?;
@@ -108,21 +138,38 @@ async fn founded(route: &Route, operation: Operation, flight: u64) -> Result<Hit
 /// Deleted by somebody else, and made again with other silos: no silo comes twice.
 async fn made_anew(route: &Route) -> Verdict {
     route.judge.delete().await?;
-    route.judge.initialize(&route.cx.initialize_request()).await?;
+    route
+        .judge
+        .initialize(&route.cx.initialize_request())
+        .await?;
     let token = read(&route.judge).await?.0.token;
     let entries = [route.cx.entry(), route.cx.entry(), route.cx.entry()];
-    commit(&route.judge, &route.cx.insert(&token, entries)).await.map(drop)
+    commit(&route.judge, &route.cx.insert(&token, entries))
+        .await
+        .map(drop)
 }
 
 /// It says what there was before, or what there is since, or that it could not find out; never that something is wrong with the table.
 fn fits(answer: &Answered) -> Verdict {
     if let Some(e) = answer.error() {
-        let known = matches!(e.kind(), TableErrorKind::NotInitialized | TableErrorKind::BeingDeleted | TableErrorKind::TableReplaced);
-        must!(known || e.next_step() != NextStep::GiveUp, "nothing is wrong with the table, and still: {e}");
+        let known = matches!(
+            e.kind(),
+            TableErrorKind::NotInitialized
+                | TableErrorKind::BeingDeleted
+                | TableErrorKind::TableReplaced
+        );
+        must!(
+            known || e.next_step() != NextStep::GiveUp,
+            "nothing is wrong with the table, and still: {e}"
+        );
     }
     if let Answered::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) = answer {
         let (counted, there) = (snapshot.version_row.row_count, snapshot.rows.len() as u64);
-        must!(counted == there, "version {} counts {counted} rows, and comes with {there}", snapshot.version());
+        must!(
+            counted == there,
+            "version {} counts {counted} rows, and comes with {there}",
+            snapshot.version()
+        );
     }
     Ok(())
 }

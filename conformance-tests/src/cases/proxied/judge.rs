@@ -1,7 +1,8 @@
 //! What an answer may be, given what happened in truth. Asked when nothing goes wrong any more; leaves a table with its three rows.
 
 use membership_core::{
-    CommitOutcome, HeartbeatWrite, Heartbeats, NextStep, ReadAnswer, ReadRequest, Recency, RowRead, Snapshot, TableError, TableErrorKind,
+    CommitOutcome, HeartbeatWrite, Heartbeats, NextStep, ReadAnswer, ReadRequest, Recency, RowRead,
+    Snapshot, TableError, TableErrorKind,
 };
 
 use super::operation::{Answered, Operation, Prepared};
@@ -20,8 +21,17 @@ pub(super) enum Decide {
 
 /// A table in one line.
 fn brief(snapshot: &Snapshot) -> String {
-    let rows: Vec<String> = snapshot.rows.entries().map(|e| format!("{} (version {}, {:?})", e.address, e.written_at, e.role)).collect();
-    format!("version {} by commit {} with {}", snapshot.version(), snapshot.token.commit(), rows.join(", "))
+    let rows: Vec<String> = snapshot
+        .rows
+        .entries()
+        .map(|e| format!("{} (version {}, {:?})", e.address, e.written_at, e.role))
+        .collect();
+    format!(
+        "version {} by commit {} with {}",
+        snapshot.version(),
+        snapshot.token.commit(),
+        rows.join(", ")
+    )
 }
 
 /// An answer to a commit in one line.
@@ -29,7 +39,10 @@ fn told(answer: &Result<CommitOutcome, TableError>) -> String {
     match answer {
         Ok(CommitOutcome::Committed(token)) => format!("committed as version {}", token.version()),
         Ok(CommitOutcome::Conflict(conflict)) => match &conflict.newest {
-            Some(newest) => format!("a conflict with commit {} of version {}", newest.id, newest.version),
+            Some(newest) => format!(
+                "a conflict with commit {} of version {}",
+                newest.id, newest.version
+            ),
             None => "a conflict with nobody".to_owned(),
         },
         Err(e) => format!("an error of kind {:?}: {e}", e.kind()),
@@ -38,16 +51,25 @@ fn told(answer: &Result<CommitOutcome, TableError>) -> String {
 
 impl Route {
     /// Holds an answer, or none where nobody waited for it, against the truth.
-    pub async fn judge(&self, prepared: &Prepared, answer: Option<Answered>, decide: Decide) -> Verdict {
+    pub async fn judge(
+        &self,
+        prepared: &Prepared,
+        answer: Option<Answered>,
+        decide: Decide,
+    ) -> Verdict {
         if let Some(e) = answer.as_ref().and_then(Answered::error)
             && e.next_step() == NextStep::GiveUp
         {
-            return Err(Stop::failed(format!("it says that trying again is useless: {e}")));
+            return Err(Stop::failed(format!(
+                "it says that trying again is useless: {e}"
+            )));
         }
         match (prepared.operation, answer) {
             (Operation::Initialize, answer) => self.initialized(prepared, answer).await,
             (Operation::Delete, answer) => self.deleted(prepared, answer).await,
-            (Operation::Beat, Some(Answered::Done(answer))) => self.beaten(prepared, Some(answer)).await,
+            (Operation::Beat, Some(Answered::Done(answer))) => {
+                self.beaten(prepared, Some(answer)).await
+            }
             (Operation::Beat, _) => self.beaten(prepared, None).await,
             (_, Some(Answered::Read(Ok(answer)))) => self.shown(prepared, answer),
             (_, Some(Answered::Row(Ok(answer)))) => self.row_shown(prepared, &answer),
@@ -55,7 +77,9 @@ impl Route {
                 let now = read(&self.judge).await?;
                 crate::case::same("a read", &prepared.before, &now)
             }
-            (_, Some(Answered::Commit(answer))) => self.committed(prepared, Some(answer), decide).await,
+            (_, Some(Answered::Commit(answer))) => {
+                self.committed(prepared, Some(answer), decide).await
+            }
             (_, _) => self.committed(prepared, None, decide).await,
         }
     }
@@ -66,7 +90,11 @@ impl Route {
     }
 
     fn shown(&self, prepared: &Prepared, answer: ReadAnswer) -> Verdict {
-        let ReadAnswer::Snapshot { snapshot, heartbeats } = answer else {
+        let ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        } = answer
+        else {
             return Err(Stop::failed("unchanged to somebody who knows nothing"));
         };
         let (before, beats) = &prepared.before;
@@ -74,9 +102,17 @@ impl Route {
             return Ok(());
         }
         let same = snapshot.token.same_commit(&before.token) && snapshot.rows == before.rows;
-        must!(same, "it reads {}, the table is {}", brief(&snapshot), brief(before));
+        must!(
+            same,
+            "it reads {}, the table is {}",
+            brief(&snapshot),
+            brief(before)
+        );
         let seen = heartbeats.unwrap_or_default();
-        must!(!self.linearizable() || seen == *beats, "it reads the heartbeats {seen:?}, they are {beats:?}");
+        must!(
+            !self.linearizable() || seen == *beats,
+            "it reads the heartbeats {seen:?}, they are {beats:?}"
+        );
         Ok(())
     }
 
@@ -88,58 +124,109 @@ impl Route {
         let due = before.rows.get(&prepared.silo).map(|e| e.address.row_key());
         let row = answer.row.as_ref();
         must!(
-            answer.token.same_commit(&before.token) && row == due.as_ref().and_then(|key| before.rows.by_key(key)),
+            answer.token.same_commit(&before.token)
+                && row == due.as_ref().and_then(|key| before.rows.by_key(key)),
             "the row of {} reads as {answer:?}, the table is {}",
             prepared.silo,
             brief(before)
         );
         let beat = beats.silos.get(&prepared.silo).copied();
-        must!(!self.linearizable() || answer.heartbeat == beat, "it reads the heartbeat {:?}, it is {beat:?}", answer.heartbeat);
+        must!(
+            !self.linearizable() || answer.heartbeat == beat,
+            "it reads the heartbeat {:?}, it is {beat:?}",
+            answer.heartbeat
+        );
         Ok(())
     }
 
     async fn initialized(&self, prepared: &Prepared, answer: Option<Answered>) -> Verdict {
         let mine = prepared.initialize.table_id;
         let other = self.cx.initialize_request();
-        self.patient("initialize by another client", || self.judge.initialize(&other)).await?;
+        self.patient("initialize by another client", || {
+            self.judge.initialize(&other)
+        })
+        .await?;
         let (now, _) = read(&self.judge).await?;
-        must!(now.version() == 0 && now.rows.is_empty(), "a new table is at version {} with {} rows", now.version(), now.rows.len());
-        must!([mine, other.table_id].contains(&now.table_id()), "nobody offered the table id {}", now.table_id());
+        must!(
+            now.version() == 0 && now.rows.is_empty(),
+            "a new table is at version {} with {} rows",
+            now.version(),
+            now.rows.len()
+        );
+        must!(
+            [mine, other.table_id].contains(&now.table_id()),
+            "nobody offered the table id {}",
+            now.table_id()
+        );
         if let Some(Answered::Done(Ok(()))) = answer {
-            must!(now.table_id() == mine, "it says that the table is there, and it was not");
+            must!(
+                now.table_id() == mine,
+                "it says that the table is there, and it was not"
+            );
         }
-        self.patient("initialize once more", || self.table.initialize(&prepared.initialize)).await?;
+        self.patient("initialize once more", || {
+            self.table.initialize(&prepared.initialize)
+        })
+        .await?;
         let (again, _) = read(&self.judge).await?;
-        must!(again == now, "initialize once more made {} of {}", brief(&again), brief(&now));
+        must!(
+            again == now,
+            "initialize once more made {} of {}",
+            brief(&again),
+            brief(&now)
+        );
         self.reset().await
     }
 
     async fn deleted(&self, prepared: &Prepared, answer: Option<Answered>) -> Verdict {
         let fresh = self.cx.another(&self.judge).await?;
-        let state = fresh.read(&ReadRequest { barrier: true, ..ReadRequest::all() }).await;
+        let state = fresh
+            .read(&ReadRequest {
+                barrier: true,
+                ..ReadRequest::all()
+            })
+            .await;
         let gone = matches!(&state, Err(e) if e.kind() == TableErrorKind::NotInitialized);
         let begun = matches!(&state, Err(e) if e.kind() == TableErrorKind::BeingDeleted);
         let whole = matches!(&state, Ok(ReadAnswer::Snapshot { snapshot, .. }) if *snapshot == prepared.before.0);
-        must!(gone || begun || whole, "neither there nor being deleted nor gone: {state:?}");
+        must!(
+            gone || begun || whole,
+            "neither there nor being deleted nor gone: {state:?}"
+        );
         if let Some(Answered::Done(Ok(()))) = answer {
             must!(gone, "it says that the table is gone: {state:?}");
         }
-        self.patient("delete once more", || self.table.delete()).await?;
+        self.patient("delete once more", || self.table.delete())
+            .await?;
         let state = fresh.read(&ReadRequest::all()).await;
-        must!(matches!(&state, Err(e) if e.kind() == TableErrorKind::NotInitialized), "deleted once more, it is still there: {state:?}");
+        must!(
+            matches!(&state, Err(e) if e.kind() == TableErrorKind::NotInitialized),
+            "deleted once more, it is still there: {state:?}"
+        );
         self.reset().await
     }
 
     async fn beaten(&self, prepared: &Prepared, answer: Option<Result<(), TableError>>) -> Verdict {
-        let HeartbeatWrite::Silo { silo, heartbeat } = &prepared.beat else { return Ok(()) };
+        let HeartbeatWrite::Silo { silo, heartbeat } = &prepared.beat else {
+            return Ok(());
+        };
         let now = read(&self.judge).await?;
         let (old, seen) = (prepared.before.1.silos.get(silo), now.1.silos.get(silo));
         let landed = seen == Some(heartbeat);
-        must!(landed || seen == old, "the heartbeat is {seen:?}, neither the old one {old:?} nor {heartbeat:?}");
+        must!(
+            landed || seen == old,
+            "the heartbeat is {seen:?}, neither the old one {old:?} nor {heartbeat:?}"
+        );
         match answer {
-            Some(Ok(())) => must!(landed, "it says that the heartbeat is written, and it is {seen:?}"),
+            Some(Ok(())) => must!(
+                landed,
+                "it says that the heartbeat is written, and it is {seen:?}"
+            ),
             Some(Err(e)) if e.next_step() == NextStep::Retry => {
-                must!(!landed, "it says that the heartbeat is certainly not written, and it is: {e}");
+                must!(
+                    !landed,
+                    "it says that the heartbeat is certainly not written, and it is: {e}"
+                );
             }
             _ => {}
         }
@@ -148,54 +235,107 @@ impl Route {
             beats.silos.remove(silo);
             beats
         };
-        must!(without(&now.1) == without(&prepared.before.1), "another heartbeat changed: {:?}", now.1);
-        crate::case::same("a heartbeat", &(prepared.before.0.clone(), Heartbeats::default()), &(now.0, Heartbeats::default()))?;
-        self.patient("a heartbeat once more", || self.table.update_i_am_alive(&prepared.beat)).await
+        must!(
+            without(&now.1) == without(&prepared.before.1),
+            "another heartbeat changed: {:?}",
+            now.1
+        );
+        crate::case::same(
+            "a heartbeat",
+            &(prepared.before.0.clone(), Heartbeats::default()),
+            &(now.0, Heartbeats::default()),
+        )?;
+        self.patient("a heartbeat once more", || {
+            self.table.update_i_am_alive(&prepared.beat)
+        })
+        .await
     }
 
-    async fn committed(&self, prepared: &Prepared, answer: Option<Result<CommitOutcome, TableError>>, decide: Decide) -> Verdict {
+    async fn committed(
+        &self,
+        prepared: &Prepared,
+        answer: Option<Result<CommitOutcome, TableError>>,
+        decide: Decide,
+    ) -> Verdict {
         let request = &prepared.request;
         let (before, made) = (&prepared.before.0, request.makes());
         let with_it = request.apply_to(before, request.next_token(&[]));
-        let said = answer.as_ref().map_or_else(|| "(nobody waited for the answer)".to_owned(), told);
+        let said = answer
+            .as_ref()
+            .map_or_else(|| "(nobody waited for the answer)".to_owned(), told);
         let mut due = None;
         if decide == Decide::ByAnother {
             due = Some(self.overtake(before, &with_it).await?);
         }
-        let landed = due.as_ref().map(|due| due.version_row.record(made).is_some_and(|r| r.id == request.id));
+        let landed = due.as_ref().map(|due| {
+            due.version_row
+                .record(made)
+                .is_some_and(|r| r.id == request.id)
+        });
         match &answer {
             Some(Ok(CommitOutcome::Conflict(c))) if landed == Some(true) => {
-                return Err(Stop::failed(format!("one's own success is called a conflict with {:?}", c.newest)));
+                return Err(Stop::failed(format!(
+                    "one's own success is called a conflict with {:?}",
+                    c.newest
+                )));
             }
             Some(Ok(CommitOutcome::Conflict(c))) => {
-                return Err(Stop::failed(format!("a conflict, and nobody else was there: {:?}", c.newest)));
+                return Err(Stop::failed(format!(
+                    "a conflict, and nobody else was there: {:?}",
+                    c.newest
+                )));
             }
             Some(Ok(CommitOutcome::Committed(token))) => {
-                must!(landed != Some(false), "it says that it is committed, and it is not");
-                must!(token.version() == made && token.commit() == request.id, "it is committed as {token:?}");
+                must!(
+                    landed != Some(false),
+                    "it says that it is committed, and it is not"
+                );
+                must!(
+                    token.version() == made && token.commit() == request.id,
+                    "it is committed as {token:?}"
+                );
             }
             // Sent again, this one did not happen; the one before may have.
-            Some(Err(e)) if e.next_step() == NextStep::Retry && prepared.operation != Operation::CommitAgain => {
-                must!(landed != Some(true), "it says that it certainly did not happen, and it did: {e}");
+            Some(Err(e))
+                if e.next_step() == NextStep::Retry
+                    && prepared.operation != Operation::CommitAgain =>
+            {
+                must!(
+                    landed != Some(true),
+                    "it says that it certainly did not happen, and it did: {e}"
+                );
             }
             _ => {}
         }
         let again = request.again();
-        let outcome = self.patient("the commit sent again", || self.table.commit(&again)).await?;
+        let outcome = self
+            .patient("the commit sent again", || self.table.commit(&again))
+            .await?;
         match (&outcome, landed) {
             (CommitOutcome::Committed(token), None | Some(true)) => {
-                must!(token.version() == made && token.commit() == request.id, "sent again it is committed as {token:?}");
+                must!(
+                    token.version() == made && token.commit() == request.id,
+                    "sent again it is committed as {token:?}"
+                );
             }
             (CommitOutcome::Conflict(_), Some(false)) => {}
             (told, Some(true)) => {
-                return Err(Stop::failed(format!("it had happened, and sent again is answered with {told:?}, after {said}")));
+                return Err(Stop::failed(format!(
+                    "it had happened, and sent again is answered with {told:?}, after {said}"
+                )));
             }
-            (told, _) => return Err(Stop::failed(format!("it had not happened, and sent again is answered with {told:?}, after {said}"))),
+            (told, _) => {
+                return Err(Stop::failed(format!(
+                    "it had not happened, and sent again is answered with {told:?}, after {said}"
+                )));
+            }
         }
         let due = due.unwrap_or(with_it);
         let (now, _) = read(&self.judge).await?;
         must!(
-            now.version() == due.version() && now.rows == due.rows && now.version_row.row_count == due.version_row.row_count,
+            now.version() == due.version()
+                && now.rows == due.rows
+                && now.version_row.row_count == due.version_row.row_count,
             "the table is {}; {} was due, after the answer {said}",
             brief(&now),
             brief(&due)
@@ -213,13 +353,24 @@ impl Route {
             } else if now.token.same_commit(&with_it.token) {
                 with_it
             } else {
-                return Err(Stop::failed(format!("the table is {}, neither before nor after the commit", brief(&now))));
+                return Err(Stop::failed(format!(
+                    "the table is {}, neither before nor after the commit",
+                    brief(&now)
+                )));
             };
-            must!(now.rows == base.rows, "the table is {}; {} was due", brief(&now), brief(base));
+            must!(
+                now.rows == base.rows,
+                "the table is {}; {} was due",
+                brief(&now),
+                brief(base)
+            );
             let request = self.cx.insert(&now.token, [self.cx.entry()]);
             match send(&self.judge, &request).await? {
                 CommitOutcome::Committed(token) => return Ok(request.apply_to(base, token)),
-                CommitOutcome::Conflict(_) => must!(std::time::Instant::now() < deadline, "another client's commits conflict with nobody"),
+                CommitOutcome::Conflict(_) => must!(
+                    std::time::Instant::now() < deadline,
+                    "another client's commits conflict with nobody"
+                ),
             }
         }
     }
@@ -227,20 +378,49 @@ impl Route {
     /// The client's next answers belong to its next questions.
     pub async fn questions(&self) -> Verdict {
         for silo in [&self.silos[1], &self.silos[2], &self.silos[0]] {
-            let row = self.patient("the next read_row", || self.table.read_row(&silo.address, None)).await?.row;
+            let row = self
+                .patient("the next read_row", || {
+                    self.table.read_row(&silo.address, None)
+                })
+                .await?
+                .row;
             let shown = row.as_ref().and_then(|r| r.entry()).map(|e| e.address);
-            must!(shown == Some(silo.address), "asked for the row of {}, it gives that of {shown:?}", silo.address);
+            must!(
+                shown == Some(silo.address),
+                "asked for the row of {}, it gives that of {shown:?}",
+                silo.address
+            );
         }
         let nobody = self.cx.entry().address;
-        let row = self.patient("the next read_row", || self.table.read_row(&nobody, None)).await?.row;
-        must!(row.is_none(), "asked for a row that is not there, it gives {row:?}");
-        let barrier = ReadRequest { known: None, heartbeats: true, barrier: true };
-        let answer = self.patient("the next read", || self.table.read(&barrier)).await?;
+        let row = self
+            .patient("the next read_row", || self.table.read_row(&nobody, None))
+            .await?
+            .row;
+        must!(
+            row.is_none(),
+            "asked for a row that is not there, it gives {row:?}"
+        );
+        let barrier = ReadRequest {
+            known: None,
+            heartbeats: true,
+            barrier: true,
+        };
+        let answer = self
+            .patient("the next read", || self.table.read(&barrier))
+            .await?;
         let now = read(&self.judge).await?;
-        let ReadAnswer::Snapshot { snapshot, heartbeats } = answer else {
+        let ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        } = answer
+        else {
             return Err(Stop::failed("unchanged to somebody who knows nothing"));
         };
-        crate::case::same("the same table, read by two clients", &now, &(snapshot, heartbeats.unwrap_or_default()))?;
+        crate::case::same(
+            "the same table, read by two clients",
+            &now,
+            &(snapshot, heartbeats.unwrap_or_default()),
+        )?;
         let token = now.0.token.clone();
         commit(&self.table, &self.cx.update(&token, [self.marked(&now.0)])).await?;
         Ok(())

@@ -42,7 +42,11 @@ pub(super) async fn learn(routes: &[Route]) {
 }
 
 /// Does the work for each item, on whichever route is free. Ends with the first failure.
-pub(super) async fn each<T>(routes: Vec<Route>, items: Vec<T>, work: for<'a> fn(&'a Route, T) -> BoxFuture<'a, Verdict>) -> Verdict
+pub(super) async fn each<T>(
+    routes: Vec<Route>,
+    items: Vec<T>,
+    work: for<'a> fn(&'a Route, T) -> BoxFuture<'a, Verdict>,
+) -> Verdict
 where
     T: Copy + Send + Sync + 'static,
 {

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use membership_core::{
-    CommitOutcome, CommitRequest, HeartbeatWrite, Heartbeats, InitializeRequest, ReadAnswer, ReadRequest, RowRead, SiloAddress, Snapshot,
-    TableError,
+    CommitOutcome, CommitRequest, HeartbeatWrite, Heartbeats, InitializeRequest, ReadAnswer,
+    ReadRequest, RowRead, SiloAddress, Snapshot, TableError,
 };
 
 use super::route::Route;
@@ -29,11 +29,22 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    pub const ALL: [Self; 8] =
-        [Self::Initialize, Self::Read, Self::ReadRow, Self::Commit, Self::CommitAgain, Self::CommitAgainLost, Self::Beat, Self::Delete];
+    pub const ALL: [Self; 8] = [
+        Self::Initialize,
+        Self::Read,
+        Self::ReadRow,
+        Self::Commit,
+        Self::CommitAgain,
+        Self::CommitAgainLost,
+        Self::Beat,
+        Self::Delete,
+    ];
 
     pub fn is_commit(self) -> bool {
-        matches!(self, Self::Commit | Self::CommitAgain | Self::CommitAgainLost)
+        matches!(
+            self,
+            Self::Commit | Self::CommitAgain | Self::CommitAgainLost
+        )
     }
 }
 
@@ -88,12 +99,25 @@ impl Route {
     pub async fn prepare(&self, operation: Operation) -> Result<Prepared, Stop> {
         let before = read(&self.judge).await?;
         let mut request = self.cx.update(&before.0.token, [self.marked(&before.0)]);
-        request.changes.extend(self.cx.insert(&before.0.token, [self.cx.entry()]).changes);
+        request
+            .changes
+            .extend(self.cx.insert(&before.0.token, [self.cx.entry()]).changes);
         // Some of the rows that earlier ones inserted.
         let own = |silo: &SiloAddress| self.silos.iter().any(|s| s.address == *silo);
-        let others: Vec<String> = before.0.rows.entries().map(|e| e.address).filter(|s| !own(s)).map(|s| s.row_key()).collect();
+        let others: Vec<String> = before
+            .0
+            .rows
+            .entries()
+            .map(|e| e.address)
+            .filter(|s| !own(s))
+            .map(|s| s.row_key())
+            .collect();
         if others.len() > 6 {
-            request.changes.extend(self.cx.remove(&before.0.token, others.into_iter().take(2)).changes);
+            request.changes.extend(
+                self.cx
+                    .remove(&before.0.token, others.into_iter().take(2))
+                    .changes,
+            );
         }
         match operation {
             Operation::Initialize => self.judge.delete().await?,
@@ -106,7 +130,14 @@ impl Route {
         }
         let silo = &self.silos[1];
         let (initialize, beat) = (self.cx.initialize_request(), self.beat(silo));
-        Ok(Prepared { operation, before, initialize, request, beat, silo: silo.address })
+        Ok(Prepared {
+            operation,
+            before,
+            initialize,
+            request,
+            beat,
+            silo: silo.address,
+        })
     }
 }
 
@@ -116,7 +147,9 @@ pub(super) async fn ask(table: &Table, prepared: &Prepared) -> Answered {
         Operation::Initialize => Answered::Done(table.initialize(&prepared.initialize).await),
         Operation::Read => Answered::Read(table.read(&ReadRequest::all()).await),
         Operation::ReadRow => Answered::Row(table.read_row(&prepared.silo, None).await),
-        Operation::Commit | Operation::CommitAgain | Operation::CommitAgainLost => Answered::Commit(table.commit(&prepared.request).await),
+        Operation::Commit | Operation::CommitAgain | Operation::CommitAgainLost => {
+            Answered::Commit(table.commit(&prepared.request).await)
+        }
         Operation::Beat => Answered::Done(table.update_i_am_alive(&prepared.beat).await),
         Operation::Delete => Answered::Done(table.delete().await),
     }

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, NextStep, ReadAnswer, ReadRequest, Snapshot, TableError, TableErrorKind,
-    WallTime,
+    CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, NextStep, ReadAnswer, ReadRequest,
+    Snapshot, TableError, TableErrorKind, WallTime,
 };
 
 use super::judge::Decide;
@@ -41,7 +41,13 @@ impl Route {
         let judge = cx.client(&cluster).await?;
         judge.initialize(&cx.initialize_request()).await?;
         let Proxied { table, proxy } = cx.backend().proxied(&cluster).await?;
-        let route = Self { cx: cx.clone(), table, proxy, judge, silos: [cx.entry(), cx.entry(), cx.entry()] };
+        let route = Self {
+            cx: cx.clone(),
+            table,
+            proxy,
+            judge,
+            silos: [cx.entry(), cx.entry(), cx.entry()],
+        };
         route.fill().await?;
         route.warm().await?;
         Ok(route)
@@ -70,24 +76,44 @@ impl Route {
 
     pub fn beat(&self, silo: &MembershipEntry) -> HeartbeatWrite {
         let counter = self.cx.number();
-        HeartbeatWrite::Silo { silo: silo.address, heartbeat: Heartbeat { counter, at: WallTime::from_millis(counter) } }
+        HeartbeatWrite::Silo {
+            silo: silo.address,
+            heartbeat: Heartbeat {
+                counter,
+                at: WallTime::from_millis(counter),
+            },
+        }
     }
 
     /// Does everything once and again until all of it works: connections are set up and statements prepared.
     pub async fn warm(&self) -> Verdict {
-        self.patient("a client behind a proxy that lets everything pass", || self.everything()).await
+        self.patient("a client behind a proxy that lets everything pass", || {
+            self.everything()
+        })
+        .await
     }
 
     async fn everything(&self) -> Result<(), TableError> {
         let table = &self.table;
-        let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await? else { return Ok(()) };
-        table.read(&ReadRequest { known: Some(snapshot.token.clone()), heartbeats: true, barrier: true }).await?;
+        let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await? else {
+            return Ok(());
+        };
+        table
+            .read(&ReadRequest {
+                known: Some(snapshot.token.clone()),
+                heartbeats: true,
+                barrier: true,
+            })
+            .await?;
         table.read_row(&self.silos[0].address, None).await?;
         table.update_i_am_alive(&self.beat(&self.silos[0])).await?;
         let request = self.cx.update(&snapshot.token, [self.marked(&snapshot)]);
         table.commit(&request).await?;
         // Whatever came of the first: a conflict, or one's own success.
-        table.commit(&request.again()).await.map(|_: CommitOutcome| ())
+        table
+            .commit(&request.again())
+            .await
+            .map(|_: CommitOutcome| ())
     }
 
     /// Where both clients take the same way, the other one too has to find back before it can tell the truth. What it finds, or that there is
@@ -99,7 +125,8 @@ impl Route {
                 _ => Ok(()),
             }
         };
-        self.patient("the other client, the server being back", finds).await
+        self.patient("the other client, the server being back", finds)
+            .await
     }
 
     /// How many requests an operation makes when nothing goes wrong, at the least. Each of them must be hit where something is to go wrong.
@@ -112,11 +139,17 @@ impl Route {
             let answer = self.cx.in_time("it", ask(&self.table, &prepared)).await?;
             fewest = fewest.min(counter.so_far());
             if let Some(e) = answer.error() {
-                return Err(Stop::failed(format!("{operation}: nothing went wrong, and still: {e}")));
+                return Err(Stop::failed(format!(
+                    "{operation}: nothing went wrong, and still: {e}"
+                )));
             }
-            self.judge(&prepared, Some(answer), Decide::ByItself).await?;
+            self.judge(&prepared, Some(answer), Decide::ByItself)
+                .await?;
         }
-        must!(fewest > 0, "{operation}: nothing of it passes through the proxy");
+        must!(
+            fewest > 0,
+            "{operation}: nothing of it passes through the proxy"
+        );
         Ok(fewest)
     }
 
@@ -124,7 +157,13 @@ impl Route {
     /// that many requests when nothing goes wrong. True when it was hit.
     ///
     /// What a client sends without waiting is one request or several, as the moment has it: where nothing is hit, they are counted again.
-    pub async fn hit<F>(&self, operation: Operation, flight: u64, requests: u64, mut fault: impl FnMut() -> F) -> Result<bool, Stop>
+    pub async fn hit<F>(
+        &self,
+        operation: Operation,
+        flight: u64,
+        requests: u64,
+        mut fault: impl FnMut() -> F,
+    ) -> Result<bool, Stop>
     where
         F: Future<Output = Result<bool, Stop>>,
     {
@@ -147,7 +186,11 @@ impl Route {
 
     /// The first silo, with something new in its row.
     pub fn marked(&self, now: &Snapshot) -> MembershipEntry {
-        let mut entry = now.rows.get(&self.silos[0].address).cloned().unwrap_or_else(|| self.silos[0].clone());
+        let mut entry = now
+            .rows
+            .get(&self.silos[0].address)
+            .cloned()
+            .unwrap_or_else(|| self.silos[0].clone());
         entry.role = format!("mark {}", self.cx.number());
         entry
     }
@@ -158,7 +201,8 @@ impl Route {
             Err(e) if e.kind() == TableErrorKind::Unavailable => Err(e),
             _ => Ok(()),
         };
-        self.patient("another client, when the server is back", answered).await
+        self.patient("another client, when the server is back", answered)
+            .await
     }
 
     /// Asks until there is an answer. Errors that say that trying again is useless are failures, as is no answer in time.
@@ -171,10 +215,14 @@ impl Route {
             match self.cx.in_time(what, ask()).await? {
                 Ok(answer) => return Ok(answer),
                 Err(e) if e.next_step() == NextStep::GiveUp => {
-                    return Err(Stop::failed(format!("{what}: it says that trying again is useless: {e}")));
+                    return Err(Stop::failed(format!(
+                        "{what}: it says that trying again is useless: {e}"
+                    )));
                 }
                 Err(e) if Instant::now() > deadline => {
-                    return Err(Stop::failed(format!("{what}: nothing goes wrong any more, and still: {e}")));
+                    return Err(Stop::failed(format!(
+                        "{what}: nothing goes wrong any more, and still: {e}"
+                    )));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }

@@ -25,11 +25,17 @@ async fn round_trips(cx: Cx) -> Verdict {
     for _ in 0..TIMES {
         once(&route, &mut counted).await?;
     }
-    most(&mut counted.delete, count(&route, "delete", route.table.delete()).await?.1);
+    most(
+        &mut counted.delete,
+        count(&route, "delete", route.table.delete()).await?.1,
+    );
     cx.counted(counted);
     let promised = cx.backend().round_trips();
     for ((operation, promised), (_, counted)) in promised.each().zip(counted.each()) {
-        must!(counted != Some(0), "{operation}: nothing of it passes through the proxy");
+        must!(
+            counted != Some(0),
+            "{operation}: nothing of it passes through the proxy"
+        );
         must!(
             promised.is_none() || promised == counted,
             "{operation} takes {} round trips, {} were promised; counted: {}",
@@ -42,38 +48,87 @@ async fn round_trips(cx: Cx) -> Verdict {
 }
 
 fn counted_text(cx: &Cx) -> String {
-    cx.count().map_or_else(String::new, |counted| counted.to_string())
+    cx.count()
+        .map_or_else(String::new, |counted| counted.to_string())
 }
 
 async fn once(route: &Route, counted: &mut RoundTrips) -> Verdict {
     let table = &route.table;
     let before = read(&route.judge).await?.0;
     let (answer, n) = count(route, "read", table.read(&ReadRequest::all())).await?;
-    must!(matches!(answer, ReadAnswer::Snapshot { .. }), "unchanged to somebody who knows nothing");
+    must!(
+        matches!(answer, ReadAnswer::Snapshot { .. }),
+        "unchanged to somebody who knows nothing"
+    );
     most(&mut counted.read, n);
-    let known = ReadRequest { known: Some(before.token.clone()), heartbeats: true, barrier: false };
-    most(&mut counted.read_unchanged, count(route, "read", table.read(&known)).await?.1);
-    let barrier = ReadRequest { barrier: true, ..ReadRequest::all() };
-    most(&mut counted.read_with_barrier, count(route, "read with barrier", table.read(&barrier)).await?.1);
-    most(&mut counted.read_row, count(route, "read_row", table.read_row(&route.silos[1].address, None)).await?.1);
+    let known = ReadRequest {
+        known: Some(before.token.clone()),
+        heartbeats: true,
+        barrier: false,
+    };
+    most(
+        &mut counted.read_unchanged,
+        count(route, "read", table.read(&known)).await?.1,
+    );
+    let barrier = ReadRequest {
+        barrier: true,
+        ..ReadRequest::all()
+    };
+    most(
+        &mut counted.read_with_barrier,
+        count(route, "read with barrier", table.read(&barrier))
+            .await?
+            .1,
+    );
+    most(
+        &mut counted.read_row,
+        count(
+            route,
+            "read_row",
+            table.read_row(&route.silos[1].address, None),
+        )
+        .await?
+        .1,
+    );
     let write = route.beat(&route.silos[1]);
-    most(&mut counted.update_i_am_alive, count(route, "update_i_am_alive", table.update_i_am_alive(&write)).await?.1);
+    most(
+        &mut counted.update_i_am_alive,
+        count(route, "update_i_am_alive", table.update_i_am_alive(&write))
+            .await?
+            .1,
+    );
     // The row of the silo itself and one more, as when a silo joins or is voted against.
     let mut request = route.cx.update(&before.token, [route.marked(&before)]);
-    request.changes.extend(route.cx.insert(&before.token, [route.cx.entry()]).changes);
+    request
+        .changes
+        .extend(route.cx.insert(&before.token, [route.cx.entry()]).changes);
     let (answer, n) = count(route, "commit", send(table, &request)).await?;
-    must!(matches!(answer, CommitOutcome::Committed(_)), "a commit that nobody disturbs is answered with {answer:?}");
+    must!(
+        matches!(answer, CommitOutcome::Committed(_)),
+        "a commit that nobody disturbs is answered with {answer:?}"
+    );
     most(&mut counted.commit, n);
     let again = request.again();
     let (answer, n) = count(route, "commit sent again", send(table, &again)).await?;
-    must!(matches!(answer, CommitOutcome::Committed(_)), "a commit sent again is answered with {answer:?}");
+    must!(
+        matches!(answer, CommitOutcome::Committed(_)),
+        "a commit sent again is answered with {answer:?}"
+    );
     most(&mut counted.commit_again, n);
     let stale = route.cx.insert(&before.token, [route.cx.entry()]);
     let (answer, n) = count(route, "commit on a stale token", send(table, &stale)).await?;
-    must!(matches!(answer, CommitOutcome::Conflict(_)), "a commit on a stale token is answered with {answer:?}");
+    must!(
+        matches!(answer, CommitOutcome::Conflict(_)),
+        "a commit on a stale token is answered with {answer:?}"
+    );
     most(&mut counted.conflict, n);
     let request = route.cx.initialize_request();
-    most(&mut counted.initialize, count(route, "initialize", table.initialize(&request)).await?.1);
+    most(
+        &mut counted.initialize,
+        count(route, "initialize", table.initialize(&request))
+            .await?
+            .1,
+    );
     Ok(())
 }
 
@@ -82,9 +137,17 @@ fn most(so_far: &mut Option<u64>, n: u64) {
 }
 
 /// An operation's answer, and the round trips it took; with what it leaves to be done when it has answered.
-async fn count<T>(route: &Route, what: &str, operation: impl Future<Output = Result<T, TableError>>) -> Result<(T, u64), Stop> {
+async fn count<T>(
+    route: &Route,
+    what: &str,
+    operation: impl Future<Output = Result<T, TableError>>,
+) -> Result<(T, u64), Stop> {
     let counter = route.proxy.count();
-    let answer = route.cx.in_time(what, operation).await?.map_err(|e| during(what.to_owned())(e.into()))?;
+    let answer = route
+        .cx
+        .in_time(what, operation)
+        .await?
+        .map_err(|e| during(what.to_owned())(e.into()))?;
     tokio::time::sleep(Duration::from_millis(2)).await;
     route.proxy.settled(Duration::from_secs(1)).await;
     Ok((answer, counter.so_far()))

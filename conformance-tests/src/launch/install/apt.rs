@@ -24,7 +24,10 @@ pub(super) fn install(
     recipe: &Recipe,
     progress: Progress<'_>,
 ) -> Result<String, String> {
-    let apt = Apt { private: home.join(".apt"), sources: None };
+    let apt = Apt {
+        private: home.join(".apt"),
+        sources: None,
+    };
     let names: Vec<&str> = choices.first().copied().unwrap_or_default().to_vec();
     progress(&format!("downloading {} with apt-get", names.join(", ")));
     let folder = scratch.join("packages");
@@ -41,11 +44,21 @@ pub(super) fn install(
         if missing.is_empty() {
             return Ok(version);
         }
-        let wanted: Vec<String> = libraries_needed_by(&files)?.into_iter().filter(|name| seen.insert(name.clone())).collect();
+        let wanted: Vec<String> = libraries_needed_by(&files)?
+            .into_iter()
+            .filter(|name| seen.insert(name.clone()))
+            .collect();
         if wanted.is_empty() {
-            return Err(format!("no package brings the libraries {}", list(&missing)));
+            return Err(format!(
+                "no package brings the libraries {}",
+                list(&missing)
+            ));
         }
-        progress(&format!("the machine lacks {}: looking through {} packages", list(&missing), wanted.len()));
+        progress(&format!(
+            "the machine lacks {}: looking through {} packages",
+            list(&missing),
+            wanted.len()
+        ));
         let folder = scratch.join(format!("libraries-{level}"));
         make(&folder)?;
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
@@ -58,7 +71,14 @@ pub(super) fn install(
         }
     }
     let missing = missing_libraries(root, recipe)?;
-    if missing.is_empty() { Ok(version) } else { Err(format!("no package brings the libraries {}", list(&missing))) }
+    if missing.is_empty() {
+        Ok(version)
+    } else {
+        Err(format!(
+            "no package brings the libraries {}",
+            list(&missing)
+        ))
+    }
 }
 
 /// Fills the folder with a package of another release than the machine's, and answers its version. The machine's own sources and lists stay as
@@ -72,24 +92,44 @@ pub(super) fn install_from(
     recipe: &Recipe,
     progress: Progress<'_>,
 ) -> Result<String, String> {
-    let gone = |why: String| format!("the package {package} of Debian's release {suite} cannot be downloaded ({why})");
+    let gone = |why: String| {
+        format!("the package {package} of Debian's release {suite} cannot be downloaded ({why})")
+    };
     let private = home.join(format!(".apt-{suite}"));
     make(&private)?;
     let sources = private.join("sources.list");
     let archive = archive().map_err(gone)?;
-    let signed = if Path::new(KEYRING).is_file() { format!("[signed-by={KEYRING}] ") } else { String::new() };
+    let signed = if Path::new(KEYRING).is_file() {
+        format!("[signed-by={KEYRING}] ")
+    } else {
+        String::new()
+    };
     fs::write(&sources, format!("deb {signed}{archive} {suite} main\n"))
         .map_err(|error| format!("{} cannot be written: {error}", sources.display()))?;
-    let apt = Apt { private, sources: Some(sources) };
-    progress(&format!("downloading {package} of the release {suite} with apt-get, over lists of our own"));
+    let apt = Apt {
+        private,
+        sources: Some(sources),
+    };
+    progress(&format!(
+        "downloading {package} of the release {suite} with apt-get, over lists of our own"
+    ));
     apt.update()?;
     let folder = scratch.join("packages");
     make(&folder)?;
     let files = apt.download(&[package], &folder, true).map_err(gone)?;
-    let file = files.first().ok_or_else(|| gone("apt-get downloaded nothing".to_owned()))?;
+    let file = files
+        .first()
+        .ok_or_else(|| gone("apt-get downloaded nothing".to_owned()))?;
     unpack(file, root)?;
     let missing = missing_libraries(root, recipe)?;
-    if missing.is_empty() { version(file) } else { Err(format!("the machine lacks the libraries {}", list(&missing))) }
+    if missing.is_empty() {
+        version(file)
+    } else {
+        Err(format!(
+            "the machine lacks the libraries {}",
+            list(&missing)
+        ))
+    }
 }
 
 /// Whom Debian's packages are signed by, where the machine keeps it.
@@ -98,10 +138,20 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The archive of Debian that the machine's own packages come from.
 fn archive() -> Result<String, String> {
     let mut command = Command::new("apt-get");
-    command.env("LC_ALL", "C").args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]);
+    command.env("LC_ALL", "C").args([
+        "indextargets",
+        "--format",
+        "$(REPO_URI)",
+        "Created-By: Packages",
+    ]);
     let text = output(&mut command)?;
-    let archive = text.lines().map(str::trim).find(|line| line.trim_end_matches('/').ends_with("/debian"));
-    archive.map(str::to_owned).ok_or_else(|| "no source of this machine is an archive of Debian".to_owned())
+    let archive = text
+        .lines()
+        .map(str::trim)
+        .find(|line| line.trim_end_matches('/').ends_with("/debian"));
+    archive
+        .map(str::to_owned)
+        .ok_or_else(|| "no source of this machine is an archive of Debian".to_owned())
 }
 
 struct Apt {
@@ -113,11 +163,18 @@ struct Apt {
 
 impl Apt {
     /// Downloads all packages of the first choice that can be had.
-    fn first_of(&self, choices: &[&[&str]], into: &Path, progress: Progress<'_>) -> Result<Vec<PathBuf>, String> {
+    fn first_of(
+        &self,
+        choices: &[&[&str]],
+        into: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Vec<PathBuf>, String> {
         let mut why = String::new();
         for own_lists in [false, true] {
             if own_lists {
-                progress(&format!("the machine's package lists do not do ({why}): reading lists of our own"));
+                progress(&format!(
+                    "the machine's package lists do not do ({why}): reading lists of our own"
+                ));
                 self.update()?;
             }
             for choice in choices {
@@ -129,7 +186,10 @@ impl Apt {
             }
         }
         let names: Vec<String> = choices.iter().map(|choice| choice.join(" ")).collect();
-        Err(format!("the packages {} cannot be downloaded ({why})", names.join(", or ")))
+        Err(format!(
+            "the packages {} cannot be downloaded ({why})",
+            names.join(", or ")
+        ))
     }
 
     /// Downloads those of the packages that can be had: a name that several packages provide cannot, and may not be needed.
@@ -138,10 +198,19 @@ impl Apt {
         if let Ok(files) = self.download(packages, into, own_lists) {
             return files;
         }
-        packages.iter().filter_map(|package| self.download(&[package], into, own_lists).ok()).flatten().collect()
+        packages
+            .iter()
+            .filter_map(|package| self.download(&[package], into, own_lists).ok())
+            .flatten()
+            .collect()
     }
 
-    fn download(&self, packages: &[&str], into: &Path, own_lists: bool) -> Result<Vec<PathBuf>, String> {
+    fn download(
+        &self,
+        packages: &[&str],
+        into: &Path,
+        own_lists: bool,
+    ) -> Result<Vec<PathBuf>, String> {
         let mut command = self.command(own_lists);
         command.arg("download").args(packages).current_dir(into);
         output(&mut command)?;
@@ -153,7 +222,11 @@ impl Apt {
                 .map_err(|error| error.to_string())?
                 .filter_map(Result::ok)
                 .map(|entry| entry.path())
-                .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix)));
+                .find(|path| {
+                    path.file_name()
+                        .and_then(|name| name.to_str())
+                        .is_some_and(|name| name.starts_with(&prefix))
+                });
             // A name that only other packages provide is downloaded under theirs.
             files.extend(file);
         }
@@ -174,14 +247,21 @@ impl Apt {
     fn command(&self, own_lists: bool) -> Command {
         let mut command = Command::new("apt-get");
         // As root it would hand the download to a user who may not write here.
-        command.env("LC_ALL", "C").args(["-q", "-o", "APT::Sandbox::User=root"]);
+        command
+            .env("LC_ALL", "C")
+            .args(["-q", "-o", "APT::Sandbox::User=root"]);
         if own_lists {
             for (name, folder) in [("Dir::State::lists", "lists"), ("Dir::Cache", "cache")] {
-                command.arg("-o").arg(format!("{name}={}", self.private.join(folder).display()));
+                command
+                    .arg("-o")
+                    .arg(format!("{name}={}", self.private.join(folder).display()));
             }
         }
         if let Some(sources) = &self.sources {
-            command.arg("-o").arg(format!("Dir::Etc::sourcelist={}", sources.display())).args(["-o", "Dir::Etc::sourceparts=/dev/null"]);
+            command
+                .arg("-o")
+                .arg(format!("Dir::Etc::sourcelist={}", sources.display()))
+                .args(["-o", "Dir::Etc::sourceparts=/dev/null"]);
         }
         command
     }
@@ -193,10 +273,18 @@ fn unpack(package: &Path, into: &Path) -> Result<(), String> {
 
 /// The upstream part of a package's version: what stands between the epoch and the packaging.
 fn version(package: &Path) -> Result<String, String> {
-    let text = output(Command::new("dpkg-deb").arg("-f").arg(package).arg("Version"))?;
+    let text = output(
+        Command::new("dpkg-deb")
+            .arg("-f")
+            .arg(package)
+            .arg("Version"),
+    )?;
     let text = text.trim();
     let text = text.split_once(':').map_or(text, |(_, rest)| rest);
-    Ok(text.rsplit_once('-').map_or(text, |(version, _)| version).to_owned())
+    Ok(text
+        .rsplit_once('-')
+        .map_or(text, |(version, _)| version)
+        .to_owned())
 }
 
 /// The packages of libraries that these packages depend on: the first of alternatives. The C library is the machine's own, whatever happens,
@@ -204,10 +292,18 @@ fn version(package: &Path) -> Result<String, String> {
 fn libraries_needed_by(packages: &[PathBuf]) -> Result<Vec<String>, String> {
     let mut names = BTreeSet::new();
     for package in packages {
-        let text = output(Command::new("dpkg-deb").arg("-f").arg(package).args(["Depends", "Pre-Depends"]))?;
+        let text = output(
+            Command::new("dpkg-deb")
+                .arg("-f")
+                .arg(package)
+                .args(["Depends", "Pre-Depends"]),
+        )?;
         for dependency in text.replace(['\n', ':'], " ").split(',') {
             let first = dependency.split('|').next().unwrap_or_default();
-            let name = first.split_whitespace().find(|word| !matches!(*word, "Depends" | "Pre-Depends")).unwrap_or_default();
+            let name = first
+                .split_whitespace()
+                .find(|word| !matches!(*word, "Depends" | "Pre-Depends"))
+                .unwrap_or_default();
             let skipped = name == "libc6" || name.ends_with("-perl") || name.starts_with("libllvm");
             // zlib's package is the one whose name does not begin with "lib".
             if (name.starts_with("lib") || name.starts_with("zlib")) && !skipped {
@@ -223,15 +319,23 @@ fn missing_libraries(root: &Path, recipe: &Recipe) -> Result<BTreeSet<String>, S
     let tree = Tree::unfinished(root);
     let mut missing = BTreeSet::new();
     for tool in recipe.tools {
-        let program = tree.binary(tool).ok_or_else(|| format!("the packages did not bring the program '{tool}'"))?;
+        let program = tree
+            .binary(tool)
+            .ok_or_else(|| format!("the packages did not bring the program '{tool}'"))?;
         let mut command = Command::new("ldd");
         command.arg(&program).env("LC_ALL", "C");
         if let Some(libraries) = tree.library_path() {
             command.env("LD_LIBRARY_PATH", libraries);
         }
         // A script has no libraries, and ldd says so by failing.
-        let Ok(text) = output(&mut command) else { continue };
-        missing.extend(text.lines().filter_map(|line| line.trim().split_once(" => not found")).map(|(name, _)| name.to_owned()));
+        let Ok(text) = output(&mut command) else {
+            continue;
+        };
+        missing.extend(
+            text.lines()
+                .filter_map(|line| line.trim().split_once(" => not found"))
+                .map(|(name, _)| name.to_owned()),
+        );
     }
     Ok(missing)
 }
@@ -240,10 +344,16 @@ fn brings(package: &Path, libraries: &BTreeSet<String>) -> Result<bool, String> 
     let files = output(Command::new("dpkg-deb").arg("-c").arg(package))?;
     Ok(files.lines().any(|line| {
         let path = line.split(" -> ").next().unwrap_or_default();
-        path.rsplit('/').next().is_some_and(|name| libraries.contains(name))
+        path.rsplit('/')
+            .next()
+            .is_some_and(|name| libraries.contains(name))
     }))
 }
 
 fn list(names: &BTreeSet<String>) -> String {
-    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+    names
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
 }

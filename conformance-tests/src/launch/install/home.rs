@@ -20,7 +20,11 @@ fn target() -> Option<PathBuf> {
     if let Some(named) = env::var_os("CARGO_TARGET_DIR") {
         let named = PathBuf::from(named);
         // Cargo reads it relative to where it was started; test programs run in their package's folder.
-        return Some(if named.is_absolute() { named } else { around_program().or_else(beside_lock)? });
+        return Some(if named.is_absolute() {
+            named
+        } else {
+            around_program().or_else(beside_lock)?
+        });
     }
     around_program().or_else(beside_lock)
 }
@@ -28,12 +32,19 @@ fn target() -> Option<PathBuf> {
 /// Cargo marks its target folder as a cache.
 fn around_program() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
-    program.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file()).map(Path::to_path_buf)
+    program
+        .ancestors()
+        .skip(1)
+        .find(|folder| folder.join("CACHEDIR.TAG").is_file())
+        .map(Path::to_path_buf)
 }
 
 fn beside_lock() -> Option<PathBuf> {
     let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?);
-    package.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).map(|folder| folder.join("target"))
+    package
+        .ancestors()
+        .find(|folder| folder.join("Cargo.lock").is_file())
+        .map(|folder| folder.join("target"))
 }
 
 fn absolute(path: PathBuf) -> PathBuf {

@@ -21,7 +21,9 @@ pub(super) fn install(
     for (program, argument) in needs.iter().chain(&[("mvn", "--version")]) {
         output(Command::new(program).arg(argument))?;
     }
-    progress(&format!("downloading {group}:{artifact} {pinned} and what it depends on with Maven"));
+    progress(&format!(
+        "downloading {group}:{artifact} {pinned} and what it depends on with Maven"
+    ));
     let folder = scratch.join("maven");
     make(&folder)?;
     let project = format!(
@@ -31,11 +33,15 @@ pub(super) fn install(
          </dependencies>\n</project>\n"
     );
     let path = folder.join("pom.xml");
-    fs::write(&path, project).map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
+    fs::write(&path, project)
+        .map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
     let libraries = root.join("lib");
     let mut maven = Command::new("mvn");
-    maven.args(["--batch-mode", "--quiet", COPY, "-DincludeScope=runtime"]).arg(format!("-DoutputDirectory={}", libraries.display()));
-    run(maven.current_dir(&folder)).map_err(|why| format!("{group}:{artifact} {pinned} cannot be had ({why})"))?;
+    maven
+        .args(["--batch-mode", "--quiet", COPY, "-DincludeScope=runtime"])
+        .arg(format!("-DoutputDirectory={}", libraries.display()));
+    run(maven.current_dir(&folder))
+        .map_err(|why| format!("{group}:{artifact} {pinned} cannot be had ({why})"))?;
     if !libraries.join(format!("{artifact}-{pinned}.jar")).is_file() {
         return Err(format!("Maven brought no {artifact}-{pinned}.jar"));
     }
@@ -44,11 +50,18 @@ pub(super) fn install(
 
 /// Maven says on its output what went wrong, in the first of its lines that begin so.
 fn run(maven: &mut Command) -> Result<(), String> {
-    let output = maven.stdin(Stdio::null()).output().map_err(|error| format!("the program 'mvn' cannot be run: {error}"))?;
+    let output = maven
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("the program 'mvn' cannot be run: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stdout);
-    let why = said.lines().find_map(|line| line.strip_prefix("[ERROR]")).unwrap_or("it said nothing").trim();
+    let why = said
+        .lines()
+        .find_map(|line| line.strip_prefix("[ERROR]"))
+        .unwrap_or("it said nothing")
+        .trim();
     Err(format!("mvn failed: {why}"))
 }

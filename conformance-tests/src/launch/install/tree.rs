@@ -29,14 +29,26 @@ impl Tree {
         let mark = fs::read_to_string(root.join(MARK)).ok()?;
         let mut words = mark.split_whitespace();
         let (recipe, version) = (words.next()?.parse().ok()?, words.next()?.to_owned());
-        let mut tree = Self { root: root.to_path_buf(), version, recipe, programs: Vec::new(), libraries: Vec::new() };
+        let mut tree = Self {
+            root: root.to_path_buf(),
+            version,
+            recipe,
+            programs: Vec::new(),
+            libraries: Vec::new(),
+        };
         tree.look();
         Some(tree)
     }
 
     /// A folder that is still being filled.
     pub(super) fn unfinished(root: &Path) -> Self {
-        let mut tree = Self { root: root.to_path_buf(), version: String::new(), recipe: 0, programs: Vec::new(), libraries: Vec::new() };
+        let mut tree = Self {
+            root: root.to_path_buf(),
+            version: String::new(),
+            recipe: 0,
+            programs: Vec::new(),
+            libraries: Vec::new(),
+        };
         tree.look();
         tree
     }
@@ -44,26 +56,40 @@ impl Tree {
     /// Says that the folder is whole.
     pub(super) fn mark(root: &Path, recipe: u32, version: &str) -> Result<(), String> {
         let path = root.join(MARK);
-        fs::write(&path, format!("{recipe} {version}\n")).map_err(|error| format!("{} cannot be written: {error}", path.display()))
+        fs::write(&path, format!("{recipe} {version}\n"))
+            .map_err(|error| format!("{} cannot be written: {error}", path.display()))
     }
 
     /// One of its programs.
     #[must_use]
     pub fn binary(&self, name: &str) -> Option<PathBuf> {
-        self.programs.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+        self.programs
+            .iter()
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
     }
 
     /// The libraries that were brought along, as the dynamic linker wants it; nothing if there are none.
     #[must_use]
     pub fn library_path(&self) -> Option<OsString> {
-        (!self.libraries.is_empty()).then(|| self.libraries.iter().map(|path| path.as_os_str()).collect::<Vec<_>>().join(OsStr::new(":")))
+        (!self.libraries.is_empty()).then(|| {
+            self.libraries
+                .iter()
+                .map(|path| path.as_os_str())
+                .collect::<Vec<_>>()
+                .join(OsStr::new(":"))
+        })
     }
 
     /// The same tree elsewhere, after somebody copied it.
     #[must_use]
     #[allow(dead_code, reason = "for the launcher; who only installs needs it not")]
     pub fn moved(&self, root: &Path) -> Self {
-        let at = |folder: &PathBuf| folder.strip_prefix(&self.root).map_or_else(|_| folder.clone(), |rest| root.join(rest));
+        let at = |folder: &PathBuf| {
+            folder
+                .strip_prefix(&self.root)
+                .map_or_else(|_| folder.clone(), |rest| root.join(rest))
+        };
         Self {
             root: root.to_path_buf(),
             version: self.version.clone(),
@@ -77,7 +103,9 @@ impl Tree {
     fn look(&mut self) {
         let mut folders = vec![self.root.clone()];
         while let Some(folder) = folders.pop() {
-            let Ok(entries) = fs::read_dir(&folder) else { continue };
+            let Ok(entries) = fs::read_dir(&folder) else {
+                continue;
+            };
             let inside_needs = folder.starts_with(self.root.join(NEEDS));
             let mut has_libraries = false;
             for entry in entries.filter_map(Result::ok) {
@@ -89,7 +117,10 @@ impl Tree {
                     has_libraries |= name.starts_with("lib") && name.contains(".so");
                 }
             }
-            let last = folder.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            let last = folder
+                .file_name()
+                .and_then(OsStr::to_str)
+                .unwrap_or_default();
             if has_libraries && inside_needs {
                 self.libraries.push(folder);
             } else if !inside_needs && matches!(last, "bin" | "sbin") {

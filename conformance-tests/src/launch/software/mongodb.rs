@@ -27,13 +27,20 @@ impl Software for MongoDb {
     fn create(&self, ground: &Ground) -> Result<(), LaunchError> {
         let key = ground.run().join("key");
         file(&key, MEMBERS_KEY)?;
-        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).map_err(LaunchError::io("cannot protect", &key))?;
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600))
+            .map_err(LaunchError::io("cannot protect", &key))?;
         own(ground, &key)
     }
 
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
         let mut command = ground.command("mongod")?;
-        command.arg("--dbpath").arg(ground.data()).args(["--bind_ip", "127.0.0.1", "--port", &ground.port.to_string(), "--nounixsocket"]);
+        command.arg("--dbpath").arg(ground.data()).args([
+            "--bind_ip",
+            "127.0.0.1",
+            "--port",
+            &ground.port.to_string(),
+            "--nounixsocket",
+        ]);
         command.args(settings(&ground.options));
         if ground.options.password.is_some() {
             command.arg("--keyFile").arg(ground.run().join("key"));
@@ -42,11 +49,20 @@ impl Software for MongoDb {
             // It wants certificate and key in one file.
             let both = ground.run().join("server.pem");
             let files = Tls::within(&ground.root);
-            let read = |part: &Path| std::fs::read_to_string(part).map_err(LaunchError::io("cannot read", part));
+            let read = |part: &Path| {
+                std::fs::read_to_string(part).map_err(LaunchError::io("cannot read", part))
+            };
             let text = read(&files.certificate)? + &read(&files.key)?;
             file(&both, &text)?;
             own(ground, &both)?;
-            command.args(["--tlsMode", "preferTLS", "--tlsAllowConnectionsWithoutCertificates", "--tlsCertificateKeyFile"]).arg(&both);
+            command
+                .args([
+                    "--tlsMode",
+                    "preferTLS",
+                    "--tlsAllowConnectionsWithoutCertificates",
+                    "--tlsCertificateKeyFile",
+                ])
+                .arg(&both);
             command.arg("--tlsCAFile").arg(&files.ca);
         }
         command.args(ground.extra().filter(|argument| argument != NAMED));
@@ -85,8 +101,11 @@ impl Software for MongoDb {
             return command;
         }
         // From outside nobody could make the set before there is a user, nor a user before there is the set.
-        let make = format!("rs.initiate({{_id: '{SET}', members: [{{_id: 0, host: '127.0.0.1:{PORT}'}}]}})");
-        let shell = "mongosh --quiet -u \"$MONGO_INITDB_ROOT_USERNAME\" -p \"$MONGO_INITDB_ROOT_PASSWORD\"";
+        let make = format!(
+            "rs.initiate({{_id: '{SET}', members: [{{_id: 0, host: '127.0.0.1:{PORT}'}}]}})"
+        );
+        let shell =
+            "mongosh --quiet -u \"$MONGO_INITDB_ROOT_USERNAME\" -p \"$MONGO_INITDB_ROOT_PASSWORD\"";
         let script = format!(
             "echo {MEMBERS_KEY} > /tmp/key && chmod 600 /tmp/key && chown mongodb /tmp/key\n\
              until {shell} --eval \"{make}\"; do sleep 0.2; done > /dev/null 2>&1 &\n\
@@ -99,7 +118,10 @@ impl Software for MongoDb {
     fn container_environment(&self, options: &Options) -> Vec<(&'static str, String)> {
         match &options.password {
             Some(password) => {
-                vec![("MONGO_INITDB_ROOT_USERNAME", "root".to_owned()), ("MONGO_INITDB_ROOT_PASSWORD", password.clone())]
+                vec![
+                    ("MONGO_INITDB_ROOT_USERNAME", "root".to_owned()),
+                    ("MONGO_INITDB_ROOT_PASSWORD", password.clone()),
+                ]
             }
             None => Vec::new(),
         }
@@ -109,7 +131,10 @@ impl Software for MongoDb {
         // Its own name for itself need not be the one by which it is reached.
         let direct = "directConnection=true";
         match &options.password {
-            Some(password) => format!("mongodb://root:{}@{address}/{DATABASE}?authSource=admin&{direct}", in_url(password)),
+            Some(password) => format!(
+                "mongodb://root:{}@{address}/{DATABASE}?authSource=admin&{direct}",
+                in_url(password)
+            ),
             None => format!("mongodb://{address}/{DATABASE}?{direct}"),
         }
     }
@@ -121,7 +146,12 @@ impl Software for MongoDb {
 
 /// What the options come to.
 fn settings(options: &Options) -> Vec<String> {
-    let mut settings = vec!["--wiredTigerCacheSizeGB", "0.25", "--setParameter", "diagnosticDataCollectionEnabled=false"];
+    let mut settings = vec![
+        "--wiredTigerCacheSizeGB",
+        "0.25",
+        "--setParameter",
+        "diagnosticDataCollectionEnabled=false",
+    ];
     // A linearizable read waits until the journal is written the next time. Alone in its set, nobody else hurries that.
     settings.extend(["--journalCommitInterval", "2"]);
     if makes_its_set(options) {
@@ -132,12 +162,23 @@ fn settings(options: &Options) -> Vec<String> {
 
 /// Whether the launcher makes a set of this one server.
 fn makes_its_set(options: &Options) -> bool {
-    !options.args.iter().any(|argument| argument.starts_with(NAMED))
+    !options
+        .args
+        .iter()
+        .any(|argument| argument.starts_with(NAMED))
 }
 
 fn hello(address: SocketAddr) -> io::Result<Document> {
-    let answer = call(wire::tcp(address)?, "admin", Document::new().number("hello", 1))?;
-    if answer.is_ok() { Ok(answer) } else { Err(wire::wrong("it does not say hello")) }
+    let answer = call(
+        wire::tcp(address)?,
+        "admin",
+        Document::new().number("hello", 1),
+    )?;
+    if answer.is_ok() {
+        Ok(answer)
+    } else {
+        Err(wire::wrong("it does not say hello"))
+    }
 }
 
 /// Whether it is the primary; makes a set of it where it is in none.
@@ -149,7 +190,11 @@ fn serves(address: SocketAddr, itself: &str) -> io::Result<()> {
     if hello.flag("isreplicaset") == Some(true) {
         let member = Document::new().number("_id", 0).text("host", itself);
         let config = Document::new().text("_id", SET).list("members", [member]);
-        call(wire::tcp(address)?, "admin", Document::new().document("replSetInitiate", config))?;
+        call(
+            wire::tcp(address)?,
+            "admin",
+            Document::new().document("replSetInitiate", config),
+        )?;
     }
     Err(wire::wrong("it is not the primary yet"))
 }
@@ -165,12 +210,29 @@ pub(in super::super) fn is_secondary(address: SocketAddr) -> io::Result<bool> {
 }
 
 /// Makes a set of members that are known to each other as these. They miss a primary within seconds.
-pub(in super::super) fn make_set(first: SocketAddr, name: &str, members: &[SocketAddr]) -> io::Result<()> {
+pub(in super::super) fn make_set(
+    first: SocketAddr,
+    name: &str,
+    members: &[SocketAddr],
+) -> io::Result<()> {
     const ALREADY: i64 = 23;
-    let member = |(id, address): (i32, &SocketAddr)| Document::new().number("_id", id).text("host", &address.to_string());
-    let settings = Document::new().number("electionTimeoutMillis", 2000).number("heartbeatIntervalMillis", 500);
-    let config = Document::new().text("_id", name).list("members", (0..).zip(members).map(member)).document("settings", settings);
-    let answer = call(wire::tcp(first)?, "admin", Document::new().document("replSetInitiate", config))?;
+    let member = |(id, address): (i32, &SocketAddr)| {
+        Document::new()
+            .number("_id", id)
+            .text("host", &address.to_string())
+    };
+    let settings = Document::new()
+        .number("electionTimeoutMillis", 2000)
+        .number("heartbeatIntervalMillis", 500);
+    let config = Document::new()
+        .text("_id", name)
+        .list("members", (0..).zip(members).map(member))
+        .document("settings", settings);
+    let answer = call(
+        wire::tcp(first)?,
+        "admin",
+        Document::new().document("replSetInitiate", config),
+    )?;
     match answer.whole("code") {
         _ if answer.is_ok() => Ok(()),
         Some(ALREADY) => Ok(()),
@@ -182,7 +244,10 @@ pub(in super::super) fn make_set(first: SocketAddr, name: &str, members: &[Socke
 pub(in super::super) fn user(address: SocketAddr, password: &str) -> io::Result<()> {
     const UNAUTHORIZED: i64 = 13;
     let role = Document::new().text("role", "root").text("db", "admin");
-    let command = Document::new().text("createUser", "root").text("pwd", password).list("roles", [role]);
+    let command = Document::new()
+        .text("createUser", "root")
+        .text("pwd", password)
+        .list("roles", [role]);
     let answer = call(wire::tcp(address)?, "admin", command)?;
     match answer.whole("code") {
         _ if answer.is_ok() => Ok(()),

@@ -13,14 +13,25 @@ pub(super) struct Postgres;
 impl Software for Postgres {
     fn create(&self, ground: &Ground) -> Result<(), LaunchError> {
         let mut command = ground.command("initdb")?;
-        command.arg("-D").arg(ground.data()).args(["-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"]);
+        command.arg("-D").arg(ground.data()).args([
+            "-U",
+            "postgres",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+            "--no-instructions",
+        ]);
         // Over the socket in its own folder nobody is asked, which is how readiness is asked for.
         command.arg("--auth-local=trust");
         if let Some(password) = &ground.options.password {
             let secret = ground.run().join("password");
             file(&secret, &format!("{password}\n"))?;
             super::own(ground, &secret)?;
-            command.arg("--auth-host=scram-sha-256").arg("--pwfile").arg(secret);
+            command
+                .arg("--auth-host=scram-sha-256")
+                .arg("--pwfile")
+                .arg(secret);
         } else {
             command.arg("--auth-host=trust");
         }
@@ -29,7 +40,10 @@ impl Software for Postgres {
 
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
         let mut command = ground.command("postgres")?;
-        command.arg("-D").arg(ground.data()).args(["-p", &ground.port.to_string()]);
+        command
+            .arg("-D")
+            .arg(ground.data())
+            .args(["-p", &ground.port.to_string()]);
         let mut set = |name: &str, value: &str| {
             command.arg("-c").arg(format!("{name}={value}"));
         };
@@ -57,7 +71,10 @@ impl Software for Postgres {
     }
 
     fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
-        wire::postgres(wire::unix(&ground.run().join(format!(".s.PGSQL.{}", ground.port)))?, false)
+        wire::postgres(
+            wire::unix(&ground.run().join(format!(".s.PGSQL.{}", ground.port)))?,
+            false,
+        )
     }
 
     fn container_command(&self, options: &Options) -> Vec<String> {
@@ -86,7 +103,10 @@ impl Software for Postgres {
 
     fn url(&self, address: SocketAddr, options: &Options) -> String {
         match &options.password {
-            Some(password) => format!("postgres://postgres:{}@{address}/postgres", in_url(password)),
+            Some(password) => format!(
+                "postgres://postgres:{}@{address}/postgres",
+                in_url(password)
+            ),
             None => format!("postgres://postgres@{address}/postgres"),
         }
     }

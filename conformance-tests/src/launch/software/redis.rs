@@ -25,13 +25,38 @@ impl Software for Redis {
         if let Some(file) = extra.next_if(|first| !first.starts_with('-')) {
             command.arg(file);
         }
-        command.args(["--bind", "127.0.0.1", "--daemonize", "no", "--pidfile", "", "--save", ""]).arg("--dir").arg(&data);
+        command
+            .args([
+                "--bind",
+                "127.0.0.1",
+                "--daemonize",
+                "no",
+                "--pidfile",
+                "",
+                "--save",
+                "",
+            ])
+            .arg("--dir")
+            .arg(&data);
         if own.tls {
             command.args(["--port", "0", "--tls-port", &port]);
             command.arg("--unixsocket").arg(ground.run().join("socket"));
             super::tls_arguments(ground, |certificate, key, ca| {
-                command.args(["--tls-auth-clients", "no", "--tls-replication", "yes", "--tls-cluster", "yes"]);
-                command.arg("--tls-cert-file").arg(certificate).arg("--tls-key-file").arg(key).arg("--tls-ca-cert-file").arg(ca);
+                command.args([
+                    "--tls-auth-clients",
+                    "no",
+                    "--tls-replication",
+                    "yes",
+                    "--tls-cluster",
+                    "yes",
+                ]);
+                command
+                    .arg("--tls-cert-file")
+                    .arg(certificate)
+                    .arg("--tls-key-file")
+                    .arg(key)
+                    .arg("--tls-ca-cert-file")
+                    .arg(ca);
             });
         } else {
             command.args(["--port", &port]);
@@ -44,12 +69,19 @@ impl Software for Redis {
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         let stream = wire::tcp(address)?;
         // With TLS it listens, and answers over its socket.
-        if options.tls { Ok(()) } else { wire::redis(stream, options.password.as_deref()) }
+        if options.tls {
+            Ok(())
+        } else {
+            wire::redis(stream, options.password.as_deref())
+        }
     }
 
     fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
         match ground.options.tls {
-            true => wire::redis(wire::unix(&ground.run().join("socket"))?, ground.options.password.as_deref()),
+            true => wire::redis(
+                wire::unix(&ground.run().join("socket"))?,
+                ground.options.password.as_deref(),
+            ),
             false => Ok(()),
         }
     }
@@ -79,8 +111,11 @@ impl Software for Redis {
 
 /// What the options come to.
 fn settings(options: &Options) -> Vec<String> {
-    let mut settings: Vec<&str> =
-        if options.durable { vec!["--appendonly", "yes", "--appendfsync", "always"] } else { vec!["--appendonly", "no"] };
+    let mut settings: Vec<&str> = if options.durable {
+        vec!["--appendonly", "yes", "--appendfsync", "always"]
+    } else {
+        vec!["--appendonly", "no"]
+    };
     if let Some(password) = &options.password {
         settings.extend(["--requirepass", password, "--masterauth", password]);
     }

@@ -69,7 +69,9 @@ pub(super) fn postgres(mut stream: impl Read + Write, server_may_ask: bool) -> i
         let mut head = [0; 5];
         stream.read_exact(&mut head)?;
         let [kind, length @ ..] = head;
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(0).saturating_sub(4);
+        let length = usize::try_from(u32::from_be_bytes(length))
+            .unwrap_or(0)
+            .saturating_sub(4);
         let mut body = vec![0; length.min(1 << 20)];
         stream.read_exact(&mut body)?;
         match kind {
@@ -122,19 +124,31 @@ pub(super) fn mysql(mut stream: impl Read + Write, server_may_refuse: bool) -> i
 
 /// Azurite: asks for the tables, unsigned. Only a server that serves refuses that as Azure does, with the number of the request.
 pub(super) fn azurite(mut stream: impl Read + Write, account: &str) -> io::Result<()> {
-    write!(stream, "GET /{account}/Tables HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAccept: application/json\r\n\r\n")?;
+    write!(
+        stream,
+        "GET /{account}/Tables HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAccept: application/json\r\n\r\n"
+    )?;
     let mut answer = Vec::new();
     stream.take(1 << 16).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
     match answer.lines().next() {
-        Some(line) if line.contains(" 403 ") && answer.to_ascii_lowercase().contains("x-ms-request-id:") => Ok(()),
+        Some(line)
+            if line.contains(" 403 ")
+                && answer.to_ascii_lowercase().contains("x-ms-request-id:") =>
+        {
+            Ok(())
+        }
         Some(line) => Err(wrong(line)),
         None => Err(wrong("it hung up")),
     }
 }
 
 /// DynamoDB: one request that anybody may sign; its answer.
-pub(super) fn dynamodb(mut stream: impl Read + Write, operation: &str, body: &str) -> io::Result<String> {
+pub(super) fn dynamodb(
+    mut stream: impl Read + Write,
+    operation: &str,
+    body: &str,
+) -> io::Result<String> {
     let who = "AWS4-HMAC-SHA256 Credential=local/20200101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0";
     let request = format!(
         "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.0\r\n\
@@ -144,14 +158,24 @@ pub(super) fn dynamodb(mut stream: impl Read + Write, operation: &str, body: &st
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("an answer that is not of HTTP"))?;
-    if head.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(wrong(body)) }
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+    if head.split(' ').nth(1) == Some("200") {
+        Ok(body.to_owned())
+    } else {
+        Err(wrong(body))
+    }
 }
 
 /// ZooKeeper: that it serves, alone, as a leader or as a follower. `ruok` is answered before that.
 pub(super) fn zookeeper(stream: impl Read + Write) -> io::Result<()> {
     let said = srvr(stream)?;
-    if said.contains("Mode: ") { Ok(()) } else { Err(wrong(said.lines().next().unwrap_or("it said nothing"))) }
+    if said.contains("Mode: ") {
+        Ok(())
+    } else {
+        Err(wrong(said.lines().next().unwrap_or("it said nothing")))
+    }
 }
 
 /// What a server of ZooKeeper says of itself.
@@ -166,13 +190,17 @@ pub(in crate::launch) fn srvr(mut stream: impl Read + Write) -> io::Result<Strin
 pub(super) fn consul(mut stream: impl Read + Write, token: Option<&str>) -> io::Result<()> {
     let token = token.map_or_else(String::new, |token| format!("X-Consul-Token: {token}\r\n"));
     let head = format!("Host: localhost\r\nConnection: close\r\n{token}Content-Length: 1");
-    stream.write_all(format!("PUT /v1/kv/launcher/ready HTTP/1.1\r\n{head}\r\n\r\n1").as_bytes())?;
+    stream
+        .write_all(format!("PUT /v1/kv/launcher/ready HTTP/1.1\r\n{head}\r\n\r\n1").as_bytes())?;
     let mut answer = Vec::new();
     stream.take(1 << 16).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
     match answer.lines().next() {
         Some(line) if line.contains(" 200 ") => Ok(()),
-        Some(line) => Err(wrong(format!("{line}: {}", answer.lines().last().unwrap_or_default()))),
+        Some(line) => Err(wrong(format!(
+            "{line}: {}",
+            answer.lines().last().unwrap_or_default()
+        ))),
         None => Err(wrong("it hung up")),
     }
 }
@@ -180,15 +208,29 @@ pub(super) fn consul(mut stream: impl Read + Write, token: Option<&str>) -> io::
 /// etcd: one request to its gateway; its answer, or what it says is wrong.
 pub(super) fn etcd(mut stream: impl Read + Write, path: &str, body: &str) -> io::Result<String> {
     // Without 1.1 the answer comes in one piece.
-    write!(stream, "POST {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len())?;
+    write!(
+        stream,
+        "POST {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("an answer that is not of HTTP"))?;
-    if head.split(' ').nth(1) == Some("200") { Ok(body.to_owned()) } else { Err(wrong(body)) }
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+    if head.split(' ').nth(1) == Some("200") {
+        Ok(body.to_owned())
+    } else {
+        Err(wrong(body))
+    }
 }
 
 /// Cassandra: logs in where that is asked for, and asks one question.
-pub(super) fn cassandra(mut stream: impl Read + Write, user: Option<(&str, &str)>, question: &str) -> io::Result<()> {
+pub(super) fn cassandra(
+    mut stream: impl Read + Write,
+    user: Option<(&str, &str)>,
+    question: &str,
+) -> io::Result<()> {
     const STARTUP: u8 = 1;
     const AUTHENTICATE: u8 = 3;
     const QUERY: u8 = 7;
@@ -204,9 +246,20 @@ pub(super) fn cassandra(mut stream: impl Read + Write, user: Option<(&str, &str)
         let mut head = [0; 9];
         stream.read_exact(&mut head)?;
         let [_, _, _, _, answer, length @ ..] = head;
-        let mut body = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap_or(0).min(1 << 20)];
+        let mut body = vec![
+            0;
+            usize::try_from(u32::from_be_bytes(length))
+                .unwrap_or(0)
+                .min(1 << 20)
+        ];
         stream.read_exact(&mut body)?;
-        if answer == ERROR { Err(wrong(String::from_utf8_lossy(body.get(6..).unwrap_or_default()))) } else { Ok(answer) }
+        if answer == ERROR {
+            Err(wrong(String::from_utf8_lossy(
+                body.get(6..).unwrap_or_default(),
+            )))
+        } else {
+            Ok(answer)
+        }
     }
     fn length(of: &[u8]) -> [u8; 4] {
         u32::try_from(of.len()).unwrap_or(0).to_be_bytes()
@@ -230,11 +283,19 @@ pub(super) fn cassandra(mut stream: impl Read + Write, user: Option<(&str, &str)
 
 /// Consul: the address of whoever leads, as its servers know it; empty if this one knows nobody. Anybody may ask.
 pub(super) fn consul_leader(mut stream: impl Read + Write) -> io::Result<String> {
-    stream.write_all(b"GET /v1/status/leader HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    stream.write_all(
+        b"GET /v1/status/leader HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    )?;
     let mut answer = String::new();
     stream.take(1 << 16).read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("an answer that is not of HTTP"))?;
-    if head.split(' ').nth(1) == Some("200") { Ok(body.trim().trim_matches('"').to_owned()) } else { Err(wrong(body)) }
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+    if head.split(' ').nth(1) == Some("200") {
+        Ok(body.trim().trim_matches('"').to_owned())
+    } else {
+        Err(wrong(body))
+    }
 }
 
 fn packet(stream: &mut impl Read) -> io::Result<Vec<u8>> {
@@ -254,6 +315,15 @@ fn send(stream: &mut impl Write, sequence: u8, body: &[u8]) -> io::Result<()> {
 
 /// An error packet as text.
 fn said(packet: &[u8]) -> String {
-    let text: String = packet.iter().skip(3).map(|&byte| char::from(byte)).filter(|c| !c.is_control()).collect();
-    if text.is_empty() { "an answer that is not of the protocol".to_owned() } else { text }
+    let text: String = packet
+        .iter()
+        .skip(3)
+        .map(|&byte| char::from(byte))
+        .filter(|c| !c.is_control())
+        .collect();
+    if text.is_empty() {
+        "an answer that is not of the protocol".to_owned()
+    } else {
+        text
+    }
 }

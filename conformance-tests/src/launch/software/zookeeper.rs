@@ -39,11 +39,17 @@ impl Software for ZooKeeper {
     }
 
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
-        let mut config = format!("{SETTINGS}dataDir={}\nclientPortAddress=127.0.0.1\n", ground.data().display());
+        let mut config = format!(
+            "{SETTINGS}dataDir={}\nclientPortAddress=127.0.0.1\n",
+            ground.data().display()
+        );
         if ground.options.tls {
             let plain = free_port().map_err(LaunchError::io("cannot listen on", "127.0.0.1"))?;
             file(&ground.root.join("plain"), &plain.to_string())?;
-            config.push_str(&format!("clientPort={plain}\nsecureClientPortAddress=127.0.0.1\nsecureClientPort={}\n", ground.port));
+            config.push_str(&format!(
+                "clientPort={plain}\nsecureClientPortAddress=127.0.0.1\nsecureClientPort={}\n",
+                ground.port
+            ));
             config.push_str(&certificates(ground)?);
         } else {
             config.push_str(&format!("clientPort={}\n", ground.port));
@@ -56,12 +62,26 @@ impl Software for ZooKeeper {
         }
         let path = ground.run().join("zoo.cfg");
         file(&path, &config)?;
-        let jars: Vec<String> =
-            JARS.iter().map(|jar| ground.tree.root.join(format!("usr/share/java/{jar}.jar")).display().to_string()).collect();
+        let jars: Vec<String> = JARS
+            .iter()
+            .map(|jar| {
+                ground
+                    .tree
+                    .root
+                    .join(format!("usr/share/java/{jar}.jar"))
+                    .display()
+                    .to_string()
+            })
+            .collect();
         let mut command = Command::new("java");
         ground.environment(&mut command);
         // A test's server is small and starts fast; the optimising compiler would take the processor from what is tested.
-        command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+        command.args([
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+        ]);
         command.arg(format!("-Djava.io.tmpdir={}", ground.run().display()));
         command.args([
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -72,29 +92,43 @@ impl Software for ZooKeeper {
             command.arg("-Dzookeeper.forceSync=no");
         }
         if ground.options.tls {
-            command.arg("-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory");
+            command.arg(
+                "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            );
         }
-        command.arg("-cp").arg(jars.join(":")).arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(path);
+        command
+            .arg("-cp")
+            .arg(jars.join(":"))
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(path);
         Ok(command)
     }
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         let stream = wire::tcp(address)?;
         // With TLS it listens, and answers over its plain port.
-        if options.tls { Ok(()) } else { wire::zookeeper(stream) }
+        if options.tls {
+            Ok(())
+        } else {
+            wire::zookeeper(stream)
+        }
     }
 
     fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
         if !ground.options.tls {
             return Ok(());
         }
-        let port: u16 = fs::read_to_string(ground.root.join("plain"))?.parse().map_err(|_| wire::wrong("its port is not written down"))?;
+        let port: u16 = fs::read_to_string(ground.root.join("plain"))?
+            .parse()
+            .map_err(|_| wire::wrong("its port is not written down"))?;
         wire::zookeeper(wire::tcp(([127, 0, 0, 1], port).into())?)
     }
 
     fn container_command(&self, _: &Options) -> Vec<String> {
         // The image's own, which its entry point looks for.
-        ["zkServer.sh", "start-foreground"].map(str::to_owned).into()
+        ["zkServer.sh", "start-foreground"]
+            .map(str::to_owned)
+            .into()
     }
 
     fn container_environment(&self, _: &Options) -> Vec<(&'static str, String)> {
@@ -125,14 +159,22 @@ impl Software for ZooKeeper {
 /// Java wants certificate and key in one file.
 fn certificates(ground: &Ground) -> Result<String, LaunchError> {
     let both = ground.run().join("server.pem");
-    let mut lines = format!("ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.type=PEM\n", both.display());
+    let mut lines = format!(
+        "ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.type=PEM\n",
+        both.display()
+    );
     let mut parts = Vec::new();
     tls_arguments(ground, |certificate, key, ca| {
         lines.push_str(&format!("ssl.trustStore.location={}\n", ca.display()));
         parts.extend([key.to_path_buf(), certificate.to_path_buf()]);
     });
     // Clients show a certificate only where the test says so.
-    if !ground.options.args.iter().any(|line| line.starts_with("ssl.clientAuth=")) {
+    if !ground
+        .options
+        .args
+        .iter()
+        .any(|line| line.starts_with("ssl.clientAuth="))
+    {
         lines.push_str("ssl.clientAuth=none\n");
     }
     let mut text = String::new();

@@ -53,11 +53,14 @@ fn inode(kernel: &Socket, local: SocketAddr, remote: SocketAddr) -> Option<u64> 
     kernel.send(&bytes, 0).ok()?;
     let mut answer = Vec::with_capacity(ANSWER);
     kernel.recv(&mut answer, 0).ok()?;
-    let NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(found)) = NetlinkMessage::deserialize(&answer).ok()?.payload else {
+    let NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(found)) =
+        NetlinkMessage::deserialize(&answer).ok()?.payload
+    else {
         return None;
     };
     // Where nothing has these ends, the kernel answers with whoever listens at the first of them.
     let id = found.header.socket_id;
-    let is_it = id.destination_port == remote.port() && id.destination_address.to_canonical() == remote.ip();
+    let is_it = id.destination_port == remote.port()
+        && id.destination_address.to_canonical() == remote.ip();
     is_it.then(|| found.header.inode.into())
 }

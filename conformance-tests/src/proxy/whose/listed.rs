@@ -21,7 +21,9 @@ pub(super) fn far_end(ours: SocketAddr, theirs: SocketAddr) -> Option<FarEnd> {
     let mut seen = false;
     for _ in 0..LOOKS {
         for file in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
-            let Ok(text) = fs::read_to_string(file) else { continue };
+            let Ok(text) = fs::read_to_string(file) else {
+                continue;
+            };
             for socket in text.lines().filter_map(listed) {
                 if socket.local == theirs && socket.remote == ours {
                     return Some(FarEnd::Here(socket.inode));
@@ -39,13 +41,23 @@ pub(super) fn far_end(ours: SocketAddr, theirs: SocketAddr) -> Option<FarEnd> {
 fn listed(line: &str) -> Option<Listed> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (address(words.next()?)?, address(words.next()?)?);
-    Some(Listed { local, remote, inode: words.nth(6)?.parse().ok()? })
+    Some(Listed {
+        local,
+        remote,
+        inode: words.nth(6)?.parse().ok()?,
+    })
 }
 
 /// `0100007F:1F90`: the bytes of the address by the word, each as this machine reads it; the port as a number.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
-    let word = |at: usize| Some(u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let word = |at: usize| {
+        Some(
+            u32::from_str_radix(ip.get(at..at + 8)?, 16)
+                .ok()?
+                .to_ne_bytes(),
+        )
+    };
     let ip: IpAddr = match ip.len() {
         8 => Ipv4Addr::from(word(0)?).into(),
         32 => {
@@ -68,10 +80,23 @@ mod tests {
     fn a_line_of_the_kernel_is_understood() {
         let line = "   1: 0100007F:1F90 0200007F:0016 01 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0 20 4 30 10 -1";
         let socket = listed(line).unwrap();
-        assert_eq!((socket.local.to_string(), socket.remote.to_string()), ("127.0.0.1:8080".to_owned(), "127.0.0.2:22".to_owned()));
+        assert_eq!(
+            (socket.local.to_string(), socket.remote.to_string()),
+            ("127.0.0.1:8080".to_owned(), "127.0.0.2:22".to_owned())
+        );
         assert_eq!(socket.inode, 4711);
-        assert_eq!(address("00000000000000000000000001000000:0050").unwrap().to_string(), "[::1]:80");
-        assert_eq!(address("0000000000000000FFFF00000100007F:0050").unwrap().to_string(), "127.0.0.1:80");
+        assert_eq!(
+            address("00000000000000000000000001000000:0050")
+                .unwrap()
+                .to_string(),
+            "[::1]:80"
+        );
+        assert_eq!(
+            address("0000000000000000FFFF00000100007F:0050")
+                .unwrap()
+                .to_string(),
+            "127.0.0.1:80"
+        );
         assert!(listed("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode").is_none());
     }
 }

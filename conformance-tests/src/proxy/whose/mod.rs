@@ -42,7 +42,9 @@ enum FarEnd {
 fn holds(inode: u64) -> Option<bool> {
     let name = format!("socket:[{inode}]");
     let mut files = std::fs::read_dir("/proc/self/fd").ok()?.flatten();
-    Some(files.any(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == name.as_str())))
+    Some(files.any(|file| {
+        std::fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == name.as_str())
+    }))
 }
 
 /// An IPv4 address within IPv6 is that address.
@@ -58,10 +60,16 @@ mod tests {
 
     /// Asked for and looked for in the list, it is the same.
     fn both_ways(taken: &TcpStream) -> Option<FarEnd> {
-        let (ours, theirs) = (plain(taken.local_addr().ok()?), plain(taken.peer_addr().ok()?));
+        let (ours, theirs) = (
+            plain(taken.local_addr().ok()?),
+            plain(taken.peer_addr().ok()?),
+        );
         let listed = listed::far_end(ours, theirs);
         // Not every kernel can be asked.
-        assert!(asked::far_end(ours, theirs).is_none_or(|asked| Some(asked) == listed), "{listed:?}");
+        assert!(
+            asked::far_end(ours, theirs).is_none_or(|asked| Some(asked) == listed),
+            "{listed:?}"
+        );
         listed
     }
 
@@ -69,8 +77,12 @@ mod tests {
     async fn a_socket_of_this_process_is_known() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             // Not every machine has IPv6.
-            let Ok(listener) = TcpListener::bind(address).await else { continue };
-            let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let Ok(listener) = TcpListener::bind(address).await else {
+                continue;
+            };
+            let client = TcpStream::connect(listener.local_addr().unwrap())
+                .await
+                .unwrap();
             let (taken, _) = listener.accept().await.unwrap();
             assert!(matches!(both_ways(&taken), Some(FarEnd::Here(_))));
             assert_eq!(held_here(&taken), Some(true));
@@ -82,9 +94,16 @@ mod tests {
     #[tokio::test]
     async fn an_address_within_the_other_family_is_the_same_address() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = format!("[::ffff:127.0.0.1]:{}", listener.local_addr().unwrap().port());
-        let Ok(socket) = TcpSocket::new_v6() else { return };
-        let Ok(_client) = socket.connect(address.parse().unwrap()).await else { return };
+        let address = format!(
+            "[::ffff:127.0.0.1]:{}",
+            listener.local_addr().unwrap().port()
+        );
+        let Ok(socket) = TcpSocket::new_v6() else {
+            return;
+        };
+        let Ok(_client) = socket.connect(address.parse().unwrap()).await else {
+            return;
+        };
         let (taken, _) = listener.accept().await.unwrap();
         assert!(matches!(both_ways(&taken), Some(FarEnd::Here(_))));
         assert_eq!(held_here(&taken), Some(true));

@@ -27,7 +27,9 @@ pub struct Toy {
 impl Toy {
     /// Your server, if `MEMBERSHIP_TEST_TOY_URL` names one; else one of its own.
     pub async fn start() -> Self {
-        Self { server: Server::start(SECRET).await }
+        Self {
+            server: Server::start(SECRET).await,
+        }
     }
 }
 
@@ -52,11 +54,17 @@ impl Backend for Toy {
                 (Capability::Secret, Reason::Managed),
             ];
         }
-        &[(Capability::Hints, Reason::NoHints), (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip)]
+        &[
+            (Capability::Hints, Reason::NoHints),
+            (Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),
+        ]
     }
 
     /// With this, damage, wipes and backups are staged already.
-    async fn documents(&self, cluster: &ClusterName) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
+    async fn documents(
+        &self,
+        cluster: &ClusterName,
+    ) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
         let config = ToyConfig::from_url(&self.server.url())?;
         Ok(Some(Box::new(ToyDocuments::open(&config, cluster).await?)))
     }
@@ -79,23 +87,38 @@ impl Backend for Toy {
     }
 
     fn secret(&self) -> Result<String, Stop> {
-        if self.server.is_yours() { Err(Stop::NotStaged(Capability::Secret)) } else { Ok(SECRET.to_owned()) }
+        if self.server.is_yours() {
+            Err(Stop::NotStaged(Capability::Secret))
+        } else {
+            Ok(SECRET.to_owned())
+        }
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
         let url = format!("toy://:{SECRET}-and-wrong@{}", self.server.address());
         Some(membership_toy::open(url, cluster.clone()).await)
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
         let proxy = Proxy::to(self.server.address())?;
-        let config = ToyConfig::from_url(&self.server.url_at(proxy.address()))?.timeout(Duration::from_secs(1));
-        Ok(Proxied { table: membership_toy::connect(&config, cluster.clone()).await?, proxy })
+        let config = ToyConfig::from_url(&self.server.url_at(proxy.address()))?
+            .timeout(Duration::from_secs(1));
+        Ok(Proxied {
+            table: membership_toy::connect(&config, cluster.clone()).await?,
+            proxy,
+        })
     }
 
     /// What the README promises; the suite counts.
     fn round_trips(&self) -> RoundTrips {
-        RoundTrips::NONE.read(1).read_row(1).commit(1).update_i_am_alive(1)
+        RoundTrips::NONE
+            .read(1)
+            .read_row(1)
+            .commit(1)
+            .update_i_am_alive(1)
     }
 
     fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {

@@ -2,31 +2,66 @@
 
 use super::*;
 
-fn with_joining(ports: impl IntoIterator<Item = u16>, joining: impl IntoIterator<Item = u16>) -> Snapshot {
+fn with_joining(
+    ports: impl IntoIterator<Item = u16>,
+    joining: impl IntoIterator<Item = u16>,
+) -> Snapshot {
     let mut t = actives(ports);
-    t.extend(joining.into_iter().map(|p| entry(silo(p), SiloStatus::Joining)));
+    t.extend(
+        joining
+            .into_iter()
+            .map(|p| entry(silo(p), SiloStatus::Joining)),
+    );
     table(t)
 }
 
 #[test]
 fn every_live_active_silo_must_have_been_contacted() {
     let t = with_joining(1..=3, [7]);
-    assert_eq!(run(&t, &[activate(silo(7), [1])]).answers, [refused(Refusal::NotContacted(vec![silo(2), silo(3)]))]);
+    assert_eq!(
+        run(&t, &[activate(silo(7), [1])]).answers,
+        [refused(Refusal::NotContacted(vec![silo(2), silo(3)]))]
+    );
     let applied = run(&t, &[activate(silo(7), [1, 2, 3])]);
     assert_eq!(applied.answers, [DONE]);
-    assert_eq!((applied.updates[0].status, applied.updates[0].active_since), (SiloStatus::Active, Some(10)));
-    let observed = Observed { stale: [silo(2), silo(3)].into(), ..Observed::default() };
-    assert_eq!(run_seen(&t, &observed, &[activate(silo(7), [1])]).answers, [DONE]);
-    let observed = Observed { answered: [silo(3)].into(), ..observed };
-    assert_eq!(run_seen(&t, &observed, &[activate(silo(7), [1])]).answers, [refused(Refusal::NotContacted(vec![silo(3)]))]);
+    assert_eq!(
+        (applied.updates[0].status, applied.updates[0].active_since),
+        (SiloStatus::Active, Some(10))
+    );
+    let observed = Observed {
+        stale: [silo(2), silo(3)].into(),
+        ..Observed::default()
+    };
+    assert_eq!(
+        run_seen(&t, &observed, &[activate(silo(7), [1])]).answers,
+        [DONE]
+    );
+    let observed = Observed {
+        answered: [silo(3)].into(),
+        ..observed
+    };
+    assert_eq!(
+        run_seen(&t, &observed, &[activate(silo(7), [1])]).answers,
+        [refused(Refusal::NotContacted(vec![silo(3)]))]
+    );
 }
 
 #[test]
 fn the_dead_of_the_same_commit_need_not_be_contacted() {
     let t = with_joining(1..=3, [7]);
-    assert_eq!(run(&t, &[activate(silo(7), [1, 2]), evict(silo(3))]).answers, [DONE, DONE]);
-    assert_eq!(run(&t, &[activate(silo(7), [1, 2]), leave(silo(3))]).answers, [DONE, DONE]);
-    let votes = [activate(silo(7), [1, 2]), suspect(silo(1), silo(3)), suspect(silo(2), silo(3))];
+    assert_eq!(
+        run(&t, &[activate(silo(7), [1, 2]), evict(silo(3))]).answers,
+        [DONE, DONE]
+    );
+    assert_eq!(
+        run(&t, &[activate(silo(7), [1, 2]), leave(silo(3))]).answers,
+        [DONE, DONE]
+    );
+    let votes = [
+        activate(silo(7), [1, 2]),
+        suspect(silo(1), silo(3)),
+        suspect(silo(2), silo(3)),
+    ];
     assert_eq!(run(&t, &votes).answers, [DONE, DONE, DONE]);
 }
 
@@ -40,12 +75,25 @@ fn undecodable_rows_and_joiners_hold_nobody_up() {
 #[test]
 fn those_of_one_commit_must_know_each_other() {
     let t = with_joining([], [7, 8]);
-    assert_eq!(run(&t, &[activate(silo(7), [8]), activate(silo(8), [7])]).answers, [DONE, DONE]);
+    assert_eq!(
+        run(&t, &[activate(silo(7), [8]), activate(silo(8), [7])]).answers,
+        [DONE, DONE]
+    );
     for (a, b) in [(vec![8], vec![]), (vec![], vec![7]), (vec![], vec![])] {
         let applied = run(&t, &[activate(silo(7), a), activate(silo(8), b.clone())]);
-        assert_eq!((applied.answers, applied.rest.len()), (vec![DONE, Answer::Queued], 1));
-        let next = run(&after(&t, &run(&t, &[activate(silo(7), [])]), &LIMITS), &applied.rest);
-        let expected = if b.is_empty() { refused(Refusal::NotContacted(vec![silo(7)])) } else { Answer::Applied { version: 11 } };
+        assert_eq!(
+            (applied.answers, applied.rest.len()),
+            (vec![DONE, Answer::Queued], 1)
+        );
+        let next = run(
+            &after(&t, &run(&t, &[activate(silo(7), [])]), &LIMITS),
+            &applied.rest,
+        );
+        let expected = if b.is_empty() {
+            refused(Refusal::NotContacted(vec![silo(7)]))
+        } else {
+            Answer::Applied { version: 11 }
+        };
         assert_eq!(next.answers, [expected]);
     }
 }
@@ -64,12 +112,30 @@ fn only_joining_rows_become_active() {
     use SiloStatus::{Active, ShuttingDown, Stopping};
     for status in [ShuttingDown, Stopping] {
         let t = table([entry(silo(7), status)]);
-        assert_eq!(run(&t, &[activate(silo(7), [])]).answers, [refused(Refusal::WrongStatus { silo: silo(7), status })]);
+        assert_eq!(
+            run(&t, &[activate(silo(7), [])]).answers,
+            [refused(Refusal::WrongStatus {
+                silo: silo(7),
+                status
+            })]
+        );
     }
-    assert_eq!(run(&table([entry(silo(7), Active)]), &[activate(silo(7), [])]).answers, [Answer::Moot]);
+    assert_eq!(
+        run(&table([entry(silo(7), Active)]), &[activate(silo(7), [])]).answers,
+        [Answer::Moot]
+    );
     let t = table([died(silo(7), CauseOfDeath::Left, Duration::ZERO)]);
-    assert_eq!(run(&t, &[activate(silo(7), [])]).answers, [refused(Refusal::Dead(silo(7)))]);
-    assert_eq!(run(&t, &[activate(silo(8), [])]).answers, [refused(Refusal::NoSuchSilo(silo(8)))]);
+    assert_eq!(
+        run(&t, &[activate(silo(7), [])]).answers,
+        [refused(Refusal::Dead(silo(7)))]
+    );
+    assert_eq!(
+        run(&t, &[activate(silo(8), [])]).answers,
+        [refused(Refusal::NoSuchSilo(silo(8)))]
+    );
     let t = table([entry(silo_at(7, 2), Active)]);
-    assert_eq!(run(&t, &[activate(silo(7), [])]).answers, [refused(Refusal::Superseded(silo_at(7, 2)))]);
+    assert_eq!(
+        run(&t, &[activate(silo(7), [])]).answers,
+        [refused(Refusal::Superseded(silo_at(7, 2)))]
+    );
 }

@@ -3,7 +3,12 @@
 use super::*;
 
 fn remove(author: SiloAddress, ports: impl IntoIterator<Item = u16>) -> Intent {
-    intent(author, Action::RemoveDefunct { silos: ports.into_iter().map(silo).collect() })
+    intent(
+        author,
+        Action::RemoveDefunct {
+            silos: ports.into_iter().map(silo).collect(),
+        },
+    )
 }
 
 fn numbered(mut intents: Vec<Intent>) -> Vec<Intent> {
@@ -15,7 +20,10 @@ fn numbered(mut intents: Vec<Intent>) -> Vec<Intent> {
 
 /// Room for `rows` changes.
 fn rows(rows: usize) -> TableLimits {
-    TableLimits { rows_per_commit: rows, ..LIMITS }
+    TableLimits {
+        rows_per_commit: rows,
+        ..LIMITS
+    }
 }
 
 #[test]
@@ -24,13 +32,19 @@ fn two_hundred_joins_take_two_commits() {
     let joins = numbered((1..=200).map(|p| join(silo(p))).collect());
     let first = run(&t, &joins);
     assert_eq!((first.inserts.len(), first.rest.len()), (100, 100));
-    assert!(first.answers[..100].iter().all(|a| *a == DONE) && first.answers[100..].iter().all(|a| *a == Answer::Queued));
+    assert!(
+        first.answers[..100].iter().all(|a| *a == DONE)
+            && first.answers[100..].iter().all(|a| *a == Answer::Queued)
+    );
     assert_eq!(first.rest, joins[100..]);
     let t = after(&t, &first, &LIMITS);
     let second = run(&t, &first.rest);
     assert_eq!((second.inserts.len(), second.rest.len()), (100, 0));
     let t = after(&t, &second, &LIMITS);
-    assert_eq!((t.rows.len(), t.version(), t.version_row.row_count), (200, 11, 200));
+    assert_eq!(
+        (t.rows.len(), t.version(), t.version_row.row_count),
+        (200, 11, 200)
+    );
     let again = run(&t, &joins);
     assert!(again.is_empty() && again.answers.iter().all(|a| *a == Answer::Moot));
 }
@@ -41,7 +55,15 @@ fn deaths_come_first_and_removals_last() {
     t.push(entry(silo(6), SiloStatus::Joining));
     t.push(died(silo(7), CauseOfDeath::Left, Duration::from_secs(9999)));
     let t = table(t);
-    let shut = |p| intent(silo(p), Action::BeginShutdown { silo: silo(p), fast: false });
+    let shut = |p| {
+        intent(
+            silo(p),
+            Action::BeginShutdown {
+                silo: silo(p),
+                fast: false,
+            },
+        )
+    };
     let batch = numbered(vec![
         remove(silo(1), [7]),
         suspect(silo(1), silo(2)),
@@ -54,7 +76,9 @@ fn deaths_come_first_and_removals_last() {
     let done: Vec<usize> = (1..=7)
         .map(|n| run_within(&t, &Observed::default(), &batch, &rows(n)))
         .scan(vec![], |before, applied| {
-            let now: Vec<usize> = (0..batch.len()).filter(|i| applied.answers[*i] == DONE).collect();
+            let now: Vec<usize> = (0..batch.len())
+                .filter(|i| applied.answers[*i] == DONE)
+                .collect();
             let new = now.iter().copied().find(|i| !before.contains(i));
             *before = now;
             new
@@ -68,45 +92,98 @@ fn deaths_come_first_and_removals_last() {
 fn a_superseding_join_is_a_death() {
     let t = table(actives(1..=2));
     let batch = numbered(vec![join(silo(8)), join(silo_at(1, 2))]);
-    assert_eq!(run_within(&t, &Observed::default(), &batch, &rows(2)).answers, [Answer::Queued, DONE]);
+    assert_eq!(
+        run_within(&t, &Observed::default(), &batch, &rows(2)).answers,
+        [Answer::Queued, DONE]
+    );
 }
 
 #[test]
 fn one_author_is_served_in_order() {
     let t = table(actives([]));
-    let batch = numbered(vec![leave(silo(9)), join(silo(1)), activate(silo(1), []), leave(silo(1))]);
+    let batch = numbered(vec![
+        leave(silo(9)),
+        join(silo(1)),
+        activate(silo(1), []),
+        leave(silo(1)),
+    ]);
     let applied = run(&t, &batch);
     assert_eq!(applied.answers, [Answer::Moot, DONE, DONE, DONE]);
     let row = &applied.inserts[0];
-    assert_eq!((row.status, row.active_since, applied.inserts.len(), applied.updates.len()), (SiloStatus::Dead, Some(10), 1, 0));
+    assert_eq!(
+        (
+            row.status,
+            row.active_since,
+            applied.inserts.len(),
+            applied.updates.len()
+        ),
+        (SiloStatus::Dead, Some(10), 1, 0)
+    );
     // Whoever waits keeps its later intents waiting, but not others.
     let full = table(actives(1..=3));
-    let shut = |p| intent(silo(p), Action::BeginShutdown { silo: silo(p), fast: false });
-    let batch = numbered(vec![evict(silo(3)), join(silo_at(1, 2)), shut(2), activate(silo_at(1, 2), [2])]);
+    let shut = |p| {
+        intent(
+            silo(p),
+            Action::BeginShutdown {
+                silo: silo(p),
+                fast: false,
+            },
+        )
+    };
+    let batch = numbered(vec![
+        evict(silo(3)),
+        join(silo_at(1, 2)),
+        shut(2),
+        activate(silo_at(1, 2), [2]),
+    ]);
     let applied = run_within(&full, &Observed::default(), &batch, &rows(2));
-    assert_eq!(applied.answers, [DONE, Answer::Queued, DONE, Answer::Queued]);
+    assert_eq!(
+        applied.answers,
+        [DONE, Answer::Queued, DONE, Answer::Queued]
+    );
     assert_eq!(applied.rest, [batch[1].clone(), batch[3].clone()]);
 }
 
 #[test]
 fn a_removal_is_split_and_holds_nobody_up() {
-    let mut t: Vec<_> = (1..=5).map(|p| died(silo(p), CauseOfDeath::Left, Duration::from_secs(9999))).collect();
+    let mut t: Vec<_> = (1..=5)
+        .map(|p| died(silo(p), CauseOfDeath::Left, Duration::from_secs(9999)))
+        .collect();
     t.extend(actives(6..=9));
     let t = table(t);
-    let batch = numbered(vec![remove(silo(6), [1, 2, 2, 3, 6, 77, 4, 5]), suspect(silo(6), silo(9))]);
+    let batch = numbered(vec![
+        remove(silo(6), [1, 2, 2, 3, 6, 77, 4, 5]),
+        suspect(silo(6), silo(9)),
+    ]);
     let applied = run_within(&t, &Observed::default(), &batch, &rows(3));
     assert_eq!(applied.answers, [DONE, DONE]);
     assert_eq!(applied.removes, ["10.0.0.1:1@1", "10.0.0.1:2@1"]);
-    assert_eq!(applied.rest, [Intent { id: IntentId::new(1), ..remove(silo(6), [3, 4, 5]) }]);
+    assert_eq!(
+        applied.rest,
+        [Intent {
+            id: IntentId::new(1),
+            ..remove(silo(6), [3, 4, 5])
+        }]
+    );
     let t = after(&t, &applied, &LIMITS);
     let last = run(&t, &applied.rest);
     assert_eq!((last.removes.len(), last.rest.len()), (3, 0));
-    assert_eq!(run(&after(&t, &last, &LIMITS), &batch[..1]).answers, [Answer::Moot]);
+    assert_eq!(
+        run(&after(&t, &last, &LIMITS), &batch[..1]).answers,
+        [Answer::Moot]
+    );
     // No room at all: everything waits.
-    let t = table([died(silo(1), CauseOfDeath::Left, Duration::from_secs(9999))].into_iter().chain(actives(6..=9)));
+    let t = table(
+        [died(silo(1), CauseOfDeath::Left, Duration::from_secs(9999))]
+            .into_iter()
+            .chain(actives(6..=9)),
+    );
     let batch = numbered(vec![remove(silo(6), [1]), evict(silo(7)), evict(silo(8))]);
     let applied = run_within(&t, &Observed::default(), &batch, &rows(2));
-    assert_eq!((applied.answers[0].clone(), &applied.rest[..]), (Answer::Queued, &batch[..1]));
+    assert_eq!(
+        (applied.answers[0].clone(), &applied.rest[..]),
+        (Answer::Queued, &batch[..1])
+    );
 }
 
 #[test]
@@ -119,46 +196,93 @@ fn no_death_goes_unseen() {
 
 #[test]
 fn a_row_is_removed_once() {
-    let t = table(actives(1..=2).into_iter().chain([died(silo(3), CauseOfDeath::Left, Duration::from_secs(9999))]));
-    let applied = run(&t, &numbered(vec![remove(silo(1), [3]), remove(silo(2), [3])]));
-    assert_eq!((applied.answers, applied.removes.len()), (vec![DONE, Answer::Moot], 1));
+    let t = table(actives(1..=2).into_iter().chain([died(
+        silo(3),
+        CauseOfDeath::Left,
+        Duration::from_secs(9999),
+    )]));
+    let applied = run(
+        &t,
+        &numbered(vec![remove(silo(1), [3]), remove(silo(2), [3])]),
+    );
+    assert_eq!(
+        (applied.answers, applied.removes.len()),
+        (vec![DONE, Answer::Moot], 1)
+    );
 }
 
 #[test]
 fn what_cannot_fit_alone_is_refused() {
-    let too_large = |applied: &Applied, i: usize| matches!(&applied.answers[i], Answer::Refused(Refusal::TooLarge(_)));
+    let too_large = |applied: &Applied, i: usize| {
+        matches!(&applied.answers[i], Answer::Refused(Refusal::TooLarge(_)))
+    };
     let mut big = entry(silo(1), SiloStatus::Joining);
     big.host_name = "x".repeat(60_000);
     let big = intent(silo(1), Action::Join(Box::new(big)));
     // A new row leaves room for votes and death.
-    let limits = TableLimits { bytes_per_row: 60_800, ..LIMITS };
+    let limits = TableLimits {
+        bytes_per_row: 60_800,
+        ..LIMITS
+    };
     let batch = numbered(vec![join(silo(2)), big.clone(), join(silo(3))]);
     let applied = run_within(&table([]), &Observed::default(), &batch, &limits);
     assert!(too_large(&applied, 1) && applied.inserts.len() == 2 && applied.rest.is_empty());
     assert_eq!(run(&table([]), &batch).inserts.len(), 3);
     // A commit that is too small for it, alone and behind others.
-    let limits = TableLimits { bytes_per_commit: 50_000, ..LIMITS };
-    assert!(too_large(&run_within(&table([]), &Observed::default(), &batch, &limits), 1));
-    assert!(too_large(&run_within(&table([]), &Observed::default(), &[big], &limits), 0));
+    let limits = TableLimits {
+        bytes_per_commit: 50_000,
+        ..LIMITS
+    };
+    assert!(too_large(
+        &run_within(&table([]), &Observed::default(), &batch, &limits),
+        1
+    ));
+    assert!(too_large(
+        &run_within(&table([]), &Observed::default(), &[big], &limits),
+        0
+    ));
     // Three predecessors and a newcomer are four rows, and never fit into two.
     let t = table((1..=3).map(|epoch| entry(silo_at(1, epoch), SiloStatus::Active)));
-    assert!(too_large(&run_within(&t, &Observed::default(), &[join(silo_at(1, 9))], &rows(2)), 0));
+    assert!(too_large(
+        &run_within(&t, &Observed::default(), &[join(silo_at(1, 9))], &rows(2)),
+        0
+    ));
     // A full table takes nobody in, but still lets silos end.
     let limits = TableLimits { rows: 3, ..LIMITS };
     let t = table(actives(1..=3));
-    let applied = run_within(&t, &Observed::default(), &numbered(vec![join(silo(9)), evict(silo(1))]), &limits);
+    let applied = run_within(
+        &t,
+        &Observed::default(),
+        &numbered(vec![join(silo(9)), evict(silo(1))]),
+        &limits,
+    );
     assert!(too_large(&applied, 0) && applied.answers[1] == DONE);
     let t = table(actives(1..=2));
-    let applied = run_within(&t, &Observed::default(), &numbered(vec![join(silo(8)), join(silo(9))]), &limits);
+    let applied = run_within(
+        &t,
+        &Observed::default(),
+        &numbered(vec![join(silo(8)), join(silo(9))]),
+        &limits,
+    );
     assert_eq!(applied.answers, [DONE, Answer::Queued]);
 }
 
 #[test]
 fn bytes_of_a_commit_are_counted_once_per_row() {
     let t = table(actives(1..=6));
-    let one = Row::encode(run(&t, &[suspect(silo(1), silo(6)), suspect(silo(2), silo(6))]).updates[0].clone()).size();
-    let limits = TableLimits { bytes_per_commit: one, ..LIMITS };
-    let batch = numbered(vec![suspect(silo(1), silo(6)), suspect(silo(2), silo(6)), evict(silo(3))]);
+    let one = Row::encode(
+        run(&t, &[suspect(silo(1), silo(6)), suspect(silo(2), silo(6))]).updates[0].clone(),
+    )
+    .size();
+    let limits = TableLimits {
+        bytes_per_commit: one,
+        ..LIMITS
+    };
+    let batch = numbered(vec![
+        suspect(silo(1), silo(6)),
+        suspect(silo(2), silo(6)),
+        evict(silo(3)),
+    ]);
     let applied = run_within(&t, &Observed::default(), &batch, &limits);
     assert_eq!(applied.answers, [DONE, DONE, Answer::Queued]);
     after(&t, &applied, &limits);
@@ -177,10 +301,24 @@ fn a_batch_applied_twice_changes_nothing_more() {
         evict(silo(6)),
         activate(silo(7), 1..=6),
         join(silo(8)),
-        intent(silo(3), Action::BeginShutdown { silo: silo(3), fast: true }),
+        intent(
+            silo(3),
+            Action::BeginShutdown {
+                silo: silo(3),
+                fast: true,
+            },
+        ),
     ]);
     let applied = run(&t, &batch);
-    assert!(applied.answers.iter().all(|a| *a == DONE), "{:?}", applied.answers);
+    assert!(
+        applied.answers.iter().all(|a| *a == DONE),
+        "{:?}",
+        applied.answers
+    );
     let again = run(&after(&t, &applied, &LIMITS), &batch);
-    assert!(again.is_empty() && again.answers.iter().all(|a| *a == Answer::Moot), "{:?}", again.answers);
+    assert!(
+        again.is_empty() && again.answers.iter().all(|a| *a == Answer::Moot),
+        "{:?}",
+        again.answers
+    );
 }

@@ -11,14 +11,22 @@ use std::time::Duration;
 
 use crate::intent::{Action, Answer, Applied, Intent, Observed, Refusal, apply};
 use crate::{
-    CauseOfDeath, CommitId, CommitRequest, Config, Death, Evidence, Extra, Grounds, InstanceId, IntentId, MembershipEntry, MonoTime, Now,
-    Row, Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableId, TableLimits, VersionRow, WallTime,
+    CauseOfDeath, CommitId, CommitRequest, Config, Death, Evidence, Extra, Grounds, InstanceId,
+    IntentId, MembershipEntry, MonoTime, Now, Row, Rows, SharedSettings, SiloAddress, SiloStatus,
+    Snapshot, Suspicion, TableId, TableLimits, VersionRow, WallTime,
 };
 
-pub(super) const LIMITS: TableLimits =
-    TableLimits { rows_per_commit: 100, bytes_per_row: 65_536, bytes_per_commit: 4_000_000, rows: 5_000 };
+pub(super) const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 100,
+    bytes_per_row: 65_536,
+    bytes_per_commit: 4_000_000,
+    rows: 5_000,
+};
 /// An hour on both clocks, so that there is a past.
-pub(super) const NOW: Now = Now { mono: MonoTime::from_nanos(3_600_000_000_000), wall: WallTime::from_millis(1_763_000_000_000) };
+pub(super) const NOW: Now = Now {
+    mono: MonoTime::from_nanos(3_600_000_000_000),
+    wall: WallTime::from_millis(1_763_000_000_000),
+};
 
 pub(super) fn silo(port: u16) -> SiloAddress {
     silo_at(port, 1)
@@ -29,7 +37,11 @@ pub(super) fn silo_at(port: u16, epoch: u64) -> SiloAddress {
 }
 
 pub(super) fn entry(address: SiloAddress, status: SiloStatus) -> MembershipEntry {
-    let mut e = MembershipEntry::new(address, InstanceId::new(u128::from(address.port()) << 64 | u128::from(address.epoch())), NOW.wall);
+    let mut e = MembershipEntry::new(
+        address,
+        InstanceId::new(u128::from(address.port()) << 64 | u128::from(address.epoch())),
+        NOW.wall,
+    );
     e.status = status;
     e.active_since = (status == SiloStatus::Active).then_some(3);
     e.written_at = 3;
@@ -38,7 +50,13 @@ pub(super) fn entry(address: SiloAddress, status: SiloStatus) -> MembershipEntry
 
 pub(super) fn died(address: SiloAddress, cause: CauseOfDeath, ago: Duration) -> MembershipEntry {
     let mut e = entry(address, SiloStatus::Dead);
-    e.death = Some(Death { cause, at: NOW.wall.minus(ago), by: None, version: 3, extra: Extra::default() });
+    e.death = Some(Death {
+        cause,
+        at: NOW.wall.minus(ago),
+        by: None,
+        version: 3,
+        extra: Extra::default(),
+    });
     e
 }
 
@@ -48,11 +66,18 @@ pub(super) fn table(entries: impl IntoIterator<Item = MembershipEntry>) -> Snaps
     let mut version_row = VersionRow::initial(TableId::new(1), SharedSettings::default());
     version_row.version = 9;
     version_row.row_count = rows.len() as u64;
-    Snapshot { token: version_row.token(&[]), version_row: version_row.into(), rows }
+    Snapshot {
+        token: version_row.token(&[]),
+        version_row: version_row.into(),
+        rows,
+    }
 }
 
 pub(super) fn actives(ports: impl IntoIterator<Item = u16>) -> Vec<MembershipEntry> {
-    ports.into_iter().map(|p| entry(silo(p), SiloStatus::Active)).collect()
+    ports
+        .into_iter()
+        .map(|p| entry(silo(p), SiloStatus::Active))
+        .collect()
 }
 
 pub(super) fn vote(accuser: SiloAddress) -> Suspicion {
@@ -60,24 +85,53 @@ pub(super) fn vote(accuser: SiloAddress) -> Suspicion {
 }
 
 pub(super) fn vote_at(accuser: SiloAddress, at: WallTime) -> Suspicion {
-    let evidence = Evidence { misses: 3, timeout_ms: 5000, ..Evidence::default() };
-    Suspicion { accuser, at, grounds: Grounds::Silent, evidence, extra: Extra::default() }
+    let evidence = Evidence {
+        misses: 3,
+        timeout_ms: 5000,
+        ..Evidence::default()
+    };
+    Suspicion {
+        accuser,
+        at,
+        grounds: Grounds::Silent,
+        evidence,
+        extra: Extra::default(),
+    }
 }
 
 pub(super) fn intent(author: SiloAddress, action: Action) -> Intent {
-    Intent { id: IntentId::new(1), author: Some(author), action }
+    Intent {
+        id: IntentId::new(1),
+        author: Some(author),
+        action,
+    }
 }
 
 pub(super) fn suspect(author: SiloAddress, suspect: SiloAddress) -> Intent {
-    intent(author, Action::Suspect { suspect, votes: vec![vote(author)] })
+    intent(
+        author,
+        Action::Suspect {
+            suspect,
+            votes: vec![vote(author)],
+        },
+    )
 }
 
 pub(super) fn join(address: SiloAddress) -> Intent {
-    intent(address, Action::Join(Box::new(entry(address, SiloStatus::Joining))))
+    intent(
+        address,
+        Action::Join(Box::new(entry(address, SiloStatus::Joining))),
+    )
 }
 
 pub(super) fn activate(address: SiloAddress, contacted: impl IntoIterator<Item = u16>) -> Intent {
-    intent(address, Action::BecomeActive { silo: address, contacted: contacted.into_iter().map(silo).collect() })
+    intent(
+        address,
+        Action::BecomeActive {
+            silo: address,
+            contacted: contacted.into_iter().map(silo).collect(),
+        },
+    )
 }
 
 pub(super) fn leave(address: SiloAddress) -> Intent {
@@ -85,7 +139,17 @@ pub(super) fn leave(address: SiloAddress) -> Intent {
 }
 
 pub(super) fn evict(address: SiloAddress) -> Intent {
-    Intent { author: None, ..intent(address, Action::Evict { silo: address, by: "ops".into(), reason: "test".into() }) }
+    Intent {
+        author: None,
+        ..intent(
+            address,
+            Action::Evict {
+                silo: address,
+                by: "ops".into(),
+                reason: "test".into(),
+            },
+        )
+    }
 }
 
 pub(super) fn run(snapshot: &Snapshot, intents: &[Intent]) -> Applied {
@@ -96,10 +160,23 @@ pub(super) fn run_seen(snapshot: &Snapshot, observed: &Observed, intents: &[Inte
     run_within(snapshot, observed, intents, &LIMITS)
 }
 
-pub(super) fn run_within(snapshot: &Snapshot, observed: &Observed, intents: &[Intent], limits: &TableLimits) -> Applied {
+pub(super) fn run_within(
+    snapshot: &Snapshot,
+    observed: &Observed,
+    intents: &[Intent],
+    limits: &TableLimits,
+) -> Applied {
     let applied = apply(snapshot, observed, intents, NOW, &Config::default(), limits);
-    assert_eq!(applied.answers.len(), intents.len(), "every intent is answered");
-    assert_eq!(applied, apply(snapshot, observed, intents, NOW, &Config::default(), limits), "the same again");
+    assert_eq!(
+        applied.answers.len(),
+        intents.len(),
+        "every intent is answered"
+    );
+    assert_eq!(
+        applied,
+        apply(snapshot, observed, intents, NOW, &Config::default(), limits),
+        "the same again"
+    );
     applied
 }
 
@@ -108,7 +185,12 @@ pub(super) fn after(snapshot: &Snapshot, applied: &Applied, limits: &TableLimits
     if applied.is_empty() {
         return snapshot.clone();
     }
-    let Applied { inserts, updates, removes, .. } = applied.clone();
+    let Applied {
+        inserts,
+        updates,
+        removes,
+        ..
+    } = applied.clone();
     let id = CommitId::new(u128::from(snapshot.version()) + 1);
     let commit = CommitRequest::new(snapshot.token.clone(), id, None, inserts, updates, removes);
     commit.validate(limits, "test").unwrap();

@@ -26,13 +26,34 @@ impl Dice {
     }
     fn vote(&mut self, accuser: SiloAddress) -> Suspicion {
         let ago = Duration::from_secs(self.below(200));
-        let at = if self.one_in(6) { NOW.wall.plus(ago) } else { NOW.wall.minus(ago) };
-        let grounds = if self.one_in(4) { Grounds::Stuck } else { Grounds::Silent };
-        Suspicion { grounds, ..vote_at(accuser, at) }
+        let at = if self.one_in(6) {
+            NOW.wall.plus(ago)
+        } else {
+            NOW.wall.minus(ago)
+        };
+        let grounds = if self.one_in(4) {
+            Grounds::Stuck
+        } else {
+            Grounds::Silent
+        };
+        Suspicion {
+            grounds,
+            ..vote_at(accuser, at)
+        }
     }
     fn status(&mut self) -> SiloStatus {
         use SiloStatus::{Active, Dead, Joining, ShuttingDown, Stopping};
-        [Active, Active, Active, Active, Joining, Joining, ShuttingDown, Stopping, Dead][usize::try_from(self.below(9)).unwrap()]
+        [
+            Active,
+            Active,
+            Active,
+            Active,
+            Joining,
+            Joining,
+            ShuttingDown,
+            Stopping,
+            Dead,
+        ][usize::try_from(self.below(9)).unwrap()]
     }
 
     fn table(&mut self, ports: u64) -> (Snapshot, Observed) {
@@ -41,12 +62,18 @@ impl Dice {
             let silo = self.silo(ports);
             let status = self.status();
             let mut e = match status {
-                SiloStatus::Dead => died(silo, CauseOfDeath::Left, Duration::from_secs(self.below(2000))),
+                SiloStatus::Dead => died(
+                    silo,
+                    CauseOfDeath::Left,
+                    Duration::from_secs(self.below(2000)),
+                ),
                 _ => entry(silo, status),
             };
             for _ in 0..self.below(8).saturating_sub(3) {
                 let accuser = self.silo(ports);
-                if !accuser.same_endpoint(&silo) && e.suspicions.iter().all(|s| s.accuser != accuser) {
+                if !accuser.same_endpoint(&silo)
+                    && e.suspicions.iter().all(|s| s.accuser != accuser)
+                {
                     let vote = self.vote(accuser);
                     if self.one_in(2) {
                         let seen = NOW.mono.minus(Duration::from_secs(self.below(200)));
@@ -72,15 +99,32 @@ impl Dice {
 
     fn intent(&mut self, ports: u64, t: &Snapshot) -> Intent {
         let any = |dice: &mut Self| match t.rows.entries().count() {
-            n if n > 0 && !dice.one_in(5) => t.rows.entries().nth(usize::try_from(dice.below(n as u64)).unwrap()).unwrap().address,
+            n if n > 0 && !dice.one_in(5) => {
+                t.rows
+                    .entries()
+                    .nth(usize::try_from(dice.below(n as u64)).unwrap())
+                    .unwrap()
+                    .address
+            }
             _ => dice.silo(ports),
         };
         let me = any(self);
         match self.below(9) {
             0 | 1 => join(silo_at(me.port(), 1 + self.below(5))),
             2 => {
-                let contacted = t.rows.entries().map(|e| e.address).filter(|_| !self.one_in(30)).collect();
-                intent(me, Action::BecomeActive { silo: me, contacted })
+                let contacted = t
+                    .rows
+                    .entries()
+                    .map(|e| e.address)
+                    .filter(|_| !self.one_in(30))
+                    .collect();
+                intent(
+                    me,
+                    Action::BecomeActive {
+                        silo: me,
+                        contacted,
+                    },
+                )
             }
             3..=5 => {
                 let (suspect, other) = (any(self), any(self));
@@ -94,7 +138,13 @@ impl Dice {
             }
             6 => match self.below(3) {
                 0 => evict(me),
-                _ => intent(me, Action::BeginShutdown { silo: me, fast: self.one_in(2) }),
+                _ => intent(
+                    me,
+                    Action::BeginShutdown {
+                        silo: me,
+                        fast: self.one_in(2),
+                    },
+                ),
             },
             7 => leave(me),
             _ => {
@@ -112,7 +162,9 @@ fn whatever_the_batch_the_rules_hold() {
         let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
         let ports = 2 + dice.below(12);
         let (mut t, observed) = dice.table(ports);
-        let mut intents: Vec<Intent> = (0..=dice.below(14)).map(|_| dice.intent(ports, &t)).collect();
+        let mut intents: Vec<Intent> = (0..=dice.below(14))
+            .map(|_| dice.intent(ports, &t))
+            .collect();
         for (id, intent) in (1u128..).zip(&mut intents) {
             intent.id = IntentId::new(id);
         }
@@ -126,17 +178,39 @@ fn whatever_the_batch_the_rules_hold() {
         while !intents.is_empty() {
             let applied = run_within(&t, &observed, &intents, &limits);
             let next = after(&t, &applied, &limits);
-            Check { seed, before: &t, after: &next, observed: &observed, intents: &intents, applied: &applied, limits: &limits }
-                .everything(&mut seen);
+            Check {
+                seed,
+                before: &t,
+                after: &next,
+                observed: &observed,
+                intents: &intents,
+                applied: &applied,
+                limits: &limits,
+            }
+            .everything(&mut seen);
             intents = applied.rest;
             t = next;
             rounds += 1;
             assert!(rounds < 40, "seed {seed}: it never ends");
         }
     }
-    for what in ["voted", "stuck", "superseded", "evicted", "left", "activated", "together", "removed", "queued", "too large", "kept vote"]
-    {
-        assert!(seen.get(what).is_some_and(|n| *n >= 10), "the dice hardly show {what}: {seen:?}");
+    for what in [
+        "voted",
+        "stuck",
+        "superseded",
+        "evicted",
+        "left",
+        "activated",
+        "together",
+        "removed",
+        "queued",
+        "too large",
+        "kept vote",
+    ] {
+        assert!(
+            seen.get(what).is_some_and(|n| *n >= 10),
+            "the dice hardly show {what}: {seen:?}"
+        );
     }
 }
 
@@ -158,7 +232,12 @@ impl Check<'_> {
             self.row(new, &mut note);
         }
         for key in &self.applied.removes {
-            let old = self.before.rows.by_key(key).and_then(|r| r.entry()).unwrap();
+            let old = self
+                .before
+                .rows
+                .by_key(key)
+                .and_then(|r| r.entry())
+                .unwrap();
             assert_eq!(old.status, SiloStatus::Dead, "seed {}", self.seed);
             note("removed");
         }
@@ -173,8 +252,13 @@ impl Check<'_> {
         assert_eq!(waiting.len(), rest.len());
         assert!(rest.is_sorted_by_key(|i| i.id), "in order");
         for (intent, answer) in self.intents.iter().zip(answers) {
-            let split = matches!(intent.action, Action::RemoveDefunct { .. }) && matches!(answer, Answer::Applied { .. });
-            assert!(split || waiting.contains(&intent.id) == (*answer == Answer::Queued), "seed {}: {intent:?} {answer:?}", self.seed);
+            let split = matches!(intent.action, Action::RemoveDefunct { .. })
+                && matches!(answer, Answer::Applied { .. });
+            assert!(
+                split || waiting.contains(&intent.id) == (*answer == Answer::Queued),
+                "seed {}: {intent:?} {answer:?}",
+                self.seed
+            );
             match answer {
                 Answer::Applied { version } => assert_eq!(*version, self.after.version()),
                 Answer::Queued => note("queued"),
@@ -182,14 +266,27 @@ impl Check<'_> {
                 _ => {}
             }
         }
-        assert_eq!(self.applied.is_empty(), !answers.iter().any(|a| matches!(a, Answer::Applied { .. })), "seed {}", self.seed);
-        assert!(rest.is_empty() || !self.applied.is_empty(), "seed {}: nothing was done, and yet something waits", self.seed);
+        assert_eq!(
+            self.applied.is_empty(),
+            !answers.iter().any(|a| matches!(a, Answer::Applied { .. })),
+            "seed {}",
+            self.seed
+        );
+        assert!(
+            rest.is_empty() || !self.applied.is_empty(),
+            "seed {}: nothing was done, and yet something waits",
+            self.seed
+        );
     }
 
     fn row(&self, new: &MembershipEntry, note: &mut impl FnMut(&'static str)) {
         let seed = self.seed;
         assert_eq!(new.status == SiloStatus::Dead, new.death.is_some());
-        assert!(Row::decode(new.address.row_key(), Row::encode(new.clone()).body()).entry().is_some());
+        assert!(
+            Row::decode(new.address.row_key(), Row::encode(new.clone()).body())
+                .entry()
+                .is_some()
+        );
         let old = self.before.rows.get(&new.address);
         if old == Some(new) {
             return;
@@ -199,10 +296,20 @@ impl Check<'_> {
         assert_eq!(accusers.len(), new.suspicions.len(), "one vote per accuser");
         let Some(old) = old else { return };
         assert!(old.status != SiloStatus::Dead, "seed {seed}: Dead is final");
-        assert!(old.status <= new.status, "seed {seed}: {} to {}", old.status, new.status);
+        assert!(
+            old.status <= new.status,
+            "seed {seed}: {} to {}",
+            old.status,
+            new.status
+        );
         assert_eq!(old.instance_id, new.instance_id);
         if old.suspicions != new.suspicions {
-            let most = self.before.version_row.settings.num_votes_for_death_declaration as usize + 3;
+            let most = self
+                .before
+                .version_row
+                .settings
+                .num_votes_for_death_declaration as usize
+                + 3;
             assert!(new.suspicions.len() <= most || new.suspicions.len() < old.suspicions.len());
             note("kept vote");
         }
@@ -214,15 +321,26 @@ impl Check<'_> {
             CauseOfDeath::Stuck => Grounds::Stuck,
             _ => return,
         };
-        assert!(grounds == Grounds::Silent || old.status == SiloStatus::Joining, "seed {seed}");
-        let counted = new.suspicions.iter().filter(|v| v.grounds == grounds && self.was_active(&v.accuser) && self.is_fresh(old, v));
+        assert!(
+            grounds == Grounds::Silent || old.status == SiloStatus::Joining,
+            "seed {seed}"
+        );
+        let counted = new.suspicions.iter().filter(|v| {
+            v.grounds == grounds && self.was_active(&v.accuser) && self.is_fresh(old, v)
+        });
         let endpoints: BTreeSet<_> = counted.map(|v| v.accuser.endpoint()).collect();
         assert!(!endpoints.contains(&new.address.endpoint()));
-        assert!(endpoints.len() >= self.needed_at_least(), "seed {seed}: {new:?}");
+        assert!(
+            endpoints.len() >= self.needed_at_least(),
+            "seed {seed}: {new:?}"
+        );
     }
 
     fn was_active(&self, silo: &SiloAddress) -> bool {
-        self.before.rows.get(silo).is_some_and(|e| e.status == SiloStatus::Active)
+        self.before
+            .rows
+            .get(silo)
+            .is_some_and(|e| e.status == SiloStatus::Active)
     }
 
     fn is_fresh(&self, old: &MembershipEntry, vote: &Suspicion) -> bool {
@@ -236,29 +354,49 @@ impl Check<'_> {
     /// As many votes as were needed once all the deaths and departures of this commit had happened.
     fn needed_at_least(&self) -> usize {
         let mut fewest = self.before.clone();
-        for e in self.applied.updates.iter().filter(|e| e.status != SiloStatus::Active) {
+        for e in self
+            .applied
+            .updates
+            .iter()
+            .filter(|e| e.status != SiloStatus::Active)
+        {
             fewest.rows.insert(Row::encode(e.clone()));
         }
         needed_votes(&fewest, &self.stale()) as usize
     }
 
     fn stale(&self) -> BTreeSet<SiloAddress> {
-        self.observed.stale.difference(&self.observed.answered).copied().collect()
+        self.observed
+            .stale
+            .difference(&self.observed.answered)
+            .copied()
+            .collect()
     }
 
     fn endpoints(&self) {
         for new in &self.applied.inserts {
-            let others = self.after.rows.at_endpoint(new.address.endpoint()).filter(|e| e.address != new.address);
+            let others = self
+                .after
+                .rows
+                .at_endpoint(new.address.endpoint())
+                .filter(|e| e.address != new.address);
             for other in others {
                 let newer = other.address.epoch() > new.address.epoch();
-                assert!(if newer { new.status } else { other.status } == SiloStatus::Dead, "seed {}: {new:?} {other:?}", self.seed);
+                assert!(
+                    if newer { new.status } else { other.status } == SiloStatus::Dead,
+                    "seed {}: {new:?} {other:?}",
+                    self.seed
+                );
             }
         }
     }
 
     fn contacts(&self, note: &mut impl FnMut(&'static str)) {
-        let since = |t: &Snapshot, silo: &SiloAddress| t.rows.get(silo).and_then(|e| e.active_since);
-        let newly = |silo: &SiloAddress| since(self.before, silo).is_none() && since(self.after, silo).is_some();
+        let since =
+            |t: &Snapshot, silo: &SiloAddress| t.rows.get(silo).and_then(|e| e.active_since);
+        let newly = |silo: &SiloAddress| {
+            since(self.before, silo).is_none() && since(self.after, silo).is_some()
+        };
         let stale = self.stale();
         for me in self.after.rows.entries().map(|e| e.address).filter(newly) {
             note("activated");
@@ -266,18 +404,32 @@ impl Check<'_> {
                 .intents
                 .iter()
                 .filter_map(|i| match &i.action {
-                    Action::BecomeActive { silo, contacted } if *silo == me => Some(contacted.iter().copied()),
+                    Action::BecomeActive { silo, contacted } if *silo == me => {
+                        Some(contacted.iter().copied())
+                    }
                     _ => None,
                 })
                 .flatten()
                 .collect();
-            for other in self.after.rows.entries().filter(|e| !e.address.same_endpoint(&me)) {
+            for other in self
+                .after
+                .rows
+                .entries()
+                .filter(|e| !e.address.same_endpoint(&me))
+            {
                 let together = newly(&other.address);
                 if together {
                     note("together");
                 }
-                if together || (other.status == SiloStatus::Active && !stale.contains(&other.address)) {
-                    assert!(met.contains(&other.address), "seed {}: {me} never met {}", self.seed, other.address);
+                if together
+                    || (other.status == SiloStatus::Active && !stale.contains(&other.address))
+                {
+                    assert!(
+                        met.contains(&other.address),
+                        "seed {}: {me} never met {}",
+                        self.seed,
+                        other.address
+                    );
                 }
             }
         }
@@ -290,23 +442,32 @@ impl Check<'_> {
             if !matches!(answer, Answer::Applied { .. }) || split {
                 continue;
             }
-            let again = run_within(self.after, self.observed, std::slice::from_ref(intent), self.limits);
+            let again = run_within(
+                self.after,
+                self.observed,
+                std::slice::from_ref(intent),
+                self.limits,
+            );
             let kills =
                 again.updates.iter().all(|e| matches!(&e.death, Some(d) if matches!(d.cause, CauseOfDeath::Voted | CauseOfDeath::Stuck)));
             let is_vote = matches!(intent.action, Action::Suspect { .. });
             // A removal passes over who died in its own commit, and finds them the next time.
             if matches!(intent.action, Action::RemoveDefunct { .. }) {
-                assert!(
-                    again.removes.iter().all(|key| self
-                        .applied
+                assert!(again.removes.iter().all(|key| {
+                    self.applied
                         .inserts
                         .iter()
                         .chain(&self.applied.updates)
-                        .any(|e| e.address.row_key() == *key))
-                );
+                        .any(|e| e.address.row_key() == *key)
+                }));
                 continue;
             }
-            assert!(again.is_empty() || (is_vote && kills), "seed {}: {intent:?} {:?}", self.seed, again.answers);
+            assert!(
+                again.is_empty() || (is_vote && kills),
+                "seed {}: {intent:?} {:?}",
+                self.seed,
+                again.answers
+            );
         }
     }
 }

@@ -10,7 +10,10 @@ fn minutes(n: u64) -> Duration {
 }
 
 fn gone(entries: impl IntoIterator<Item = MembershipEntry>, config: &Config) -> Vec<u16> {
-    defunct(&table(entries), NOW.wall, config, |_| Duration::ZERO).iter().map(SiloAddress::port).collect()
+    defunct(&table(entries), NOW.wall, config, |_| Duration::ZERO)
+        .iter()
+        .map(SiloAddress::port)
+        .collect()
 }
 
 #[test]
@@ -22,7 +25,14 @@ fn those_that_ended_in_peace_go_after_minutes_the_others_after_days() {
         died(silo(3), Superseded, minutes(10)),
         died(silo(4), Voted, DAY * 7),
         died(silo(5), Voted, DAY * 6),
-        died(silo(6), Evicted { by: String::new(), reason: String::new() }, DAY * 8),
+        died(
+            silo(6),
+            Evicted {
+                by: String::new(),
+                reason: String::new(),
+            },
+            DAY * 8,
+        ),
         died(silo(7), Stuck, DAY),
         entry(silo(8), SiloStatus::Active),
         died(silo(9), Left, Duration::ZERO),
@@ -37,7 +47,10 @@ fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
         e.death.as_mut().unwrap().version = version;
         e
     };
-    let config = Config { max_defunct_silo_entries: 2, ..Config::default() };
+    let config = Config {
+        max_defunct_silo_entries: 2,
+        ..Config::default()
+    };
     let t = [
         dead(1, 5, minutes(30)),
         dead(2, 9, minutes(90)),
@@ -47,18 +60,38 @@ fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
     ];
     // The fourth is one too many as well, but died just now.
     assert_eq!(gone(t, &config), [1]);
-    let none = Config { max_defunct_silo_entries: 0, ..Config::default() };
-    assert_eq!(gone((1..=30).map(|p| dead(p, u64::from(p), minutes(3))), &none).len(), 30);
-    assert_eq!(gone((1..=30).map(|p| dead(p, u64::from(p), minutes(3))), &Config::default()), [1, 2, 3, 4, 5]);
+    let none = Config {
+        max_defunct_silo_entries: 0,
+        ..Config::default()
+    };
+    assert_eq!(
+        gone((1..=30).map(|p| dead(p, u64::from(p), minutes(3))), &none).len(),
+        30
+    );
+    assert_eq!(
+        gone(
+            (1..=30).map(|p| dead(p, u64::from(p), minutes(3))),
+            &Config::default()
+        ),
+        [1, 2, 3, 4, 5]
+    );
 }
 
 #[test]
 fn recent_deaths_stay_and_the_future_is_recent() {
-    let config = Config { max_defunct_silo_entries: 0, left_silo_expiration: Duration::ZERO, ..Config::default() };
+    let config = Config {
+        max_defunct_silo_entries: 0,
+        left_silo_expiration: Duration::ZERO,
+        ..Config::default()
+    };
     let t = [
         died(silo(1), CauseOfDeath::Left, minutes(2)),
         died(silo(2), CauseOfDeath::Voted, minutes(2)),
-        died(silo(3), CauseOfDeath::Voted, minutes(2) + Duration::from_millis(1)),
+        died(
+            silo(3),
+            CauseOfDeath::Voted,
+            minutes(2) + Duration::from_millis(1),
+        ),
     ];
     assert_eq!(gone(t, &config), [3]);
     let mut future = died(silo(1), CauseOfDeath::Left, Duration::ZERO);
@@ -68,12 +101,21 @@ fn recent_deaths_stay_and_the_future_is_recent() {
 
 #[test]
 fn a_row_stays_while_a_vote_could_count() {
-    let config = Config { max_defunct_silo_entries: 0, ..Config::default() };
-    let mut t = table([died(silo(1), CauseOfDeath::Voted, minutes(9)), died(silo(2), CauseOfDeath::Left, minutes(11))]);
+    let config = Config {
+        max_defunct_silo_entries: 0,
+        ..Config::default()
+    };
+    let mut t = table([
+        died(silo(1), CauseOfDeath::Voted, minutes(9)),
+        died(silo(2), CauseOfDeath::Left, minutes(11)),
+    ]);
     let mut version_row = (*t.version_row).clone();
     version_row.settings.death_vote_expiration = minutes(10);
     t.version_row = version_row.into();
-    assert_eq!(defunct(&t, NOW.wall, &config, |_| Duration::ZERO), [silo(2)]);
+    assert_eq!(
+        defunct(&t, NOW.wall, &config, |_| Duration::ZERO),
+        [silo(2)]
+    );
 }
 
 #[test]
@@ -82,21 +124,56 @@ fn no_silo_goes_before_the_older_ones_at_its_address() {
     let at = |epoch: u64| SiloAddress::new(silo(1).ip(), 1, epoch);
     let removed = |entries: Vec<MembershipEntry>| {
         let t = table(entries);
-        let all: Vec<SiloAddress> = t.rows.entries().filter(|e| e.status == SiloStatus::Dead).map(|e| e.address).collect();
-        let intent = Intent { id: IntentId::new(1), author: None, action: Action::RemoveDefunct { silos: all } };
-        let limits = TableLimits { rows_per_commit: 10, bytes_per_row: 65_536, bytes_per_commit: 1 << 20, rows: 5_000 };
-        let applied = apply(&t, &Observed::default(), &[intent], NOW, &Config::default(), &limits);
+        let all: Vec<SiloAddress> = t
+            .rows
+            .entries()
+            .filter(|e| e.status == SiloStatus::Dead)
+            .map(|e| e.address)
+            .collect();
+        let intent = Intent {
+            id: IntentId::new(1),
+            author: None,
+            action: Action::RemoveDefunct { silos: all },
+        };
+        let limits = TableLimits {
+            rows_per_commit: 10,
+            bytes_per_row: 65_536,
+            bytes_per_commit: 1 << 20,
+            rows: 5_000,
+        };
+        let applied = apply(
+            &t,
+            &Observed::default(),
+            &[intent],
+            NOW,
+            &Config::default(),
+            &limits,
+        );
         let due = defunct(&t, NOW.wall, &Config::default(), |_| Duration::ZERO);
-        (due.iter().map(SiloAddress::epoch).collect::<Vec<_>>(), applied.removes.len())
+        (
+            due.iter().map(SiloAddress::epoch).collect::<Vec<_>>(),
+            applied.removes.len(),
+        )
     };
     // Its successor's clock was ahead when it wrote that: the younger one seems to be dead for longer.
-    let (due, _) = removed(vec![died(at(5), Superseded, minutes(1)), died(at(6), Superseded, minutes(20)), died(silo(2), Voted, DAY * 8)]);
+    let (due, _) = removed(vec![
+        died(at(5), Superseded, minutes(1)),
+        died(at(6), Superseded, minutes(20)),
+        died(silo(2), Voted, DAY * 8),
+    ]);
     assert_eq!(due, [silo(2).epoch()]);
-    let (due, _) =
-        removed(vec![died(at(5), Superseded, minutes(20)), died(at(6), Superseded, minutes(20)), died(at(7), Superseded, minutes(1))]);
+    let (due, _) = removed(vec![
+        died(at(5), Superseded, minutes(20)),
+        died(at(6), Superseded, minutes(20)),
+        died(at(7), Superseded, minutes(1)),
+    ]);
     assert_eq!(due, [5, 6]);
     // Whatever the caller asks for: an older one that is not Dead stays, and so do the younger.
-    let (_, taken) = removed(vec![entry(at(5), SiloStatus::Joining), died(at(6), Superseded, minutes(20)), died(silo(2), Voted, DAY * 8)]);
+    let (_, taken) = removed(vec![
+        entry(at(5), SiloStatus::Joining),
+        died(at(6), Superseded, minutes(20)),
+        died(silo(2), Voted, DAY * 8),
+    ]);
     assert_eq!(taken, 1);
 }
 
@@ -106,5 +183,8 @@ fn what_was_seen_dead_for_long_is_old_whatever_the_clocks_say() {
     future.death.as_mut().unwrap().at = NOW.wall.plus(DAY * 365);
     let t = table([future]);
     let due = |seen: Duration| defunct(&t, NOW.wall, &Config::default(), |_| seen).len();
-    assert_eq!((due(Duration::ZERO), due(minutes(9)), due(minutes(10))), (0, 0, 1));
+    assert_eq!(
+        (due(Duration::ZERO), due(minutes(9)), due(minutes(10))),
+        (0, 0, 1)
+    );
 }

@@ -14,21 +14,41 @@ fn the_second_vote_kills_and_the_first_is_kept() {
     let t = table(actives(1..=5));
     let first = run(&t, &[suspect(silo(1), silo(5))]);
     assert_eq!(first.answers, [DONE]);
-    assert_eq!((cause(&first, silo(5)), first.updates[0].suspicions.len()), (None, 1));
+    assert_eq!(
+        (cause(&first, silo(5)), first.updates[0].suspicions.len()),
+        (None, 1)
+    );
     let t = after(&t, &first, &LIMITS);
     let second = run(&t, &[suspect(silo(2), silo(5))]);
     let death = second.updates[0].death.clone().unwrap();
-    assert_eq!((death.cause, death.version, death.at, death.by), (CauseOfDeath::Voted, 11, NOW.wall, Some(silo(2))));
-    let accusers: Vec<_> = second.updates[0].suspicions.iter().map(|s| s.accuser).collect();
+    assert_eq!(
+        (death.cause, death.version, death.at, death.by),
+        (CauseOfDeath::Voted, 11, NOW.wall, Some(silo(2)))
+    );
+    let accusers: Vec<_> = second.updates[0]
+        .suspicions
+        .iter()
+        .map(|s| s.accuser)
+        .collect();
     assert_eq!(accusers, [silo(1), silo(2)]);
 }
 
 #[test]
 fn two_votes_of_one_batch_are_one_change_of_the_row() {
     let t = table(actives(1..=5));
-    let applied = run(&t, &[suspect(silo(1), silo(5)), suspect(silo(2), silo(5)), suspect(silo(3), silo(5))]);
+    let applied = run(
+        &t,
+        &[
+            suspect(silo(1), silo(5)),
+            suspect(silo(2), silo(5)),
+            suspect(silo(3), silo(5)),
+        ],
+    );
     assert_eq!(applied.answers, [DONE, DONE, Answer::Moot]);
-    assert_eq!((applied.updates.len(), cause(&applied, silo(5))), (1, Some(CauseOfDeath::Voted)));
+    assert_eq!(
+        (applied.updates.len(), cause(&applied, silo(5))),
+        (1, Some(CauseOfDeath::Voted))
+    );
 }
 
 #[test]
@@ -37,14 +57,47 @@ fn an_intermediary_consents_through_the_one_who_asked() {
     let mut consent = vote(silo(2));
     consent.evidence.via = Some(silo(1));
     let votes = vec![consent.clone(), vote(silo(1))];
-    let applied = run(&t, &[intent(silo(1), Action::Suspect { suspect: silo(5), votes })]);
+    let applied = run(
+        &t,
+        &[intent(
+            silo(1),
+            Action::Suspect {
+                suspect: silo(5),
+                votes,
+            },
+        )],
+    );
     assert_eq!(cause(&applied, silo(5)), Some(CauseOfDeath::Voted));
     // Words put into another's mouth do not count.
     consent.evidence.via = None;
     let votes = vec![consent.clone(), vote(silo(1))];
-    let applied = run(&t, &[intent(silo(1), Action::Suspect { suspect: silo(5), votes })]);
-    assert_eq!((cause(&applied, silo(5)), applied.updates[0].suspicions.len()), (None, 1));
-    let applied = run(&t, &[intent(silo(1), Action::Suspect { suspect: silo(5), votes: vec![consent] })]);
+    let applied = run(
+        &t,
+        &[intent(
+            silo(1),
+            Action::Suspect {
+                suspect: silo(5),
+                votes,
+            },
+        )],
+    );
+    assert_eq!(
+        (
+            cause(&applied, silo(5)),
+            applied.updates[0].suspicions.len()
+        ),
+        (None, 1)
+    );
+    let applied = run(
+        &t,
+        &[intent(
+            silo(1),
+            Action::Suspect {
+                suspect: silo(5),
+                votes: vec![consent],
+            },
+        )],
+    );
     assert_eq!(applied.answers, [refused(Refusal::NotAVoter(silo(2)))]);
 }
 
@@ -53,15 +106,27 @@ fn accusers_do_not_kill_each_other() {
     for (a, b) in [(1, 2), (2, 1)] {
         let t = table(actives(1..=2));
         let applied = run(&t, &[suspect(silo(a), silo(b)), suspect(silo(b), silo(a))]);
-        assert_eq!(applied.answers, [DONE, refused(Refusal::NotAVoter(silo(b)))]);
-        assert_eq!((cause(&applied, silo(b)), applied.updates.len()), (Some(CauseOfDeath::Voted), 1));
+        assert_eq!(
+            applied.answers,
+            [DONE, refused(Refusal::NotAVoter(silo(b)))]
+        );
+        assert_eq!(
+            (cause(&applied, silo(b)), applied.updates.len()),
+            (Some(CauseOfDeath::Voted), 1)
+        );
     }
     // Stored votes of a silo that dies in the same commit do not count either.
     let mut t = actives(1..=5);
     t[0] = accused(silo(1), [vote(silo(3))]);
     t[1] = accused(silo(2), [vote(silo(1))]);
-    let applied = run(&table(t), &[suspect(silo(4), silo(1)), suspect(silo(5), silo(2))]);
-    assert_eq!((cause(&applied, silo(1)), cause(&applied, silo(2))), (Some(CauseOfDeath::Voted), None));
+    let applied = run(
+        &table(t),
+        &[suspect(silo(4), silo(1)), suspect(silo(5), silo(2))],
+    );
+    assert_eq!(
+        (cause(&applied, silo(1)), cause(&applied, silo(2))),
+        (Some(CauseOfDeath::Voted), None)
+    );
     assert_eq!(applied.answers, [DONE, DONE]);
 }
 
@@ -72,8 +137,23 @@ fn accusers_at_one_endpoint_count_once() {
     t.push(entry(silo_at(1, 2), SiloStatus::Active));
     let t = table(t);
     let applied = run(&t, &[suspect(silo_at(1, 2), silo(5))]);
-    assert_eq!((cause(&applied, silo(5)), applied.updates[0].suspicions.len()), (None, 2));
-    assert_eq!(fresh_votes(&after(&t, &applied, &LIMITS), &silo(5), &Observed::default(), NOW).len(), 1);
+    assert_eq!(
+        (
+            cause(&applied, silo(5)),
+            applied.updates[0].suspicions.len()
+        ),
+        (None, 2)
+    );
+    assert_eq!(
+        fresh_votes(
+            &after(&t, &applied, &LIMITS),
+            &silo(5),
+            &Observed::default(),
+            NOW
+        )
+        .len(),
+        1
+    );
 }
 
 #[test]
@@ -82,17 +162,38 @@ fn only_active_silos_vote_and_never_against_themselves() {
     for status in [Joining, ShuttingDown, Stopping] {
         let mut t = actives(1..=4);
         t.push(entry(silo(7), status));
-        assert_eq!(run(&table(t), &[suspect(silo(7), silo(1))]).answers, [refused(Refusal::NotAVoter(silo(7)))]);
+        assert_eq!(
+            run(&table(t), &[suspect(silo(7), silo(1))]).answers,
+            [refused(Refusal::NotAVoter(silo(7)))]
+        );
     }
     // Also where nobody else is left: joiners become Active first.
     let t = table([entry(silo(1), Joining), entry(silo(2), Joining)]);
-    assert_eq!(run(&t, &[suspect(silo(1), silo(2))]).answers, [refused(Refusal::NotAVoter(silo(1)))]);
+    assert_eq!(
+        run(&t, &[suspect(silo(1), silo(2))]).answers,
+        [refused(Refusal::NotAVoter(silo(1)))]
+    );
     let t = table(actives(1..=3));
-    assert_eq!(run(&t, &[suspect(silo(1), silo(1))]).answers, [refused(Refusal::NotAVoter(silo(1)))]);
-    assert_eq!(run(&t, &[suspect(silo(9), silo(1))]).answers, [refused(Refusal::NotAVoter(silo(9)))]);
-    assert_eq!(run(&t, &[suspect(silo(1), silo(9))]).answers, [refused(Refusal::NoSuchSilo(silo(9)))]);
-    let person = Intent { author: None, ..suspect(silo(2), silo(1)) };
-    assert_eq!(run(&t, &[person]).answers, [refused(Refusal::NotAVoter(silo(2)))]);
+    assert_eq!(
+        run(&t, &[suspect(silo(1), silo(1))]).answers,
+        [refused(Refusal::NotAVoter(silo(1)))]
+    );
+    assert_eq!(
+        run(&t, &[suspect(silo(9), silo(1))]).answers,
+        [refused(Refusal::NotAVoter(silo(9)))]
+    );
+    assert_eq!(
+        run(&t, &[suspect(silo(1), silo(9))]).answers,
+        [refused(Refusal::NoSuchSilo(silo(9)))]
+    );
+    let person = Intent {
+        author: None,
+        ..suspect(silo(2), silo(1))
+    };
+    assert_eq!(
+        run(&t, &[person]).answers,
+        [refused(Refusal::NotAVoter(silo(2)))]
+    );
 }
 
 #[test]
@@ -101,12 +202,29 @@ fn a_vote_says_something_new_or_is_moot() {
     let mut t = actives(1..=5);
     t[4] = accused(silo(5), [vote_at(silo(1), old)]);
     let t = table(t);
-    let against = |at| intent(silo(1), Action::Suspect { suspect: silo(5), votes: vec![vote_at(silo(1), at)] });
+    let against = |at| {
+        intent(
+            silo(1),
+            Action::Suspect {
+                suspect: silo(5),
+                votes: vec![vote_at(silo(1), at)],
+            },
+        )
+    };
     assert_eq!(run(&t, &[against(old)]).answers, [Answer::Moot]);
-    assert_eq!(run(&t, &[against(old.minus(Duration::from_secs(1)))]).answers, [Answer::Moot]);
+    assert_eq!(
+        run(&t, &[against(old.minus(Duration::from_secs(1)))]).answers,
+        [Answer::Moot]
+    );
     let renewed = run(&t, &[against(NOW.wall)]);
     assert_eq!(renewed.updates[0].suspicions, [vote(silo(1))]);
-    let empty = intent(silo(1), Action::Suspect { suspect: silo(5), votes: vec![] });
+    let empty = intent(
+        silo(1),
+        Action::Suspect {
+            suspect: silo(5),
+            votes: vec![],
+        },
+    );
     assert_eq!(run(&t, &[empty]).answers, [Answer::Moot]);
 }
 
@@ -114,12 +232,21 @@ fn a_vote_says_something_new_or_is_moot() {
 fn a_vote_kills_when_fewer_are_needed_than_before() {
     let mut t = actives(1..=3);
     t[2] = accused(silo(3), [vote(silo(1))]);
-    let observed = Observed { stale: [silo(3)].into(), ..Observed::default() };
+    let observed = Observed {
+        stale: [silo(3)].into(),
+        ..Observed::default()
+    };
     let applied = run_seen(&table(t.clone()), &observed, &[suspect(silo(1), silo(3))]);
     assert_eq!(cause(&applied, silo(3)), Some(CauseOfDeath::Voted));
     // A silo that answered is not stale.
-    let observed = Observed { answered: [silo(3)].into(), ..observed };
-    assert_eq!(run_seen(&table(t), &observed, &[suspect(silo(1), silo(3))]).answers, [Answer::Moot]);
+    let observed = Observed {
+        answered: [silo(3)].into(),
+        ..observed
+    };
+    assert_eq!(
+        run_seen(&table(t), &observed, &[suspect(silo(1), silo(3))]).answers,
+        [Answer::Moot]
+    );
 }
 
 #[test]
@@ -131,23 +258,53 @@ fn clocks_may_differ() {
         let t = table(t);
         let seen = |age: Duration, at| {
             let first_seen = [((silo(5), silo(1)), (at, NOW.mono.minus(age)))].into();
-            Observed { first_seen, ..Observed::default() }
+            Observed {
+                first_seen,
+                ..Observed::default()
+            }
         };
-        let kills = |observed: &Observed| cause(&run_seen(&t, observed, &[suspect(silo(2), silo(5))]), silo(5)).is_some();
+        let kills = |observed: &Observed| {
+            cause(
+                &run_seen(&t, observed, &[suspect(silo(2), silo(5))]),
+                silo(5),
+            )
+            .is_some()
+        };
         assert!(!kills(&Observed::default()), "nobody knows how old it is");
-        assert!(kills(&seen(Duration::from_secs(120), at)), "I saw it appear");
-        assert!(!kills(&seen(Duration::from_secs(121), at)), "I saw it appear long ago");
-        assert!(!kills(&seen(Duration::from_secs(1), NOW.wall)), "I saw another one appear");
+        assert!(
+            kills(&seen(Duration::from_secs(120), at)),
+            "I saw it appear"
+        );
+        assert!(
+            !kills(&seen(Duration::from_secs(121), at)),
+            "I saw it appear long ago"
+        );
+        assert!(
+            !kills(&seen(Duration::from_secs(1), NOW.wall)),
+            "I saw another one appear"
+        );
         // What is written now is fresh, whatever the accuser's clock says.
-        let skewed = intent(silo(2), Action::Suspect { suspect: silo(5), votes: vec![vote_at(silo(2), at)] });
+        let skewed = intent(
+            silo(2),
+            Action::Suspect {
+                suspect: silo(5),
+                votes: vec![vote_at(silo(2), at)],
+            },
+        );
         let applied = run_seen(&t, &seen(Duration::from_secs(1), at), &[skewed]);
         assert!(cause(&applied, silo(5)).is_some());
     }
     for (age, kills) in [(120, true), (121, false)] {
-        for at in [NOW.wall.minus(Duration::from_secs(age)), NOW.wall.plus(Duration::from_secs(age))] {
+        for at in [
+            NOW.wall.minus(Duration::from_secs(age)),
+            NOW.wall.plus(Duration::from_secs(age)),
+        ] {
             let mut t = actives(1..=5);
             t[4] = accused(silo(5), [vote_at(silo(1), at)]);
-            assert_eq!(cause(&run(&table(t), &[suspect(silo(2), silo(5))]), silo(5)).is_some(), kills);
+            assert_eq!(
+                cause(&run(&table(t), &[suspect(silo(2), silo(5))]), silo(5)).is_some(),
+                kills
+            );
         }
     }
 }
@@ -155,11 +312,23 @@ fn clocks_may_differ() {
 #[test]
 fn a_clock_set_back_does_not_silence_its_silo() {
     let mut t = actives(1..=5);
-    t[4] = accused(silo(5), [vote_at(silo(1), NOW.wall.plus(Duration::from_secs(7200)))]);
+    t[4] = accused(
+        silo(5),
+        [vote_at(silo(1), NOW.wall.plus(Duration::from_secs(7200)))],
+    );
     let t = table(t);
     let applied = run(&t, &[suspect(silo(1), silo(5))]);
-    assert_eq!((applied.answers[0].clone(), &applied.updates[0].suspicions[..]), (DONE, &[vote(silo(1))][..]));
-    assert_eq!(run(&after(&t, &applied, &LIMITS), &[suspect(silo(1), silo(5))]).answers, [Answer::Moot]);
+    assert_eq!(
+        (
+            applied.answers[0].clone(),
+            &applied.updates[0].suspicions[..]
+        ),
+        (DONE, &[vote(silo(1))][..])
+    );
+    assert_eq!(
+        run(&after(&t, &applied, &LIMITS), &[suspect(silo(1), silo(5))]).answers,
+        [Answer::Moot]
+    );
 }
 
 #[test]
@@ -167,24 +336,66 @@ fn stuck_joiners_are_counted_apart() {
     let stuck = |accuser, suspect| {
         let mut v = vote(accuser);
         v.grounds = Grounds::Stuck;
-        intent(accuser, Action::Suspect { suspect, votes: vec![v] })
+        intent(
+            accuser,
+            Action::Suspect {
+                suspect,
+                votes: vec![v],
+            },
+        )
     };
     let mut t = actives(1..=4);
     t.push(entry(silo(5), SiloStatus::Joining));
     let t = table(t);
-    assert_eq!(cause(&run(&t, &[stuck(silo(1), silo(5)), stuck(silo(2), silo(5))]), silo(5)), Some(CauseOfDeath::Stuck));
-    assert_eq!(cause(&run(&t, &[stuck(silo(1), silo(5)), suspect(silo(2), silo(5))]), silo(5)), None);
-    let mixed = [stuck(silo(1), silo(5)), suspect(silo(2), silo(5)), suspect(silo(3), silo(5))];
+    assert_eq!(
+        cause(
+            &run(&t, &[stuck(silo(1), silo(5)), stuck(silo(2), silo(5))]),
+            silo(5)
+        ),
+        Some(CauseOfDeath::Stuck)
+    );
+    assert_eq!(
+        cause(
+            &run(&t, &[stuck(silo(1), silo(5)), suspect(silo(2), silo(5))]),
+            silo(5)
+        ),
+        None
+    );
+    let mixed = [
+        stuck(silo(1), silo(5)),
+        suspect(silo(2), silo(5)),
+        suspect(silo(3), silo(5)),
+    ];
     assert_eq!(cause(&run(&t, &mixed), silo(5)), Some(CauseOfDeath::Voted));
     // An Active silo is not stuck.
-    assert_eq!(cause(&run(&t, &[stuck(silo(1), silo(4)), stuck(silo(2), silo(4))]), silo(4)), None);
+    assert_eq!(
+        cause(
+            &run(&t, &[stuck(silo(1), silo(4)), stuck(silo(2), silo(4))]),
+            silo(4)
+        ),
+        None
+    );
 }
 
 #[test]
 fn needed_follows_the_live() {
-    for (active, stale, needed) in [(0, 0, 1), (1, 0, 1), (2, 0, 1), (3, 0, 2), (4, 0, 2), (9, 0, 2), (4, 2, 1), (3, 1, 1), (3, 3, 1)] {
+    for (active, stale, needed) in [
+        (0, 0, 1),
+        (1, 0, 1),
+        (2, 0, 1),
+        (3, 0, 2),
+        (4, 0, 2),
+        (9, 0, 2),
+        (4, 2, 1),
+        (3, 1, 1),
+        (3, 3, 1),
+    ] {
         let stale = (1..=stale).map(silo).collect();
-        assert_eq!(needed_votes(&table(actives(1..=active)), &stale), needed, "{active} Active, stale {stale:?}");
+        assert_eq!(
+            needed_votes(&table(actives(1..=active)), &stale),
+            needed,
+            "{active} Active, stale {stale:?}"
+        );
     }
 }
 
@@ -192,14 +403,32 @@ fn needed_follows_the_live() {
 fn at_most_needed_and_three_are_kept_and_those_that_count_longest() {
     let long_ago = |s: u64| NOW.wall.minus(Duration::from_secs(1000 + s));
     let mut t = actives(1..=10);
-    t[9] = accused(silo(10), (2..=9).map(|p| vote_at(silo(p), long_ago(u64::from(p)))));
+    t[9] = accused(
+        silo(10),
+        (2..=9).map(|p| vote_at(silo(p), long_ago(u64::from(p)))),
+    );
     let applied = run(&table(t.clone()), &[suspect(silo(1), silo(10))]);
-    let kept: Vec<u16> = applied.updates[0].suspicions.iter().map(|s| s.accuser.port()).collect();
+    let kept: Vec<u16> = applied.updates[0]
+        .suspicions
+        .iter()
+        .map(|s| s.accuser.port())
+        .collect();
     assert_eq!(kept, [5, 4, 3, 2, 1], "oldest first, and the oldest gone");
     // The vote that counts is kept, also when its clock is far behind.
-    let lagging = intent(silo(1), Action::Suspect { suspect: silo(10), votes: vec![vote_at(silo(1), WallTime::from_millis(5))] });
+    let lagging = intent(
+        silo(1),
+        Action::Suspect {
+            suspect: silo(10),
+            votes: vec![vote_at(silo(1), WallTime::from_millis(5))],
+        },
+    );
     let applied = run(&table(t), &[lagging]);
-    assert!(applied.updates[0].suspicions.iter().any(|s| s.accuser == silo(1)));
+    assert!(
+        applied.updates[0]
+            .suspicions
+            .iter()
+            .any(|s| s.accuser == silo(1))
+    );
     assert_eq!(applied.updates[0].suspicions.len(), 5);
 }
 
@@ -208,20 +437,47 @@ fn a_full_row_can_still_die() {
     let idle = |port| vote_at(silo(port), WallTime::from_millis(u64::from(port)));
     let mut e = accused(silo(5), [idle(3), idle(4), vote(silo(1))]);
     e.host_name = "x".repeat(400);
-    let limits = TableLimits { bytes_per_row: Row::encode(e.clone()).size(), ..LIMITS };
+    let limits = TableLimits {
+        bytes_per_row: Row::encode(e.clone()).size(),
+        ..LIMITS
+    };
     let t = table(actives(1..=4).into_iter().chain([e]));
-    for killer in [suspect(silo(2), silo(5)), evict(silo(5)), leave(silo(5)), join(silo_at(5, 2))] {
-        let applied = run_within(&t, &Observed::default(), std::slice::from_ref(&killer), &limits);
+    for killer in [
+        suspect(silo(2), silo(5)),
+        evict(silo(5)),
+        leave(silo(5)),
+        join(silo_at(5, 2)),
+    ] {
+        let applied = run_within(
+            &t,
+            &Observed::default(),
+            std::slice::from_ref(&killer),
+            &limits,
+        );
         assert_eq!(applied.answers, [DONE], "{killer:?}");
         let row = &applied.updates[0];
-        assert!(row.death.is_some() && row.suspicions.iter().any(|v| v.accuser == silo(1)), "the votes that count are the last to go");
+        assert!(
+            row.death.is_some() && row.suspicions.iter().any(|v| v.accuser == silo(1)),
+            "the votes that count are the last to go"
+        );
         after(&t, &applied, &limits);
     }
     // A vote that would push out one that counts does not fit.
     let mut e = accused(silo(5), [vote_at(silo(1), NOW.wall)]);
     e.host_name = "x".repeat(400);
-    let limits = TableLimits { bytes_per_row: Row::encode(e.clone()).size(), ..LIMITS };
+    let limits = TableLimits {
+        bytes_per_row: Row::encode(e.clone()).size(),
+        ..LIMITS
+    };
     let t = table(actives(1..=4).into_iter().chain([e]));
-    let applied = run_within(&t, &Observed::default(), &[suspect(silo(2), silo(5))], &limits);
-    assert!(matches!(applied.answers[0], Answer::Refused(Refusal::TooLarge(_))));
+    let applied = run_within(
+        &t,
+        &Observed::default(),
+        &[suspect(silo(2), silo(5))],
+        &limits,
+    );
+    assert!(matches!(
+        applied.answers[0],
+        Answer::Refused(Refusal::TooLarge(_))
+    ));
 }

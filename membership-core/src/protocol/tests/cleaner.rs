@@ -32,7 +32,10 @@ fn cleans(ctx: &mut Ctx, minutes: u32) -> bool {
 
 #[test]
 fn only_the_leader_cleans_and_only_what_it_saw_dead_for_two_minutes() {
-    assert!(!cleans(&mut old_grave(1), 2), "its clock alone says that the silo died long ago");
+    assert!(
+        !cleans(&mut old_grave(1), 2),
+        "its clock alone says that the silo died long ago"
+    );
     assert!(cleans(&mut old_grave(1), 3));
     assert!(!cleans(&mut old_grave(2), 5));
 }
@@ -43,6 +46,8 @@ fn nobody_cleans_while_suspended_or_in_another_table() {
     ctx.suspended = true;
     assert!(!cleans(&mut ctx, 5));
     ctx.suspended = false;
-    ctx.set_table_state(super::super::TableState::Changed(crate::Discontinuity::RolledBack));
+    ctx.set_table_state(super::super::TableState::Changed(
+        crate::Discontinuity::RolledBack,
+    ));
     assert!(!cleans(&mut ctx, 5));
 }

@@ -10,8 +10,8 @@ use super::super::io::{CallId, Command, Destination, Effect, Input, LinkId, Requ
 use super::super::message::{Header, IndirectOutcome, Message, PROTOCOL_VERSION};
 use super::*;
 use crate::{
-    ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, Judgement, Operation, ReadAnswer, RowChange,
-    TableError, TableErrorKind, VersionToken,
+    ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, Judgement,
+    Operation, ReadAnswer, RowChange, TableError, TableErrorKind, VersionToken,
 };
 
 const MAX: u64 = crate::MAX_SAFE_INTEGER;
@@ -36,11 +36,24 @@ impl Dice {
         [0, 1, 2, 1000, MAX - 1, MAX, MAX + 1, u64::MAX][self.below(8) as usize]
     }
     fn duration(&mut self) -> Duration {
-        let some = [Duration::ZERO, Duration::from_nanos(1), ms(1), secs(1), secs(100), secs(1 << 40), Duration::MAX];
+        let some = [
+            Duration::ZERO,
+            Duration::from_nanos(1),
+            ms(1),
+            secs(1),
+            secs(100),
+            secs(1 << 40),
+            Duration::MAX,
+        ];
         some[self.below(some.len() as u64) as usize]
     }
     fn wall(&mut self) -> WallTime {
-        [WallTime::default(), NOON, NOON.plus(secs(3600)), WallTime::from_millis(u64::MAX)][self.below(4) as usize]
+        [
+            WallTime::default(),
+            NOON,
+            NOON.plus(secs(3600)),
+            WallTime::from_millis(u64::MAX),
+        ][self.below(4) as usize]
     }
     fn silo(&mut self) -> SiloAddress {
         let n = u8::try_from(self.below(7)).unwrap();
@@ -80,7 +93,11 @@ impl Dice {
     fn error(&mut self) -> TableError {
         use TableErrorKind as K;
         let usual = [K::Unavailable, K::Busy, K::OutcomeUnknown];
-        let kind = if self.in_a_hundred(96) { usual[self.below(3) as usize] } else { K::ALL[self.below(15) as usize] };
+        let kind = if self.in_a_hundred(96) {
+            usual[self.below(3) as usize]
+        } else {
+            K::ALL[self.below(15) as usize]
+        };
         TableError::new(kind, Operation::Read, "fuzz", "it lies")
     }
 }
@@ -114,13 +131,24 @@ impl World {
     fn new(seed: u64, keep: bool) -> Self {
         let mut dice = Dice(seed);
         let mut table = snapshot(0, Vec::new());
-        let settings = if dice.in_a_hundred(50) { dice.settings() } else { SharedSettings::default() };
+        let settings = if dice.in_a_hundred(50) {
+            dice.settings()
+        } else {
+            SharedSettings::default()
+        };
         let mut row = VersionRow::initial(TableId::new(1), settings);
-        row.version = if dice.in_a_hundred(10) { MAX - dice.below(6) } else { dice.below(3) * 20 };
+        row.version = if dice.in_a_hundred(10) {
+            MAX - dice.below(6)
+        } else {
+            dice.below(3) * 20
+        };
         table.token = row.token(&[]);
         table.version_row = Arc::new(row);
         let protocol = Protocol::new(Setup { seed, ..setup() });
-        let now = Now { mono: MonoTime::from_nanos(dice.below(1 << 50)), wall: dice.wall() };
+        let now = Now {
+            mono: MonoTime::from_nanos(dice.below(1 << 50)),
+            wall: dice.wall(),
+        };
         let text = keep.then(String::new);
         Self {
             dice,
@@ -140,9 +168,17 @@ impl World {
     fn foreign_commit(&mut self) {
         let silo = self.dice.silo();
         let about_me = self.dice.in_a_hundred(4);
-        let e = self.dice.entry(if about_me { self.protocol.me().unwrap_or(silo) } else { silo });
+        let e = self.dice.entry(if about_me {
+            self.protocol.me().unwrap_or(silo)
+        } else {
+            silo
+        });
         let known = self.table.rows.get(&e.address).is_some();
-        let (new, old) = if known { (None, Some(e)) } else { (Some(e), None) };
+        let (new, old) = if known {
+            (None, Some(e))
+        } else {
+            (Some(e), None)
+        };
         let id = CommitId::new(u128::from(self.dice.next()));
         let mut commit = CommitRequest::new(self.table.token.clone(), id, None, new, old, []);
         commit.settings = self.dice.in_a_hundred(10).then(|| self.dice.settings());
@@ -178,7 +214,11 @@ impl World {
 
     fn header(&mut self) -> Header {
         let from = self.dice.silo();
-        let to = if self.dice.in_a_hundred(90) { self.protocol.me() } else { Some(self.dice.silo()) };
+        let to = if self.dice.in_a_hundred(90) {
+            self.protocol.me()
+        } else {
+            Some(self.dice.silo())
+        };
         let mut header = Header {
             cluster: setup().identity.cluster.fingerprint(),
             protocol: PROTOCOL_VERSION,
@@ -203,15 +243,24 @@ impl World {
     }
 
     fn delta(&mut self) -> Delta {
-        let snapshot = if self.dice.in_a_hundred(50) { self.lying_snapshot() } else { self.table.clone() };
+        let snapshot = if self.dice.in_a_hundred(50) {
+            self.lying_snapshot()
+        } else {
+            self.table.clone()
+        };
         let view = ClusterView::new(snapshot);
         let mine = self.protocol.view().map_or(0, ClusterView::version);
-        let mut delta = view.delta_since(mine).unwrap_or_else(|| Delta::whole(&view));
+        let mut delta = view
+            .delta_since(mine)
+            .unwrap_or_else(|| Delta::whole(&view));
         match self.dice.below(10) {
             0 => delta.from = Some(self.dice.number()),
             1 => delta.digest = 0,
             2 => delta.removed.push("nonsense".to_owned()),
-            3 => delta.token = VersionToken::new(TableId::new(1), self.dice.number(), CommitId::new(1), &[]),
+            3 => {
+                delta.token =
+                    VersionToken::new(TableId::new(1), self.dice.number(), CommitId::new(1), &[])
+            }
             _ => {}
         }
         delta
@@ -222,26 +271,51 @@ impl World {
         let silo = self.dice.silo();
         let body = match self.dice.below(15) {
             0 => Message::Identify { nonce },
-            1 => Message::Identity { nonce, silo: Some(silo), instance: instance(silo), host: "x".repeat(300) },
+            1 => Message::Identity {
+                nonce,
+                silo: Some(silo),
+                instance: instance(silo),
+                host: "x".repeat(300),
+            },
             2 => Message::Probe { nonce },
             3 => Message::ProbeAck { nonce },
             4 => Message::NotMe { nonce },
-            5 | 6 => Message::IndirectProbe { round: nonce, suspect: silo, timeout: self.dice.duration() },
+            5 | 6 => Message::IndirectProbe {
+                round: nonce,
+                suspect: silo,
+                timeout: self.dice.duration(),
+            },
             7 => {
                 let consent = Some(self.dice.suspicion());
-                Message::IndirectReply { round: nonce, outcome: IndirectOutcome::No { consent } }
+                Message::IndirectReply {
+                    round: nonce,
+                    outcome: IndirectOutcome::No { consent },
+                }
             }
-            8 => Message::DialMe { nonce, endpoint: silo.endpoint() },
+            8 => Message::DialMe {
+                nonce,
+                endpoint: silo.endpoint(),
+            },
             9 => Message::DialBack { nonce },
-            10 => Message::AskDelta { table_id: Some(TableId::new(1)), have: self.dice.number() },
+            10 => Message::AskDelta {
+                table_id: Some(TableId::new(1)),
+                have: self.dice.number(),
+            },
             11 | 12 => Message::Delta(Box::new(self.delta())),
             13 => {
                 let delta = self.dice.in_a_hundred(50).then(|| Box::new(self.delta()));
-                Message::Farewell { version: nonce, delta }
+                Message::Farewell {
+                    version: nonce,
+                    delta,
+                }
             }
             _ => Message::YouAreDead { version: nonce },
         };
-        Input::Message { link: LinkId(self.dice.below(3)), header: self.header(), body: Arc::new(body) }
+        Input::Message {
+            link: LinkId(self.dice.below(3)),
+            header: self.header(),
+            body: Arc::new(body),
+        }
     }
 
     fn nonsense(&mut self) -> Input {
@@ -251,14 +325,39 @@ impl World {
             0 => Input::Start,
             1 => Input::Hint,
             2 => Input::ExecutorLag(self.dice.duration()),
-            3 => Input::Heard { from: self.dice.silo(), asked: MonoTime::from_nanos(self.dice.number()) },
-            4 => Input::SendFailed { to: self.dice.silo().endpoint(), reason: "no".to_owned() },
-            5 => Input::Initialized { call, result: Ok(()) },
-            6 => Input::Read { call, result: Err(self.dice.error()) },
-            7 => Input::Committed { call, result: Ok(CommitOutcome::Conflict(Conflict::default())) },
-            8 => Input::HeartbeatWritten { call, result: Err(self.dice.error()) },
-            9 => Input::Command(Command::Refresh { request, at_least: self.dice.in_a_hundred(50).then(|| self.dice.number()) }),
-            10 => Input::Command(Command::Evict { request, silo: self.dice.silo(), reason: "because".to_owned() }),
+            3 => Input::Heard {
+                from: self.dice.silo(),
+                asked: MonoTime::from_nanos(self.dice.number()),
+            },
+            4 => Input::SendFailed {
+                to: self.dice.silo().endpoint(),
+                reason: "no".to_owned(),
+            },
+            5 => Input::Initialized {
+                call,
+                result: Ok(()),
+            },
+            6 => Input::Read {
+                call,
+                result: Err(self.dice.error()),
+            },
+            7 => Input::Committed {
+                call,
+                result: Ok(CommitOutcome::Conflict(Conflict::default())),
+            },
+            8 => Input::HeartbeatWritten {
+                call,
+                result: Err(self.dice.error()),
+            },
+            9 => Input::Command(Command::Refresh {
+                request,
+                at_least: self.dice.in_a_hundred(50).then(|| self.dice.number()),
+            }),
+            10 => Input::Command(Command::Evict {
+                request,
+                silo: self.dice.silo(),
+                reason: "because".to_owned(),
+            }),
             11 if self.dice.in_a_hundred(5) => {
                 let leave = [Command::BeginLeave, Command::FinishLeave, Command::Stop];
                 Input::Command(leave[self.dice.below(3) as usize].clone())
@@ -273,60 +372,106 @@ impl World {
         let lies = self.dice.in_a_hundred(2);
         match effect {
             Effect::Initialize { call, .. } => {
-                let result = if self.dice.in_a_hundred(90) { Ok(()) } else { Err(self.dice.error()) };
+                let result = if self.dice.in_a_hundred(90) {
+                    Ok(())
+                } else {
+                    Err(self.dice.error())
+                };
                 self.waiting.push(Input::Initialized { call, result });
             }
             Effect::Read { call, request } => {
                 let result = if self.dice.in_a_hundred(5) {
                     Err(self.dice.error())
                 } else if lies {
-                    Ok(ReadAnswer::Snapshot { snapshot: self.lying_snapshot(), heartbeats: None })
-                } else if request.known.as_ref().is_some_and(|k| k.same_commit(&self.table.token)) {
-                    Ok(ReadAnswer::Unchanged { heartbeats: Some(self.beats.clone()) })
+                    Ok(ReadAnswer::Snapshot {
+                        snapshot: self.lying_snapshot(),
+                        heartbeats: None,
+                    })
+                } else if request
+                    .known
+                    .as_ref()
+                    .is_some_and(|k| k.same_commit(&self.table.token))
+                {
+                    Ok(ReadAnswer::Unchanged {
+                        heartbeats: Some(self.beats.clone()),
+                    })
                 } else {
-                    Ok(ReadAnswer::Snapshot { snapshot: self.table.clone(), heartbeats: Some(self.beats.clone()) })
+                    Ok(ReadAnswer::Snapshot {
+                        snapshot: self.table.clone(),
+                        heartbeats: Some(self.beats.clone()),
+                    })
                 };
                 self.waiting.push(Input::Read { call, result });
             }
             Effect::Commit { call, request } => {
                 let unknown = self.dice.in_a_hundred(10);
                 let result = match request.judge(&self.table.version_row) {
-                    Judgement::Apply if unknown && self.dice.in_a_hundred(50) => Err(unknown_outcome()),
-                    Judgement::Apply if request.validate(&LIMITS, "fuzz").is_err() => Err(request.validate(&LIMITS, "fuzz").unwrap_err()),
+                    Judgement::Apply if unknown && self.dice.in_a_hundred(50) => {
+                        Err(unknown_outcome())
+                    }
+                    Judgement::Apply if request.validate(&LIMITS, "fuzz").is_err() => {
+                        Err(request.validate(&LIMITS, "fuzz").unwrap_err())
+                    }
                     Judgement::Apply => {
                         let fits = request.changes.iter().all(|c| match c {
                             RowChange::Insert(r) => self.table.rows.by_key(r.key()).is_none(),
                             RowChange::Update(r) => self.table.rows.by_key(r.key()).is_some(),
                             RowChange::Remove(k) => self.table.rows.by_key(k).is_some(),
                         });
-                        assert!(fits || self.lied, "a change that cannot apply to what it is based on: {request:?}");
+                        assert!(
+                            fits || self.lied,
+                            "a change that cannot apply to what it is based on: {request:?}"
+                        );
                         if fits {
                             let token = self.apply(&request);
-                            if unknown { Err(unknown_outcome()) } else { Ok(CommitOutcome::Committed(token)) }
+                            if unknown {
+                                Err(unknown_outcome())
+                            } else {
+                                Ok(CommitOutcome::Committed(token))
+                            }
                         } else {
                             Ok(CommitOutcome::Conflict(Conflict::default()))
                         }
                     }
-                    Judgement::AlreadyCommitted => Ok(CommitOutcome::Committed(request.next_token(&[]))),
+                    Judgement::AlreadyCommitted => {
+                        Ok(CommitOutcome::Committed(request.next_token(&[])))
+                    }
                     Judgement::Conflict => {
                         let snapshot = self.dice.in_a_hundred(50).then(|| self.table.clone());
-                        Ok(CommitOutcome::Conflict(Conflict { newest: None, snapshot }))
+                        Ok(CommitOutcome::Conflict(Conflict {
+                            newest: None,
+                            snapshot,
+                        }))
                     }
                     Judgement::OutcomeUnknown => Err(unknown_outcome()),
-                    Judgement::Refused(kind) => Err(TableError::new(kind, Operation::Commit, "fuzz", "refused")),
+                    Judgement::Refused(kind) => {
+                        Err(TableError::new(kind, Operation::Commit, "fuzz", "refused"))
+                    }
                 };
-                let result = if lies { Ok(CommitOutcome::Committed(self.table.token.clone())) } else { result };
+                let result = if lies {
+                    Ok(CommitOutcome::Committed(self.table.token.clone()))
+                } else {
+                    result
+                };
                 self.waiting.push(Input::Committed { call, result });
             }
             Effect::WriteHeartbeat { call, write } => {
-                let result = if self.dice.in_a_hundred(90) { Ok(()) } else { Err(self.dice.error()) };
+                let result = if self.dice.in_a_hundred(90) {
+                    Ok(())
+                } else {
+                    Err(self.dice.error())
+                };
                 if let crate::HeartbeatWrite::Silo { silo, heartbeat } = write {
                     self.beats.silos.insert(silo, heartbeat);
                 }
                 self.waiting.push(Input::HeartbeatWritten { call, result });
             }
             Effect::Send { to, header, body } if to == Destination::Fresh(silo(1).endpoint()) => {
-                self.waiting.push(Input::Message { link: LinkId(1), header, body });
+                self.waiting.push(Input::Message {
+                    link: LinkId(1),
+                    header,
+                    body,
+                });
             }
             Effect::Send { header, body, .. } => self.reply(&header, &body),
             _ => {}
@@ -342,9 +487,15 @@ impl World {
             Message::IndirectProbe { round, .. } => {
                 let mut own = self.dice.suspicion();
                 own.accuser = peer;
-                let outcome =
-                    if self.dice.in_a_hundred(20) { IndirectOutcome::Unknown } else { IndirectOutcome::No { consent: Some(own) } };
-                Message::IndirectReply { round: *round, outcome }
+                let outcome = if self.dice.in_a_hundred(20) {
+                    IndirectOutcome::Unknown
+                } else {
+                    IndirectOutcome::No { consent: Some(own) }
+                };
+                Message::IndirectReply {
+                    round: *round,
+                    outcome,
+                }
             }
             _ => return,
         };
@@ -352,8 +503,17 @@ impl World {
         if matches!(body, Message::ProbeAck { .. }) && peer.ip().to_string().ends_with('3') {
             return;
         }
-        let header = Header { from: peer, to: Some(header.from), instance: instance(peer), ..header.clone() };
-        self.waiting.push(Input::Message { link: LinkId(2), header, body: Arc::new(body) });
+        let header = Header {
+            from: peer,
+            to: Some(header.from),
+            instance: instance(peer),
+            ..header.clone()
+        };
+        self.waiting.push(Input::Message {
+            link: LinkId(2),
+            header,
+            body: Arc::new(body),
+        });
     }
 
     fn step(&mut self, tally: &mut Tally) {
@@ -371,25 +531,43 @@ impl World {
         {
             self.now.mono = self.now.mono.max(due);
         }
-        self.now.wall = if self.dice.in_a_hundred(2) { self.dice.wall() } else { self.now.wall.plus(jump) };
+        self.now.wall = if self.dice.in_a_hundred(2) {
+            self.dice.wall()
+        } else {
+            self.now.wall.plus(jump)
+        };
         if self.dice.in_a_hundred(3) {
             self.foreign_commit();
         }
         if self.dice.in_a_hundred(20) {
             let silo = self.dice.silo();
             let counter = self.dice.below(5);
-            self.beats.silos.insert(silo, Heartbeat { counter, at: self.dice.wall() });
+            self.beats.silos.insert(
+                silo,
+                Heartbeat {
+                    counter,
+                    at: self.dice.wall(),
+                },
+            );
         }
         let input = if self.waiting.is_empty() || self.dice.in_a_hundred(30) {
             self.nonsense()
         } else {
             let i = self.dice.below(self.waiting.len() as u64) as usize;
-            if self.dice.in_a_hundred(97) { self.waiting.swap_remove(i) } else { self.waiting[i].clone() }
+            if self.dice.in_a_hundred(97) {
+                self.waiting.swap_remove(i)
+            } else {
+                self.waiting[i].clone()
+            }
         };
         let mut effects = Vec::new();
         self.protocol.handle(self.now, input, &mut effects);
         tally.steps += 1;
-        assert!(effects.len() < 5_000, "{} effects of one input", effects.len());
+        assert!(
+            effects.len() < 5_000,
+            "{} effects of one input",
+            effects.len()
+        );
         if let Some(text) = &mut self.text {
             text.push_str(&format!("{:?} {effects:?}\n", self.now));
         }
@@ -397,7 +575,11 @@ impl World {
             assert!(!self.stopped, "after the end: {effect:?}");
             match &effect {
                 Effect::Publish(view) => {
-                    assert!(self.published.is_none_or(|v| view.version() > v), "{view:?} after {:?}", self.published);
+                    assert!(
+                        self.published.is_none_or(|v| view.version() > v),
+                        "{view:?} after {:?}",
+                        self.published
+                    );
                     self.published = Some(view.version());
                     tally.views += 1;
                 }
@@ -416,7 +598,12 @@ impl World {
 }
 
 fn unknown_outcome() -> TableError {
-    TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "fuzz", "lost")
+    TableError::new(
+        TableErrorKind::OutcomeUnknown,
+        Operation::Commit,
+        "fuzz",
+        "lost",
+    )
 }
 
 fn run(seed: u64, steps: u64, keep: bool, tally: &mut Tally) -> Option<String> {
@@ -441,8 +628,18 @@ fn nonsense_neither_breaks_nor_confuses_it() {
         run(seed, 4_000, false, &mut tally);
         seed += 1;
     }
-    assert!(tally.active > 20, "only {} became Active in {seed} lives", tally.active);
-    assert!(tally.commits > 200 && tally.stops > 50 && tally.views > 300, "{} {} {}", tally.commits, tally.stops, tally.views);
+    assert!(
+        tally.active > 20,
+        "only {} became Active in {seed} lives",
+        tally.active
+    );
+    assert!(
+        tally.commits > 200 && tally.stops > 50 && tally.views > 300,
+        "{} {} {}",
+        tally.commits,
+        tally.stops,
+        tally.views
+    );
     assert!(tally.votes > 0, "no vote landed");
 }
 
@@ -450,7 +647,10 @@ fn nonsense_neither_breaks_nor_confuses_it() {
 fn the_same_seed_and_inputs_give_the_same_effects_byte_for_byte() {
     for seed in 0..15 {
         let mut tally = Tally::default();
-        let (one, two) = (run(seed, 1_500, true, &mut tally), run(seed, 1_500, true, &mut tally));
+        let (one, two) = (
+            run(seed, 1_500, true, &mut tally),
+            run(seed, 1_500, true, &mut tally),
+        );
         assert!(one.as_ref().is_some_and(|t| t.len() > 1_000));
         assert!(one == two, "seed {seed}");
     }

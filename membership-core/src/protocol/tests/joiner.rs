@@ -22,12 +22,17 @@ fn newcomer() -> Ctx {
 fn first_read(rows: Vec<MembershipEntry>, beats: &Heartbeats) -> (Ctx, Joiner, Writer) {
     let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
     joiner.start(&mut ctx);
-    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else { panic!("it asks who is there") };
+    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
+        panic!("it asks who is there")
+    };
     joiner.on_met_myself(&mut ctx, nonce);
     joiner.on_initialized(&mut ctx, &mut writer, CallId(1), Ok(()));
     believe(&mut ctx, snapshot(5, rows));
     let sent = ctx.now.mono;
-    assert!(matches!(joiner.on_read(&mut ctx, &mut writer, sent, Some(beats)), Step::Nothing));
+    assert!(matches!(
+        joiner.on_read(&mut ctx, &mut writer, sent, Some(beats)),
+        Step::Nothing
+    ));
     (ctx, joiner, writer)
 }
 
@@ -39,7 +44,17 @@ fn stranger(epoch: u64) -> (MembershipEntry, Heartbeats) {
     let mut e = entry(silo(1).with_epoch(epoch), SiloStatus::Active);
     e.instance_id = InstanceId::new(5);
     e.host_name = "elsewhere".to_owned();
-    let beats = Heartbeats { silos: [(e.address, Heartbeat { counter: 7, at: NOON })].into(), cluster: None };
+    let beats = Heartbeats {
+        silos: [(
+            e.address,
+            Heartbeat {
+                counter: 7,
+                at: NOON,
+            },
+        )]
+        .into(),
+        cluster: None,
+    };
     (e, beats)
 }
 
@@ -47,10 +62,22 @@ fn stranger(epoch: u64) -> (MembershipEntry, Heartbeats) {
 fn only_an_answer_to_my_own_question_says_that_the_address_is_in_use() {
     let (mut ctx, mut joiner) = (newcomer(), Joiner::default());
     joiner.start(&mut ctx);
-    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else { panic!() };
+    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
+        panic!()
+    };
     let other = InstanceId::new(5);
-    assert!(matches!(joiner.on_identity(&mut ctx, nonce ^ 1, other, None, "h"), Step::Nothing), "forged");
-    let Step::Failed(JoinError::AddressInUse { host, .. }) = joiner.on_identity(&mut ctx, nonce, other, None, "h") else { panic!() };
+    assert!(
+        matches!(
+            joiner.on_identity(&mut ctx, nonce ^ 1, other, None, "h"),
+            Step::Nothing
+        ),
+        "forged"
+    );
+    let Step::Failed(JoinError::AddressInUse { host, .. }) =
+        joiner.on_identity(&mut ctx, nonce, other, None, "h")
+    else {
+        panic!()
+    };
     assert_eq!(host, "h");
 }
 
@@ -73,14 +100,25 @@ fn an_older_row_of_another_host_is_watched_and_superseded_only_if_it_stands_stil
         let early = ctx.now.mono;
         pass_time(&mut ctx, secs(2));
         // This read was sent too early to say anything about the whole time.
-        assert!(matches!(joiner.on_read(&mut ctx, &mut writer, early, Some(&beats)), Step::Nothing));
+        assert!(matches!(
+            joiner.on_read(&mut ctx, &mut writer, early, Some(&beats)),
+            Step::Nothing
+        ));
         assert!(!inserts(&writer));
         if beats_on {
-            beats.silos.insert(row.address, Heartbeat { counter: 8, at: NOON });
+            beats.silos.insert(
+                row.address,
+                Heartbeat {
+                    counter: 8,
+                    at: NOON,
+                },
+            );
         }
         let sent = ctx.now.mono;
         match joiner.on_read(&mut ctx, &mut writer, sent, Some(&beats)) {
-            Step::Failed(JoinError::AddressInUse { host, .. }) => assert!(beats_on && host == "elsewhere"),
+            Step::Failed(JoinError::AddressInUse { host, .. }) => {
+                assert!(beats_on && host == "elsewhere")
+            }
             step => assert!(!beats_on && inserts(&writer), "{step:?}"),
         }
     }
@@ -93,14 +131,28 @@ fn one_that_was_first_at_my_address_is_watched_too() {
     // A conflict: meanwhile somebody else inserted a row with my address and an older epoch.
     let (row, beats) = stranger(3);
     believe(&mut ctx, snapshot(6, vec![row]));
-    joiner.poll(&mut ctx, &mut writer, &PassedOver { stale: &BTreeSet::new(), beats: &Heartbeats::default() });
+    joiner.poll(
+        &mut ctx,
+        &mut writer,
+        &PassedOver {
+            stale: &BTreeSet::new(),
+            beats: &Heartbeats::default(),
+        },
+    );
     assert!(!inserts(&writer), "nothing is superseded unwatched");
     for _ in 0..2 {
         let sent = ctx.now.mono;
         joiner.on_read(&mut ctx, &mut writer, sent, Some(&beats));
         pass_time(&mut ctx, secs(16));
     }
-    joiner.poll(&mut ctx, &mut writer, &PassedOver { stale: &BTreeSet::new(), beats: &Heartbeats::default() });
+    joiner.poll(
+        &mut ctx,
+        &mut writer,
+        &PassedOver {
+            stale: &BTreeSet::new(),
+            beats: &Heartbeats::default(),
+        },
+    );
     assert!(inserts(&writer));
 }
 
@@ -110,15 +162,24 @@ fn a_row_that_is_removed_while_it_is_watched_does_not_beat() {
     let (mut ctx, mut joiner, mut writer) = first_read(vec![row], &beats);
     pass_time(&mut ctx, secs(16));
     let sent = ctx.now.mono;
-    assert!(matches!(joiner.on_read(&mut ctx, &mut writer, sent, Some(&Heartbeats::default())), Step::Nothing));
+    assert!(matches!(
+        joiner.on_read(&mut ctx, &mut writer, sent, Some(&Heartbeats::default())),
+        Step::Nothing
+    ));
     assert!(inserts(&writer));
 }
 
 #[test]
 fn a_join_that_is_stopped_before_its_row_was_sent_never_sends_it() {
     let (mut ctx, mut joiner, mut writer) = first_read(Vec::new(), &Heartbeats::default());
-    assert!(matches!(joiner.fail(&mut ctx, JoinError::Stopped), Step::Nothing));
-    assert!(matches!(joiner.end_row(&mut ctx, &mut writer), Step::Failed(JoinError::Stopped)));
+    assert!(matches!(
+        joiner.fail(&mut ctx, JoinError::Stopped),
+        Step::Nothing
+    ));
+    assert!(matches!(
+        joiner.end_row(&mut ctx, &mut writer),
+        Step::Failed(JoinError::Stopped)
+    ));
     assert!(!writer.has_queued());
 }
 
@@ -128,7 +189,12 @@ fn who_becomes_active_at_the_last_moment_has_joined_unless_it_was_stopped() {
         let (mut ctx, mut joiner, mut writer) = first_read(Vec::new(), &Heartbeats::default());
         let mine = Action::Join(Box::new(entry(ctx.me, SiloStatus::Joining)));
         writer.withdraw(|a| matches!(a, Action::Join(_)));
-        joiner.on_answer(&mut ctx, &mut writer, &mine, &crate::intent::Answer::Applied { version: 6 });
+        joiner.on_answer(
+            &mut ctx,
+            &mut writer,
+            &mine,
+            &crate::intent::Answer::Applied { version: 6 },
+        );
         if stopped {
             joiner.fail(&mut ctx, JoinError::Stopped);
             joiner.end_row(&mut ctx, &mut writer);
@@ -138,7 +204,13 @@ fn who_becomes_active_at_the_last_moment_has_joined_unless_it_was_stopped() {
         assert!(joiner.is_failing() && writer.has(|a| matches!(a, Action::Leave { .. })));
         // What was under way has landed.
         joiner.on_active(&mut ctx, &mut writer);
-        assert_eq!((joiner.is_failing(), writer.has(|a| matches!(a, Action::Leave { .. }))), (stopped, stopped));
+        assert_eq!(
+            (
+                joiner.is_failing(),
+                writer.has(|a| matches!(a, Action::Leave { .. }))
+            ),
+            (stopped, stopped)
+        );
     }
 }
 
@@ -146,10 +218,15 @@ fn who_becomes_active_at_the_last_moment_has_joined_unless_it_was_stopped() {
 fn how_long_a_join_may_take_is_the_tables_to_say() {
     let (mut ctx, mut joiner, mut writer) = (newcomer(), Joiner::default(), Writer::default());
     joiner.start(&mut ctx);
-    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else { panic!() };
+    let Some((None, Message::Identify { nonce })) = sent(&mut ctx).pop() else {
+        panic!()
+    };
     joiner.on_met_myself(&mut ctx, nonce);
     joiner.on_initialized(&mut ctx, &mut writer, CallId(1), Ok(()));
-    let settings = SharedSettings { max_join_attempt_time: secs(20), ..SharedSettings::default() };
+    let settings = SharedSettings {
+        max_join_attempt_time: secs(20),
+        ..SharedSettings::default()
+    };
     believe(&mut ctx, snapshot_with(5, Vec::new(), settings));
     let now = ctx.now.mono;
     joiner.on_read(&mut ctx, &mut writer, now, None);
@@ -169,10 +246,19 @@ fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
     believe(&mut ctx, snapshot(5, actives([2, 3])));
     let mut contacts = Contacts::default();
     // By my clock, which may be wrong, everybody's last heartbeat is an hour old.
-    let beat = Heartbeat { counter: 7, at: NOON.minus(secs(3600)) };
-    let beats = Heartbeats { silos: [(silo(2), beat), (silo(3), beat)].into(), cluster: None };
+    let beat = Heartbeat {
+        counter: 7,
+        at: NOON.minus(secs(3600)),
+    };
+    let beats = Heartbeats {
+        silos: [(silo(2), beat), (silo(3), beat)].into(),
+        cluster: None,
+    };
     let none = BTreeSet::new();
-    let passed = PassedOver { stale: &none, beats: &beats };
+    let passed = PassedOver {
+        stale: &none,
+        beats: &beats,
+    };
     let required = contacts.required(&ctx, &passed);
     assert!(contacts.lacks_any(&ctx, &passed));
     assert_eq!(required.len(), 2, "nobody was even asked yet");
@@ -187,15 +273,37 @@ fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
     }
     pass_time(&mut ctx, secs(15));
     let required = contacts.required(&ctx, &passed);
-    assert!(contacts.lacks_any(&ctx, &passed), "silo 2 does not reach me");
-    assert_eq!(required, BTreeSet::from([silo(2)]), "silo 3 kept silent for a failure window");
+    assert!(
+        contacts.lacks_any(&ctx, &passed),
+        "silo 2 does not reach me"
+    );
+    assert_eq!(
+        required,
+        BTreeSet::from([silo(2)]),
+        "silo 3 kept silent for a failure window"
+    );
     let unreached = contacts.unreached(&required);
-    assert_eq!(unreached[0].to_string(), "10.0.0.2:7100@1 does not reach me, I reach it");
+    assert_eq!(
+        unreached[0].to_string(),
+        "10.0.0.2:7100@1 does not reach me, I reach it"
+    );
     contacts.try_again(&mut ctx, &required, secs(1));
-    let again: Vec<_> = sent(&mut ctx).into_iter().filter(|(_, m)| matches!(m, Message::Probe { .. })).collect();
-    assert_eq!(again.len(), 2, "silo 3 is still asked, and silo 2 is shown to be alive until it reaches me");
-    let Message::Probe { nonce } = again[0].1 else { panic!() };
+    let again: Vec<_> = sent(&mut ctx)
+        .into_iter()
+        .filter(|(_, m)| matches!(m, Message::Probe { .. }))
+        .collect();
+    assert_eq!(
+        again.len(),
+        2,
+        "silo 3 is still asked, and silo 2 is shown to be alive until it reaches me"
+    );
+    let Message::Probe { nonce } = again[0].1 else {
+        panic!()
+    };
     contacts.on_dial_back(silo(2), nonce);
-    assert_eq!((contacts.unreached(&required).len(), contacts.both_ways()), (0, vec![silo(2)]));
+    assert_eq!(
+        (contacts.unreached(&required).len(), contacts.both_ways()),
+        (0, vec![silo(2)])
+    );
     assert!(!contacts.lacks_any(&ctx, &passed));
 }

@@ -17,8 +17,16 @@ fn first_it_is_published_then_the_application_drains_then_the_row_ends() {
     let (mut ctx, mut leaver, mut writer) = here();
     leaver.begin(&mut ctx, &mut writer);
     assert!(writer.has(|a| matches!(a, Action::BeginShutdown { fast: false, .. })));
-    let begun = Action::BeginShutdown { silo: silo(1), fast: false };
-    leaver.on_answer(&mut ctx, &mut writer, &begun, &Answer::Applied { version: 6 });
+    let begun = Action::BeginShutdown {
+        silo: silo(1),
+        fast: false,
+    };
+    leaver.on_answer(
+        &mut ctx,
+        &mut writer,
+        &begun,
+        &Answer::Applied { version: 6 },
+    );
     assert_eq!(told(&mut ctx), [Notice::LeaveBegun { version: Some(6) }]);
     assert!(!writer.has(|a| matches!(a, Action::Leave { .. })) && !leaver.is_ending());
     leaver.finish(&mut ctx, &mut writer);
@@ -45,6 +53,9 @@ fn with_the_table_down_it_takes_no_longer_than_the_timeout() {
 fn who_stops_drains_nothing_and_accuses_nobody_any_more() {
     let (mut ctx, mut leaver, mut writer) = here();
     leaver.stop(&mut ctx, &mut writer);
-    assert!(writer.has(|a| matches!(a, Action::BeginShutdown { fast: true, .. })) && writer.has(|a| matches!(a, Action::Leave { .. })));
+    assert!(
+        writer.has(|a| matches!(a, Action::BeginShutdown { fast: true, .. }))
+            && writer.has(|a| matches!(a, Action::Leave { .. }))
+    );
     assert!(leaver.is_ending() && !ctx.is_active());
 }

@@ -25,13 +25,19 @@ use super::message::Message;
 use super::{Identity, Setup};
 use crate::model::version::RECENT_COMMITS;
 use crate::{
-    ChangedKeys, ClusterName, CommitId, CommitRecord, Config, Evidence, Extra, Grounds, InstanceId, MembershipEntry, MonoTime, Now, Rows,
-    SharedSettings, SiloAddress, SiloStatus, Snapshot, Suspicion, TableId, TableLimits, VersionRow, WallTime,
+    ChangedKeys, ClusterName, CommitId, CommitRecord, Config, Evidence, Extra, Grounds, InstanceId,
+    MembershipEntry, MonoTime, Now, Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot,
+    Suspicion, TableId, TableLimits, VersionRow, WallTime,
 };
 
 /// When every test begins, by the wall clock.
 const NOON: WallTime = WallTime::from_millis(1_795_000_000_000);
-const LIMITS: TableLimits = TableLimits { rows_per_commit: 100, bytes_per_row: 65_536, bytes_per_commit: 1 << 20, rows: 5_000 };
+const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 100,
+    bytes_per_row: 65_536,
+    bytes_per_commit: 1 << 20,
+    rows: 5_000,
+};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -47,7 +53,9 @@ fn silo(n: u8) -> SiloAddress {
 }
 
 fn instance(silo: SiloAddress) -> InstanceId {
-    let std::net::IpAddr::V4(ip) = silo.ip() else { return InstanceId::new(0) };
+    let std::net::IpAddr::V4(ip) = silo.ip() else {
+        return InstanceId::new(0);
+    };
     InstanceId::new(1_000 + u128::from(ip.octets()[3]))
 }
 
@@ -63,27 +71,39 @@ fn setup() -> Setup {
         zone: String::new(),
         metadata: std::collections::BTreeMap::new(),
     };
-    Setup { identity, config: Config::default(), limits: LIMITS, seed: 7 }
+    Setup {
+        identity,
+        config: Config::default(),
+        limits: LIMITS,
+        seed: 7,
+    }
 }
 
 /// I am silo 1, Active, an hour after my start.
 fn ctx() -> Ctx {
     let mut ctx = Ctx::new(setup());
-    ctx.now = Now { mono: MonoTime::ZERO + secs(3600), wall: NOON };
+    ctx.now = Now {
+        mono: MonoTime::ZERO + secs(3600),
+        wall: NOON,
+    };
     ctx.me = silo(1);
     ctx.status = SiloStatus::Active;
     ctx
 }
 
 fn pass_time(ctx: &mut Ctx, by: Duration) {
-    ctx.now = Now { mono: ctx.now.mono + by, wall: ctx.now.wall.plus(by) };
+    ctx.now = Now {
+        mono: ctx.now.mono + by,
+        wall: ctx.now.wall.plus(by),
+    };
 }
 
 fn entry(silo: SiloAddress, status: SiloStatus) -> MembershipEntry {
     let mut entry = MembershipEntry::new(silo, instance(silo), NOON);
     entry.status = status;
     entry.host_name = format!("host-{silo}");
-    entry.active_since = (status == SiloStatus::Active).then(|| u64::from(silo.port()) + silo.epoch());
+    entry.active_since =
+        (status == SiloStatus::Active).then(|| u64::from(silo.port()) + silo.epoch());
     entry.death = (status == SiloStatus::Dead).then(|| crate::Death {
         cause: crate::CauseOfDeath::Voted,
         at: NOON,
@@ -95,7 +115,10 @@ fn entry(silo: SiloAddress, status: SiloStatus) -> MembershipEntry {
 }
 
 fn actives(silos: impl IntoIterator<Item = u8>) -> Vec<MembershipEntry> {
-    silos.into_iter().map(|n| entry(silo(n), SiloStatus::Active)).collect()
+    silos
+        .into_iter()
+        .map(|n| entry(silo(n), SiloStatus::Active))
+        .collect()
 }
 
 fn commit_id(version: u64) -> CommitId {
@@ -107,12 +130,21 @@ fn snapshot(version: u64, entries: Vec<MembershipEntry>) -> Snapshot {
     snapshot_with(version, entries, SharedSettings::default())
 }
 
-fn snapshot_with(version: u64, entries: Vec<MembershipEntry>, settings: SharedSettings) -> Snapshot {
+fn snapshot_with(
+    version: u64,
+    entries: Vec<MembershipEntry>,
+    settings: SharedSettings,
+) -> Snapshot {
     let mut row = VersionRow::initial(TableId::new(1), settings);
     row.version = version;
     let oldest = version.saturating_sub(RECENT_COMMITS as u64 - 1).max(1);
     row.recent = (oldest..=version)
-        .map(|v| CommitRecord { version: v, id: commit_id(v), committer: None, changed: ChangedKeys::Count(1) })
+        .map(|v| CommitRecord {
+            version: v,
+            id: commit_id(v),
+            committer: None,
+            changed: ChangedKeys::Count(1),
+        })
         .collect();
     row.row_count = entries.len() as u64;
     let mut rows = Rows::new();
@@ -120,7 +152,11 @@ fn snapshot_with(version: u64, entries: Vec<MembershipEntry>, settings: SharedSe
         entry.written_at = version;
         rows.insert(crate::Row::encode(entry));
     }
-    Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows }
+    Snapshot {
+        token: row.token(&[]),
+        version_row: Arc::new(row),
+        rows,
+    }
 }
 
 /// I read this just now.
@@ -130,22 +166,47 @@ fn believe(ctx: &mut Ctx, snapshot: Snapshot) {
 }
 
 fn vote(accuser: u8, at: WallTime) -> Suspicion {
-    Suspicion { accuser: silo(accuser), at, grounds: Grounds::Silent, evidence: Evidence::default(), extra: Extra::default() }
+    Suspicion {
+        accuser: silo(accuser),
+        at,
+        grounds: Grounds::Silent,
+        evidence: Evidence::default(),
+        extra: Extra::default(),
+    }
 }
 
 /// What was sent since the last look, with whom it was meant for.
 fn sent(ctx: &mut Ctx) -> Vec<(Option<SiloAddress>, Message)> {
     let sends = |e| match e {
         Effect::Send { header, body, to } => {
-            let listens = |s: &SiloAddress| matches!(to, Destination::Link(_)) || to == Destination::Endpoint(s.endpoint());
-            assert!(header.to.iter().all(|s| listens(s) || matches!(to, Destination::Fresh(_))));
+            let listens = |s: &SiloAddress| {
+                matches!(to, Destination::Link(_)) || to == Destination::Endpoint(s.endpoint())
+            };
+            assert!(
+                header
+                    .to
+                    .iter()
+                    .all(|s| listens(s) || matches!(to, Destination::Fresh(_)))
+            );
             Some((header.to, (*body).clone()))
         }
         _ => None,
     };
-    std::mem::take(&mut ctx.out).into_iter().filter_map(sends).collect()
+    std::mem::take(&mut ctx.out)
+        .into_iter()
+        .filter_map(sends)
+        .collect()
 }
 
 fn told(ctx: &mut Ctx) -> Vec<Notice> {
-    std::mem::take(&mut ctx.out).into_iter().filter_map(|e| if let Effect::Tell(n) = e { Some(n) } else { None }).collect()
+    std::mem::take(&mut ctx.out)
+        .into_iter()
+        .filter_map(|e| {
+            if let Effect::Tell(n) = e {
+                Some(n)
+            } else {
+                None
+            }
+        })
+        .collect()
 }

@@ -29,7 +29,11 @@ fn silence_counts_only_where_somebody_should_speak_and_for_long_enough() {
     assert_eq!(m.score(), 0, "it has only begun");
     pass_time(&mut ctx, secs(16));
     m.update(&mut ctx, 2, None, &[]);
-    assert_eq!((m.score(), m.local()), (2, 0), "nobody answers, nobody asks");
+    assert_eq!(
+        (m.score(), m.local()),
+        (2, 0),
+        "nobody answers, nobody asks"
+    );
     assert!(m.hears_nobody(&ctx, 2, None) && !m.hears_nobody(&ctx, 1, None));
     m.probe_received(ctx.now.mono);
     let now = ctx.now.mono;

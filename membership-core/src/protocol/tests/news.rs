@@ -16,14 +16,26 @@ fn here() -> (Ctx, Disseminator) {
 
 fn header(version: u64, digest: u128) -> Header {
     let (from, table_id) = (silo(2), Some(TableId::new(1)));
-    Header { cluster: 0, protocol: PROTOCOL_VERSION, from, instance: instance(from), to: None, table_id, version, digest }
+    Header {
+        cluster: 0,
+        protocol: PROTOCOL_VERSION,
+        from,
+        instance: instance(from),
+        to: None,
+        table_id,
+        version,
+        digest,
+    }
 }
 
 #[test]
 fn whoever_is_behind_asks_once_in_a_while_however_large_the_lie() {
     let (mut ctx, mut machine) = here();
     for _ in 0..100 {
-        assert_eq!(machine.on_peer_version(&mut ctx, LINK, &header(u64::MAX, 0)), Call::Nothing);
+        assert_eq!(
+            machine.on_peer_version(&mut ctx, LINK, &header(u64::MAX, 0)),
+            Call::Nothing
+        );
     }
     assert_eq!(sent(&mut ctx).len(), 1);
     pass_time(&mut ctx, ms(500));
@@ -34,23 +46,55 @@ fn whoever_is_behind_asks_once_in_a_while_however_large_the_lie() {
 #[test]
 fn another_digest_for_the_same_version_calls_for_a_read_but_not_for_many() {
     let (mut ctx, mut machine) = here();
-    assert_eq!(machine.on_peer_version(&mut ctx, LINK, &header(5, 1)), Call::Read);
-    assert_eq!(machine.on_peer_version(&mut ctx, LINK, &header(5, 1)), Call::Nothing);
+    assert_eq!(
+        machine.on_peer_version(&mut ctx, LINK, &header(5, 1)),
+        Call::Read
+    );
+    assert_eq!(
+        machine.on_peer_version(&mut ctx, LINK, &header(5, 1)),
+        Call::Nothing
+    );
     pass_time(&mut ctx, secs(5));
-    assert_eq!(machine.on_peer_version(&mut ctx, LINK, &header(5, 1)), Call::Read);
+    assert_eq!(
+        machine.on_peer_version(&mut ctx, LINK, &header(5, 1)),
+        Call::Read
+    );
 }
 
 #[test]
 fn a_delta_applies_on_exactly_its_from_and_only_with_its_digest() {
     let (mut ctx, mut machine) = here();
     let mut six = snapshot(5, actives([1, 2, 3]));
-    let commit = crate::CommitRequest::new(six.token.clone(), commit_id(6), None, actives([4]), [], []);
+    let commit =
+        crate::CommitRequest::new(six.token.clone(), commit_id(6), None, actives([4]), [], []);
     six = commit.apply_to(&six, commit.next_token(&[]));
     let good = ClusterView::new(six.clone()).delta_since(5).unwrap();
-    assert_eq!(machine.on_delta(&mut ctx, &Delta { from: Some(4), ..good.clone() }), Call::Ask);
-    assert_eq!(machine.on_delta(&mut ctx, &Delta { digest: 1, ..good.clone() }), Call::Read);
+    assert_eq!(
+        machine.on_delta(
+            &mut ctx,
+            &Delta {
+                from: Some(4),
+                ..good.clone()
+            }
+        ),
+        Call::Ask
+    );
+    assert_eq!(
+        machine.on_delta(
+            &mut ctx,
+            &Delta {
+                digest: 1,
+                ..good.clone()
+            }
+        ),
+        Call::Read
+    );
     ctx.suspended = true;
-    assert_eq!(machine.on_delta(&mut ctx, &good), Call::Nothing, "nothing is adopted while suspended");
+    assert_eq!(
+        machine.on_delta(&mut ctx, &good),
+        Call::Nothing,
+        "nothing is adopted while suspended"
+    );
     ctx.suspended = false;
     assert_eq!(machine.on_delta(&mut ctx, &good), Call::Adopted);
     assert_eq!(ctx.version(), 6);
@@ -76,7 +120,10 @@ fn the_dead_are_told_once_in_a_while() {
     for _ in 0..10 {
         machine.on_dead_peer(&mut ctx, LINK, silo(9));
     }
-    assert_eq!(sent(&mut ctx), [(Some(silo(9)), Message::YouAreDead { version: 5 })]);
+    assert_eq!(
+        sent(&mut ctx),
+        [(Some(silo(9)), Message::YouAreDead { version: 5 })]
+    );
     pass_time(&mut ctx, secs(5));
     machine.on_dead_peer(&mut ctx, LINK, silo(9));
     assert_eq!(sent(&mut ctx).len(), 1);
@@ -86,7 +133,10 @@ fn the_dead_are_told_once_in_a_while() {
 fn a_commit_and_a_farewell_go_to_everybody_alive_once() {
     let (mut ctx, mut machine) = here();
     machine.on_commit(&mut ctx, 4);
-    let to: Vec<_> = sent(&mut ctx).into_iter().map(|(to, _)| to.unwrap()).collect();
+    let to: Vec<_> = sent(&mut ctx)
+        .into_iter()
+        .map(|(to, _)| to.unwrap())
+        .collect();
     assert_eq!(to, [silo(2), silo(3)]);
     machine.farewell(&mut ctx, 5, None);
     assert_eq!(sent(&mut ctx).len(), 2);

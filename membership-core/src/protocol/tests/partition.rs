@@ -13,17 +13,28 @@ fn check(leader: u8, active: &[u8], suspect: u8, answering: &[u8], stuck: bool) 
         rows.push(entry(silo(suspect), SiloStatus::Joining));
     }
     for row in &mut rows {
-        row.active_since = row.active_since.map(|_| u64::from(row.address != silo(leader)));
+        row.active_since = row
+            .active_since
+            .map(|_| u64::from(row.address != silo(leader)));
     }
     believe(&mut ctx, snapshot(5, rows));
     let mut machine = PartitionCheck::default();
     let suspects = BTreeSet::from([silo(suspect)]);
-    let named_stuck = if stuck { suspects.clone() } else { BTreeSet::new() };
+    let named_stuck = if stuck {
+        suspects.clone()
+    } else {
+        BTreeSet::new()
+    };
     machine.start(&mut ctx, suspects, named_stuck, secs(5));
     for (to, message) in sent(&mut ctx) {
-        let (Some(to), Message::Probe { nonce }) = (to, message) else { continue };
+        let (Some(to), Message::Probe { nonce }) = (to, message) else {
+            continue;
+        };
         if answering.iter().any(|n| silo(*n) == to) {
-            assert!(machine.poll(&mut ctx).is_none(), "it never ends before everybody has answered or the time is over");
+            assert!(
+                machine.poll(&mut ctx).is_none(),
+                "it never ends before everybody has answered or the time is over"
+            );
             assert!(machine.on_ack(to, nonce).is_some());
         }
     }
@@ -44,14 +55,26 @@ fn check(leader: u8, active: &[u8], suspect: u8, answering: &[u8], stuck: bool) 
 
 #[test]
 fn a_majority_that_i_reach_may_vote_and_a_minority_may_not() {
-    assert_eq!(check(1, &[1, 2, 3, 4, 5], 5, &[2, 3], false), Some(true), "three of five, I am one of them");
+    assert_eq!(
+        check(1, &[1, 2, 3, 4, 5], 5, &[2, 3], false),
+        Some(true),
+        "three of five, I am one of them"
+    );
     assert_eq!(check(1, &[1, 2, 3, 4, 5], 5, &[2], false), Some(false));
 }
 
 #[test]
 fn of_two_halves_the_one_with_the_leader_votes() {
-    assert_eq!(check(1, &[1, 2, 3, 4], 4, &[2], false), Some(true), "I am the leader");
-    assert_eq!(check(3, &[1, 2, 3, 4], 4, &[2], false), Some(false), "silo 3 is, on the other side");
+    assert_eq!(
+        check(1, &[1, 2, 3, 4], 4, &[2], false),
+        Some(true),
+        "I am the leader"
+    );
+    assert_eq!(
+        check(3, &[1, 2, 3, 4], 4, &[2], false),
+        Some(false),
+        "silo 3 is, on the other side"
+    );
 }
 
 #[test]
@@ -62,11 +85,19 @@ fn one_of_two_never_votes_by_itself() {
 #[test]
 fn a_suspect_that_answers_is_alive_unless_it_is_accused_of_being_stuck() {
     assert_eq!(check(1, &[1, 2, 3, 4], 4, &[2, 3, 4], false), None);
-    assert_eq!(check(1, &[1, 2, 3], 9, &[2, 3, 9], true), Some(true), "a joiner that never gets ready answers all the while");
+    assert_eq!(
+        check(1, &[1, 2, 3], 9, &[2, 3, 9], true),
+        Some(true),
+        "a joiner that never gets ready answers all the while"
+    );
 }
 
 #[test]
 fn a_vote_against_a_joining_silo_needs_most_of_active_and_joining() {
-    assert_eq!(check(1, &[1, 2, 3], 9, &[2], false), Some(true), "two of four with the leader");
+    assert_eq!(
+        check(1, &[1, 2, 3], 9, &[2], false),
+        Some(true),
+        "two of four with the leader"
+    );
     assert_eq!(check(1, &[1, 2, 3], 9, &[], false), Some(false));
 }

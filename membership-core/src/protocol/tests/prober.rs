@@ -31,7 +31,9 @@ fn next_probe(ctx: &mut Ctx, prober: &mut Prober) -> Message {
         if target == silo(2) {
             return message;
         }
-        let (Some(to), Message::Probe { nonce }) = (to, message) else { panic!("not a probe") };
+        let (Some(to), Message::Probe { nonce }) = (to, message) else {
+            panic!("not a probe")
+        };
         assert!(prober.on_ack(ctx, to, nonce));
     }
 }
@@ -40,25 +42,53 @@ fn next_probe(ctx: &mut Ctx, prober: &mut Prober) -> Message {
 fn the_last_miss_is_indirect_and_comes_with_the_vote_of_who_consents() {
     let (mut ctx, mut prober) = probing(4);
     for _ in 0..3 {
-        assert!(matches!(next_probe(&mut ctx, &mut prober), Message::Probe { .. }) || prober.suspects(&ctx, 0, 1).is_empty());
+        assert!(
+            matches!(next_probe(&mut ctx, &mut prober), Message::Probe { .. })
+                || prober.suspects(&ctx, 0, 1).is_empty()
+        );
         if let Some(t) = ctx.timers.next() {
             let _ = t;
         }
     }
     // Two direct misses so far: the third attempt went through silo 3 or 4.
-    let Message::IndirectProbe { round, suspect, timeout } = next_indirect(&mut ctx, &mut prober) else { panic!("not indirect") };
-    assert_eq!((suspect, timeout >= ctx.config.min_probe_timeout), (silo(2), true));
+    let Message::IndirectProbe {
+        round,
+        suspect,
+        timeout,
+    } = next_indirect(&mut ctx, &mut prober)
+    else {
+        panic!("not indirect")
+    };
+    assert_eq!(
+        (suspect, timeout >= ctx.config.min_probe_timeout),
+        (silo(2), true)
+    );
     for via in [silo(3), silo(4)] {
         let mut own = vote(3, NOON.minus(secs(1 << 30)));
         own.accuser = via;
-        prober.on_indirect(&mut ctx, via, round, &IndirectOutcome::No { consent: Some(own) }, 1);
+        prober.on_indirect(
+            &mut ctx,
+            via,
+            round,
+            &IndirectOutcome::No { consent: Some(own) },
+            1,
+        );
     }
     let suspects = prober.suspects(&ctx, 0, 1);
-    let [s] = suspects.as_slice() else { panic!("{suspects:?}") };
+    let [s] = suspects.as_slice() else {
+        panic!("{suspects:?}")
+    };
     let consent = s.consent.as_ref().unwrap();
-    assert_eq!((s.silo, consent.evidence.via, consent.at), (silo(2), Some(silo(1)), ctx.now.wall), "its time is mine");
+    assert_eq!(
+        (s.silo, consent.evidence.via, consent.at),
+        (silo(2), Some(silo(1)), ctx.now.wall),
+        "its time is mine"
+    );
     pass_time(&mut ctx, s.period * 2 + ms(1));
-    assert!(prober.suspects(&ctx, 0, 1)[0].consent.is_none(), "an old consent is no consent");
+    assert!(
+        prober.suspects(&ctx, 0, 1)[0].consent.is_none(),
+        "an old consent is no consent"
+    );
 }
 
 fn next_indirect(ctx: &mut Ctx, prober: &mut Prober) -> Message {
@@ -74,9 +104,14 @@ fn next_indirect(ctx: &mut Ctx, prober: &mut Prober) -> Message {
 #[test]
 fn who_does_not_answer_the_last_probe_within_half_its_time_is_doubted() {
     let (mut ctx, mut prober) = probing(4);
-    let Message::IndirectProbe { round, timeout, .. } = next_indirect(&mut ctx, &mut prober) else { panic!("not indirect") };
+    let Message::IndirectProbe { round, timeout, .. } = next_indirect(&mut ctx, &mut prober) else {
+        panic!("not indirect")
+    };
     assert_eq!(prober.doubted(&ctx).count(), 0);
-    assert!(ctx.timers.next().unwrap().since(ctx.now.mono) <= timeout / 2, "it is looked at when that is over");
+    assert!(
+        ctx.timers.next().unwrap().since(ctx.now.mono) <= timeout / 2,
+        "it is looked at when that is over"
+    );
     pass_time(&mut ctx, timeout / 2);
     assert_eq!(prober.doubted(&ctx).collect::<Vec<_>>(), [silo(2)]);
     for via in [silo(3), silo(4)] {
@@ -88,10 +123,15 @@ fn who_does_not_answer_the_last_probe_within_half_its_time_is_doubted() {
 #[test]
 fn unknown_is_no_miss_and_with_nobody_to_ask_the_probe_is_direct() {
     let (mut ctx, mut prober) = probing(3);
-    let Message::IndirectProbe { round, .. } = next_indirect(&mut ctx, &mut prober) else { panic!() };
+    let Message::IndirectProbe { round, .. } = next_indirect(&mut ctx, &mut prober) else {
+        panic!()
+    };
     prober.on_indirect(&mut ctx, silo(3), round, &IndirectOutcome::Unknown, 1);
     assert!(prober.suspects(&ctx, 0, 1).is_empty());
-    assert!(matches!(next_probe(&mut ctx, &mut prober), Message::Probe { .. }), "silo 3 is not asked again for two failure windows");
+    assert!(
+        matches!(next_probe(&mut ctx, &mut prober), Message::Probe { .. }),
+        "silo 3 is not asked again for two failure windows"
+    );
     next_probe(&mut ctx, &mut prober);
     assert_eq!(prober.suspects(&ctx, 0, 1).len(), 1);
 }
@@ -100,14 +140,22 @@ fn unknown_is_no_miss_and_with_nobody_to_ask_the_probe_is_direct() {
 fn a_forged_or_unhealthy_consent_is_none() {
     for spoil in [0, 1, 2] {
         let (mut ctx, mut prober) = probing(3);
-        let Message::IndirectProbe { round, .. } = next_indirect(&mut ctx, &mut prober) else { panic!() };
+        let Message::IndirectProbe { round, .. } = next_indirect(&mut ctx, &mut prober) else {
+            panic!()
+        };
         let mut own = vote(3, NOON);
         match spoil {
             0 => own.accuser = silo(4),
             1 => own.evidence.accuser_health = 1,
             _ => own.accuser = silo(2),
         }
-        prober.on_indirect(&mut ctx, silo(3), round, &IndirectOutcome::No { consent: Some(own) }, 1);
+        prober.on_indirect(
+            &mut ctx,
+            silo(3),
+            round,
+            &IndirectOutcome::No { consent: Some(own) },
+            1,
+        );
         assert!(prober.suspects(&ctx, 0, 1)[0].consent.is_none());
     }
 }
@@ -120,14 +168,20 @@ fn evidence_of_life_is_an_answer_to_what_was_asked_after_the_failed_probe_began(
     }
     assert!(!prober.suspects(&ctx, 0, 1)[0].evidence_of_life);
     prober.on_evidence(&ctx, silo(2), MonoTime::ZERO);
-    assert!(!prober.suspects(&ctx, 0, 1)[0].evidence_of_life, "an answer to an old question");
+    assert!(
+        !prober.suspects(&ctx, 0, 1)[0].evidence_of_life,
+        "an answer to an old question"
+    );
     let future = ctx.now.mono + secs(1 << 30);
     prober.on_evidence(&ctx, silo(2), future);
     assert!(prober.suspects(&ctx, 0, 1)[0].evidence_of_life);
     for _ in 0..4 {
         next_probe(&mut ctx, &mut prober);
     }
-    assert!(!prober.suspects(&ctx, 0, 1)[0].evidence_of_life, "nobody can ask in the future");
+    assert!(
+        !prober.suspects(&ctx, 0, 1)[0].evidence_of_life,
+        "nobody can ask in the future"
+    );
 }
 
 #[test]
@@ -149,12 +203,23 @@ fn evidence_holds_back_three_votes_in_a_row_and_no_more() {
 
 #[test]
 fn settings_of_centuries_do_not_overflow() {
-    let settings = SharedSettings { failure_window: Duration::MAX, ..SharedSettings::default() };
+    let settings = SharedSettings {
+        failure_window: Duration::MAX,
+        ..SharedSettings::default()
+    };
     let mut ctx = ctx();
     believe(&mut ctx, snapshot_with(5, actives([1, 2, 3]), settings));
     let mut prober = Prober::default();
     prober.set_targets(&mut ctx, &BTreeSet::from([silo(2), silo(3)]));
-    let Message::IndirectProbe { round, .. } = next_indirect(&mut ctx, &mut prober) else { panic!() };
-    prober.on_indirect(&mut ctx, silo(3), round, &IndirectOutcome::Unknown, u32::MAX);
+    let Message::IndirectProbe { round, .. } = next_indirect(&mut ctx, &mut prober) else {
+        panic!()
+    };
+    prober.on_indirect(
+        &mut ctx,
+        silo(3),
+        round,
+        &IndirectOutcome::Unknown,
+        u32::MAX,
+    );
     next_probe(&mut ctx, &mut prober);
 }

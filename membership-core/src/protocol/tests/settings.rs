@@ -32,7 +32,10 @@ fn nothing_and_for_ever_are_brought_into_range() {
 #[test]
 fn workable_settings_are_followed_as_they_are() {
     let mut ctx = ctx();
-    let settings = SharedSettings { i_am_alive_period: secs(30), ..SharedSettings::default() };
+    let settings = SharedSettings {
+        i_am_alive_period: secs(30),
+        ..SharedSettings::default()
+    };
     believe(&mut ctx, snapshot_with(5, actives([1]), settings.clone()));
     assert_eq!(*ctx.settings(), settings);
 }
@@ -49,13 +52,25 @@ fn the_heartbeat_counts_from_one_and_is_tried_again_within_a_period() {
         pass_time(&mut ctx, due);
         assert_eq!(ctx.timers.pop_due(ctx.now.mono), Some(Timer::Heartbeat));
         beater.on_timer(&mut ctx);
-        let Some(Effect::WriteHeartbeat { call, write: crate::HeartbeatWrite::Silo { heartbeat, silo: who } }) = ctx.out.pop() else {
+        let Some(Effect::WriteHeartbeat {
+            call,
+            write:
+                crate::HeartbeatWrite::Silo {
+                    heartbeat,
+                    silo: who,
+                },
+        }) = ctx.out.pop()
+        else {
             panic!("no beat");
         };
         assert_eq!((heartbeat.counter, who), (counter, silo(1)));
         let error = TableError::new(TableErrorKind::Unavailable, Operation::Read, "test", "down");
         assert!(beater.on_written(&mut ctx, call, &Err(error)).is_some());
-        assert_eq!(ctx.timers.next().unwrap().since(ctx.now.mono), ms(2_500), "a quarter of the period");
+        assert_eq!(
+            ctx.timers.next().unwrap().since(ctx.now.mono),
+            ms(2_500),
+            "a quarter of the period"
+        );
     }
 }
 
@@ -67,7 +82,13 @@ fn nothing_is_written_while_suspended_or_to_another_table() {
     ctx.suspended = true;
     beater.on_timer(&mut ctx);
     ctx.suspended = false;
-    ctx.set_table_state(super::super::TableState::Changed(crate::Discontinuity::Replaced));
+    ctx.set_table_state(super::super::TableState::Changed(
+        crate::Discontinuity::Replaced,
+    ));
     beater.on_timer(&mut ctx);
-    assert!(!ctx.out.iter().any(|e| matches!(e, Effect::WriteHeartbeat { .. })));
+    assert!(
+        !ctx.out
+            .iter()
+            .any(|e| matches!(e, Effect::WriteHeartbeat { .. }))
+    );
 }

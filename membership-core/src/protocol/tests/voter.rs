@@ -28,8 +28,21 @@ impl World {
         let (mut prober, mut voter) = (Prober::default(), Voter::default());
         prober.set_targets(&mut ctx, &BTreeSet::from([silo(2)]));
         voter.on_view(&ctx);
-        let (check, stale, silent) = (PartitionCheck::default(), BTreeSet::new(), BTreeSet::from([silo(2)]));
-        Self { ctx, prober, check, voter, stale, silent, deaf: false, local: 0 }
+        let (check, stale, silent) = (
+            PartitionCheck::default(),
+            BTreeSet::new(),
+            BTreeSet::from([silo(2)]),
+        );
+        Self {
+            ctx,
+            prober,
+            check,
+            voter,
+            stale,
+            silent,
+            deaf: false,
+            local: 0,
+        }
     }
 
     /// Runs for so long; gives the votes that could have been written at the end.
@@ -66,15 +79,25 @@ impl World {
 
     /// Until there is a vote against silo 2 to write.
     fn votes_within(&mut self, seconds: u64) {
-        assert!((0..seconds).any(|_| self.run(1) == [silo(2)]), "no vote within {seconds} s");
+        assert!(
+            (0..seconds).any(|_| self.run(1) == [silo(2)]),
+            "no vote within {seconds} s"
+        );
     }
 
     fn poll(&mut self) -> Vec<SiloAddress> {
         if let Some(verdict) = self.check.poll(&mut self.ctx) {
             self.voter.on_verdict(&verdict);
         }
-        let sight = Sight { stale: &self.stale, deaf: self.deaf, score: self.local, local: self.local, stretch: 1 };
-        self.voter.poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
+        let sight = Sight {
+            stale: &self.stale,
+            deaf: self.deaf,
+            score: self.local,
+            local: self.local,
+            stretch: 1,
+        };
+        self.voter
+            .poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
         let intents = self.voter.intents(&mut self.ctx, &self.prober, &sight);
         let suspect = |i: crate::intent::Intent| match i.action {
             Action::Suspect { suspect, .. } => suspect,
@@ -99,7 +122,11 @@ fn the_check_runs_beside_the_last_probe_and_not_after_it() {
     let mut w = World::new(actives([1, 2, 3, 4]));
     let misses = |w: &World| w.prober.suspects(&w.ctx, 0, 1).len();
     while !w.check.is_running() {
-        assert_eq!((w.run(1), misses(&w)), (vec![], 0), "it begins before the last probe is missed");
+        assert_eq!(
+            (w.run(1), misses(&w)),
+            (vec![], 0),
+            "it begins before the last probe is missed"
+        );
     }
     let began = w.ctx.now.mono;
     let period = w.prober.period(&w.ctx, &silo(2), 1);
@@ -126,7 +153,11 @@ fn a_minority_one_of_two_or_a_sick_silo_does_not_vote_unless_the_row_is_stale() 
         w.stale.insert(silo(2));
         assert_eq!(w.run(10), [silo(2)]);
         w.local = 1;
-        assert_eq!(w.run(1), [], "a silo with local trouble accuses nobody at all");
+        assert_eq!(
+            w.run(1),
+            [],
+            "a silo with local trouble accuses nobody at all"
+        );
     }
     of_two = World::new(actives([1, 2]));
     of_two.ctx.status = SiloStatus::Joining;

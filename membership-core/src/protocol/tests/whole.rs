@@ -1,7 +1,9 @@
 //! All of them together, where what matters is between them: a pause, the end, a table that is gone, hints.
 
 use super::super::Protocol;
-use super::super::io::{CallId, Command, Destination, Input, LinkId, RequestId, TableState, Termination};
+use super::super::io::{
+    CallId, Command, Destination, Input, LinkId, RequestId, TableState, Termination,
+};
 use super::super::message::{Header, PROTOCOL_VERSION};
 use super::*;
 use crate::{CommitOutcome, Heartbeats, Operation, ReadAnswer, TableError, TableErrorKind};
@@ -17,15 +19,28 @@ impl World {
     fn new() -> Self {
         let mut w = Self {
             protocol: Protocol::new(setup()),
-            now: Now { mono: MonoTime::ZERO + secs(10), wall: NOON },
+            now: Now {
+                mono: MonoTime::ZERO + secs(10),
+                wall: NOON,
+            },
             table: snapshot(1, vec![entry(silo(2), SiloStatus::Joining)]),
         };
         let effects = w.take(Input::Start);
-        let Some(Effect::Send { to: Destination::Fresh(_), header, body }) = effects.into_iter().find(|e| matches!(e, Effect::Send { .. }))
+        let Some(Effect::Send {
+            to: Destination::Fresh(_),
+            header,
+            body,
+        }) = effects
+            .into_iter()
+            .find(|e| matches!(e, Effect::Send { .. }))
         else {
             panic!("it meets itself first")
         };
-        let effects = w.take(Input::Message { link: LinkId(1), header, body });
+        let effects = w.take(Input::Message {
+            link: LinkId(1),
+            header,
+            body,
+        });
         w.serve(effects);
         assert_eq!(w.protocol.status(), SiloStatus::Active);
         w
@@ -38,7 +53,10 @@ impl World {
     }
 
     fn wait(&mut self, by: Duration) {
-        self.now = Now { mono: self.now.mono + by, wall: self.now.wall.plus(by) };
+        self.now = Now {
+            mono: self.now.mono + by,
+            wall: self.now.wall.plus(by),
+        };
     }
 
     /// The table answers every call; gives everything that was not a call.
@@ -47,13 +65,22 @@ impl World {
         let mut queue: std::collections::VecDeque<Effect> = effects.into();
         while let Some(effect) = queue.pop_front() {
             let input = match effect {
-                Effect::Initialize { call, .. } => Input::Initialized { call, result: Ok(()) },
-                Effect::WriteHeartbeat { call, .. } => Input::HeartbeatWritten { call, result: Ok(()) },
+                Effect::Initialize { call, .. } => Input::Initialized {
+                    call,
+                    result: Ok(()),
+                },
+                Effect::WriteHeartbeat { call, .. } => Input::HeartbeatWritten {
+                    call,
+                    result: Ok(()),
+                },
                 Effect::Read { call, .. } => self.answer(call),
                 Effect::Commit { call, request } => {
                     let token = request.next_token(&[]);
                     self.table = request.apply_to(&self.table, token.clone());
-                    Input::Committed { call, result: Ok(CommitOutcome::Committed(token)) }
+                    Input::Committed {
+                        call,
+                        result: Ok(CommitOutcome::Committed(token)),
+                    }
                 }
                 other => {
                     rest.push(other);
@@ -66,8 +93,14 @@ impl World {
     }
 
     fn answer(&self, call: CallId) -> Input {
-        let answer = ReadAnswer::Snapshot { snapshot: self.table.clone(), heartbeats: Some(Heartbeats::default()) };
-        Input::Read { call, result: Ok(answer) }
+        let answer = ReadAnswer::Snapshot {
+            snapshot: self.table.clone(),
+            heartbeats: Some(Heartbeats::default()),
+        };
+        Input::Read {
+            call,
+            result: Ok(answer),
+        }
     }
 
     fn probe_header(&self) -> Header {
@@ -85,7 +118,11 @@ impl World {
 
     fn probe(&mut self) -> Vec<Effect> {
         let header = self.probe_header();
-        self.take(Input::Message { link: LinkId(3), header, body: Arc::new(Message::Probe { nonce: 4 }) })
+        self.take(Input::Message {
+            link: LinkId(3),
+            header,
+            body: Arc::new(Message::Probe { nonce: 4 }),
+        })
     }
 }
 
@@ -94,7 +131,16 @@ fn is_ack(effect: &Effect) -> bool {
 }
 
 fn reads(effects: &[Effect]) -> Vec<CallId> {
-    effects.iter().filter_map(|e| if let Effect::Read { call, .. } = e { Some(*call) } else { None }).collect()
+    effects
+        .iter()
+        .filter_map(|e| {
+            if let Effect::Read { call, .. } = e {
+                Some(*call)
+            } else {
+                None
+            }
+        })
+        .collect()
 }
 
 #[test]
@@ -102,13 +148,26 @@ fn after_a_long_pause_the_first_effect_is_a_read_and_nothing_is_answered_before_
     let mut w = World::new();
     w.wait(secs(60));
     let effects = w.probe();
-    assert!(matches!(effects[0], Effect::Read { .. }), "{:?}", effects[0]);
-    let forbidden = |e: &Effect| is_ack(e) || matches!(e, Effect::Commit { .. } | Effect::WriteHeartbeat { .. } | Effect::Publish(_));
+    assert!(
+        matches!(effects[0], Effect::Read { .. }),
+        "{:?}",
+        effects[0]
+    );
+    let forbidden = |e: &Effect| {
+        is_ack(e)
+            || matches!(
+                e,
+                Effect::Commit { .. } | Effect::WriteHeartbeat { .. } | Effect::Publish(_)
+            )
+    };
     assert!(!effects.iter().any(forbidden), "{effects:?}");
     assert!(w.protocol.is_suspended());
     // The read fails: probes are answered again, and it stays suspended.
     let error = TableError::new(TableErrorKind::Unavailable, Operation::Read, "test", "down");
-    let effects = w.take(Input::Read { call: reads(&effects)[0], result: Err(error) });
+    let effects = w.take(Input::Read {
+        call: reads(&effects)[0],
+        result: Err(error),
+    });
     assert!(effects.iter().any(is_ack) && w.protocol.is_suspended());
     assert!(w.probe().iter().any(is_ack));
     w.wait(secs(2));
@@ -121,26 +180,56 @@ fn after_a_long_pause_the_first_effect_is_a_read_and_nothing_is_answered_before_
 /// Others may vote it out by its probes before the table tells it that it is in (invariant P10).
 #[test]
 fn a_joiner_that_does_not_know_whether_its_row_is_in_answers_whoever_asks_for_it() {
-    let mut w = World { protocol: Protocol::new(setup()), ..World::new() };
+    let mut w = World {
+        protocol: Protocol::new(setup()),
+        ..World::new()
+    };
     let effects = w.take(Input::Start);
-    let met = effects.into_iter().find_map(|e| if let Effect::Send { header, body, .. } = e { Some((header, body)) } else { None });
+    let met = effects.into_iter().find_map(|e| {
+        if let Effect::Send { header, body, .. } = e {
+            Some((header, body))
+        } else {
+            None
+        }
+    });
     let (header, body) = met.unwrap();
-    let mut effects = w.take(Input::Message { link: LinkId(1), header, body });
+    let mut effects = w.take(Input::Message {
+        link: LinkId(1),
+        header,
+        body,
+    });
     let call = loop {
-        let insert = effects.iter().find_map(|e| if let Effect::Commit { call, .. } = e { Some(*call) } else { None });
+        let insert = effects.iter().find_map(|e| {
+            if let Effect::Commit { call, .. } = e {
+                Some(*call)
+            } else {
+                None
+            }
+        });
         if let Some(call) = insert {
             break call;
         }
         assert!(!w.probe().iter().any(is_ack), "nobody can know it yet");
         let next = effects.into_iter().find_map(|e| match e {
-            Effect::Initialize { call, .. } => Some(Input::Initialized { call, result: Ok(()) }),
+            Effect::Initialize { call, .. } => Some(Input::Initialized {
+                call,
+                result: Ok(()),
+            }),
             Effect::Read { call, .. } => Some(w.answer(call)),
             _ => None,
         });
         effects = w.take(next.unwrap());
     };
-    let error = TableError::new(TableErrorKind::OutcomeUnknown, Operation::Commit, "test", "no answer");
-    w.take(Input::Committed { call, result: Err(error) });
+    let error = TableError::new(
+        TableErrorKind::OutcomeUnknown,
+        Operation::Commit,
+        "test",
+        "no answer",
+    );
+    w.take(Input::Committed {
+        call,
+        result: Err(error),
+    });
     assert_eq!(w.protocol.status(), SiloStatus::Created);
     assert!(w.probe().iter().any(is_ack));
 }
@@ -149,11 +238,23 @@ fn a_joiner_that_does_not_know_whether_its_row_is_in_answers_whoever_asks_for_it
 /// ends nobody), and whoever leaves leaves as an Active silo does.
 #[test]
 fn who_learns_from_another_silo_that_it_is_active_has_joined() {
-    let mut w = World { protocol: Protocol::new(setup()), ..World::new() };
-    let met =
-        w.take(Input::Start).into_iter().find_map(|e| if let Effect::Send { header, body, .. } = e { Some((header, body)) } else { None });
+    let mut w = World {
+        protocol: Protocol::new(setup()),
+        ..World::new()
+    };
+    let met = w.take(Input::Start).into_iter().find_map(|e| {
+        if let Effect::Send { header, body, .. } = e {
+            Some((header, body))
+        } else {
+            None
+        }
+    });
     let (header, body) = met.unwrap();
-    let mut effects = w.take(Input::Message { link: LinkId(1), header, body });
+    let mut effects = w.take(Input::Message {
+        link: LinkId(1),
+        header,
+        body,
+    });
     let landed = loop {
         let (mut next, mut landed) = (Vec::new(), None);
         for effect in effects {
@@ -162,9 +263,10 @@ fn who_learns_from_another_silo_that_it_is_active_has_joined() {
                     w.table = request.apply_to(&w.table, request.next_token(&[]));
                     landed = Some(call);
                 }
-                Effect::Initialize { .. } | Effect::Read { .. } | Effect::Commit { .. } | Effect::WriteHeartbeat { .. } => {
-                    next.push(effect)
-                }
+                Effect::Initialize { .. }
+                | Effect::Read { .. }
+                | Effect::Commit { .. }
+                | Effect::WriteHeartbeat { .. } => next.push(effect),
                 _ => {}
             }
         }
@@ -174,12 +276,21 @@ fn who_learns_from_another_silo_that_it_is_active_has_joined() {
         effects = Vec::new();
         for effect in next {
             let input = match effect {
-                Effect::Initialize { call, .. } => Input::Initialized { call, result: Ok(()) },
-                Effect::WriteHeartbeat { call, .. } => Input::HeartbeatWritten { call, result: Ok(()) },
+                Effect::Initialize { call, .. } => Input::Initialized {
+                    call,
+                    result: Ok(()),
+                },
+                Effect::WriteHeartbeat { call, .. } => Input::HeartbeatWritten {
+                    call,
+                    result: Ok(()),
+                },
                 Effect::Commit { call, request } => {
                     let token = request.next_token(&[]);
                     w.table = request.apply_to(&w.table, token.clone());
-                    Input::Committed { call, result: Ok(CommitOutcome::Committed(token)) }
+                    Input::Committed {
+                        call,
+                        result: Ok(CommitOutcome::Committed(token)),
+                    }
                 }
                 Effect::Read { call, .. } => w.answer(call),
                 other => panic!("{other:?}"),
@@ -188,12 +299,21 @@ fn who_learns_from_another_silo_that_it_is_active_has_joined() {
         }
     };
     let down = |kind| TableError::new(kind, Operation::Commit, "test", "no answer");
-    w.take(Input::Committed { call: landed, result: Err(down(TableErrorKind::OutcomeUnknown)) });
+    w.take(Input::Committed {
+        call: landed,
+        result: Err(down(TableErrorKind::OutcomeUnknown)),
+    });
     assert_eq!(w.protocol.status(), SiloStatus::Joining);
     let mut delta = w.probe_header();
     (delta.table_id, delta.version) = (Some(w.table.table_id()), w.table.version());
-    let body = Arc::new(Message::Delta(Box::new(crate::Delta::whole(&crate::ClusterView::new(w.table.clone())))));
-    w.take(Input::Message { link: LinkId(3), header: delta, body });
+    let body = Arc::new(Message::Delta(Box::new(crate::Delta::whole(
+        &crate::ClusterView::new(w.table.clone()),
+    ))));
+    w.take(Input::Message {
+        link: LinkId(3),
+        header: delta,
+        body,
+    });
     assert_eq!(w.protocol.status(), SiloStatus::Active);
     // Well beyond the time that a join may take, the table is out of reach.
     for _ in 0..400 {
@@ -203,12 +323,18 @@ fn who_learns_from_another_silo_that_it_is_active_has_joined() {
             assert!(!matches!(effect, Effect::Stop(_)), "{effect:?}");
             let result = Err(down(TableErrorKind::Unavailable));
             match effect {
-                Effect::Read { call, .. } => {
-                    effects.append(&mut w.take(Input::Read { call, result: Err(down(TableErrorKind::Unavailable)) }))
+                Effect::Read { call, .. } => effects.append(&mut w.take(Input::Read {
+                    call,
+                    result: Err(down(TableErrorKind::Unavailable)),
+                })),
+                Effect::WriteHeartbeat { call, .. } => {
+                    effects.append(&mut w.take(Input::HeartbeatWritten { call, result }))
                 }
-                Effect::WriteHeartbeat { call, .. } => effects.append(&mut w.take(Input::HeartbeatWritten { call, result })),
                 Effect::Commit { call, .. } => {
-                    effects.append(&mut w.take(Input::Committed { call, result: Err(down(TableErrorKind::OutcomeUnknown)) }));
+                    effects.append(&mut w.take(Input::Committed {
+                        call,
+                        result: Err(down(TableErrorKind::OutcomeUnknown)),
+                    }));
                 }
                 _ => {}
             }
@@ -220,18 +346,38 @@ fn who_learns_from_another_silo_that_it_is_active_has_joined() {
 #[test]
 fn found_dead_after_a_pause_it_says_nothing_more_and_leaves_nobody_waiting() {
     let mut w = World::new();
-    w.take(Input::Command(Command::Refresh { request: RequestId(1), at_least: Some(1 << 40) }));
+    w.take(Input::Command(Command::Refresh {
+        request: RequestId(1),
+        at_least: Some(1 << 40),
+    }));
     let mut mine = w.table.rows.get(&w.protocol.me().unwrap()).unwrap().clone();
     mine.status = SiloStatus::Dead;
-    let commit = crate::CommitRequest::new(w.table.token.clone(), commit_id(500), None, [], [mine], []);
+    let commit =
+        crate::CommitRequest::new(w.table.token.clone(), commit_id(500), None, [], [mine], []);
     w.table = commit.apply_to(&w.table, commit.next_token(&[]));
     w.wait(secs(60));
     let effects = w.probe();
     let answer = w.answer(reads(&effects)[0]);
     let effects = w.take(answer);
-    assert!(matches!(effects.last(), Some(Effect::Stop(Termination::DeclaredDead(_)))), "{effects:?}");
-    assert!(!effects.iter().any(|e| matches!(e, Effect::Send { .. } | Effect::Publish(_))));
-    assert!(effects.iter().any(|e| matches!(e, Effect::Tell(Notice::Refreshed { request: RequestId(1), result: Err(_) }))));
+    assert!(
+        matches!(
+            effects.last(),
+            Some(Effect::Stop(Termination::DeclaredDead(_)))
+        ),
+        "{effects:?}"
+    );
+    assert!(
+        !effects
+            .iter()
+            .any(|e| matches!(e, Effect::Send { .. } | Effect::Publish(_)))
+    );
+    assert!(effects.iter().any(|e| matches!(
+        e,
+        Effect::Tell(Notice::Refreshed {
+            request: RequestId(1),
+            result: Err(_)
+        })
+    )));
     assert!(w.probe().is_empty() && w.protocol.next_wakeup().is_none());
 }
 
@@ -240,25 +386,57 @@ fn a_table_that_was_wiped_is_left_alone_and_gives_no_leases_while_probes_are_ans
     let mut w = World::new();
     let confirmed = w.protocol.view().unwrap().confirmed_at();
     w.wait(secs(3));
-    let effects = w.take(Input::Command(Command::Refresh { request: RequestId(1), at_least: None }));
+    let effects = w.take(Input::Command(Command::Refresh {
+        request: RequestId(1),
+        at_least: None,
+    }));
     let mut row = VersionRow::initial(TableId::new(2), SharedSettings::default());
     row.version = 40;
-    w.table = Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows: Rows::new() };
+    w.table = Snapshot {
+        token: row.token(&[]),
+        version_row: Arc::new(row),
+        rows: Rows::new(),
+    };
     let call = reads(&effects)[0];
     let answer = w.answer(call);
     w.take(answer);
     assert!(matches!(w.protocol.table_state(), TableState::Changed(_)));
-    assert_eq!(w.protocol.view().unwrap().confirmed_at(), confirmed, "another table confirms nothing");
+    assert_eq!(
+        w.protocol.view().unwrap().confirmed_at(),
+        confirmed,
+        "another table confirms nothing"
+    );
     for second in 0..200 {
         w.wait(ms(500));
-        let effects = w.take(if second % 2 == 0 { Input::Wake } else { Input::Hint });
-        let calls =
-            |e: &Effect| matches!(e, Effect::Read { .. } | Effect::Commit { .. } | Effect::WriteHeartbeat { .. } | Effect::Publish(_));
+        let effects = w.take(if second % 2 == 0 {
+            Input::Wake
+        } else {
+            Input::Hint
+        });
+        let calls = |e: &Effect| {
+            matches!(
+                e,
+                Effect::Read { .. }
+                    | Effect::Commit { .. }
+                    | Effect::WriteHeartbeat { .. }
+                    | Effect::Publish(_)
+            )
+        };
         assert!(!effects.iter().any(calls), "{effects:?}");
     }
     assert!(w.probe().iter().any(is_ack));
-    let effects = w.take(Input::Command(Command::Evict { request: RequestId(5), silo: silo(2), reason: String::new() }));
-    assert!(effects.iter().any(|e| matches!(e, Effect::Tell(Notice::Answered { request: RequestId(5), .. }))));
+    let effects = w.take(Input::Command(Command::Evict {
+        request: RequestId(5),
+        silo: silo(2),
+        reason: String::new(),
+    }));
+    assert!(effects.iter().any(|e| matches!(
+        e,
+        Effect::Tell(Notice::Answered {
+            request: RequestId(5),
+            ..
+        })
+    )));
 }
 
 #[test]
@@ -278,23 +456,54 @@ fn a_storm_of_hints_is_a_read_now_and_then() {
 fn who_evicts_itself_hears_that_it_worked() {
     let mut w = World::new();
     let silo = w.protocol.me().unwrap();
-    let effects = w.take(Input::Command(Command::Evict { request: RequestId(5), silo, reason: "enough".to_owned() }));
+    let effects = w.take(Input::Command(Command::Evict {
+        request: RequestId(5),
+        silo,
+        reason: "enough".to_owned(),
+    }));
     let effects = w.serve(effects);
-    let answered = effects
-        .iter()
-        .position(|e| matches!(e, Effect::Tell(Notice::Answered { request: RequestId(5), answer: crate::intent::Answer::Applied { .. } })));
-    assert!(answered.is_some() && matches!(effects.last(), Some(Effect::Stop(Termination::DeclaredDead(_)))), "{effects:?}");
+    let answered = effects.iter().position(|e| {
+        matches!(
+            e,
+            Effect::Tell(Notice::Answered {
+                request: RequestId(5),
+                answer: crate::intent::Answer::Applied { .. }
+            })
+        )
+    });
+    assert!(
+        answered.is_some()
+            && matches!(
+                effects.last(),
+                Some(Effect::Stop(Termination::DeclaredDead(_)))
+            ),
+        "{effects:?}"
+    );
 }
 
 #[test]
 fn who_waits_for_a_refresh_finds_the_view_published() {
     let mut w = World::new();
-    let commit = crate::CommitRequest::new(w.table.token.clone(), commit_id(500), None, actives([7]), [], []);
+    let commit = crate::CommitRequest::new(
+        w.table.token.clone(),
+        commit_id(500),
+        None,
+        actives([7]),
+        [],
+        [],
+    );
     w.table = commit.apply_to(&w.table, commit.next_token(&[]));
-    let effects = w.take(Input::Command(Command::Refresh { request: RequestId(1), at_least: None }));
+    let effects = w.take(Input::Command(Command::Refresh {
+        request: RequestId(1),
+        at_least: None,
+    }));
     let effects = w.serve(effects);
-    let published = effects.iter().position(|e| matches!(e, Effect::Publish(v) if v.get(&silo(7)).is_some()));
-    let told = effects.iter().position(|e| matches!(e, Effect::Tell(Notice::Refreshed { result: Ok(_), .. })));
+    let published = effects
+        .iter()
+        .position(|e| matches!(e, Effect::Publish(v) if v.get(&silo(7)).is_some()));
+    let told = effects
+        .iter()
+        .position(|e| matches!(e, Effect::Tell(Notice::Refreshed { result: Ok(_), .. })));
     assert!(published.is_some() && published < told, "{effects:?}");
 }
 
@@ -303,9 +512,17 @@ fn a_silo_that_left_says_farewell_once_to_each() {
     let mut w = World::new();
     let effects = w.take(Input::Command(Command::FinishLeave));
     let effects = w.serve(effects);
-    let farewells = effects.iter().filter(|e| matches!(e, Effect::Send { body, .. } if matches!(**body, Message::Farewell { .. })));
+    let farewells = effects.iter().filter(
+        |e| matches!(e, Effect::Send { body, .. } if matches!(**body, Message::Farewell { .. })),
+    );
     assert_eq!(farewells.count(), 1);
-    assert!(matches!(effects.last(), Some(Effect::Stop(Termination::Left { clean: true }))), "{effects:?}");
+    assert!(
+        matches!(
+            effects.last(),
+            Some(Effect::Stop(Termination::Left { clean: true }))
+        ),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -322,6 +539,10 @@ fn an_impostor_with_a_members_address_is_not_heard() {
         version: 0,
         digest: 0,
     };
-    let effects = w.take(Input::Message { link: LinkId(3), header, body: Arc::new(Message::Probe { nonce: 4 }) });
+    let effects = w.take(Input::Message {
+        link: LinkId(3),
+        header,
+        body: Arc::new(Message::Probe { nonce: 4 }),
+    });
     assert!(!effects.iter().any(is_ack));
 }

@@ -6,10 +6,17 @@ use super::super::io::{CallId, TableState};
 use super::super::writer::{Outcome, Writer};
 use super::*;
 use crate::intent::{Action, Answer, Observed};
-use crate::{Attempt, CommitOutcome, CommitRequest, Conflict, Operation, ReadAnswer, TableError, TableErrorKind};
+use crate::{
+    Attempt, CommitOutcome, CommitRequest, Conflict, Operation, ReadAnswer, TableError,
+    TableErrorKind,
+};
 
 fn evict(n: u8) -> Action {
-    Action::Evict { silo: silo(n), by: "me".to_owned(), reason: "test".to_owned() }
+    Action::Evict {
+        silo: silo(n),
+        by: "me".to_owned(),
+        reason: "test".to_owned(),
+    }
 }
 
 fn error(kind: TableErrorKind) -> TableError {
@@ -27,32 +34,71 @@ fn committing() -> (Ctx, Writer, CallId, CommitRequest) {
 }
 
 fn commit(ctx: &mut Ctx, writer: &mut Writer) -> Option<(CallId, CommitRequest)> {
-    assert!(writer.pump(ctx, Vec::new(), &Observed::default()).is_empty());
-    ctx.out.drain(..).find_map(|e| if let Effect::Commit { call, request } = e { Some((call, request)) } else { None })
+    assert!(
+        writer
+            .pump(ctx, Vec::new(), &Observed::default())
+            .is_empty()
+    );
+    ctx.out.drain(..).find_map(|e| {
+        if let Effect::Commit { call, request } = e {
+            Some((call, request))
+        } else {
+            None
+        }
+    })
 }
 
 fn read(ctx: &mut Ctx, writer: &mut Writer) -> Option<CallId> {
     writer.pump(ctx, Vec::new(), &Observed::default());
-    ctx.out.drain(..).find_map(|e| if let Effect::Read { call, .. } = e { Some(call) } else { None })
+    ctx.out.drain(..).find_map(|e| {
+        if let Effect::Read { call, .. } = e {
+            Some(call)
+        } else {
+            None
+        }
+    })
 }
 
 fn answers(outcomes: &[Outcome]) -> Vec<Answer> {
-    outcomes.iter().filter_map(|o| if let Outcome::Answered(_, a) = o { Some(a.clone()) } else { None }).collect()
+    outcomes
+        .iter()
+        .filter_map(|o| {
+            if let Outcome::Answered(_, a) = o {
+                Some(a.clone())
+            } else {
+                None
+            }
+        })
+        .collect()
 }
 
 fn read_table(table: Snapshot) -> Result<ReadAnswer, TableError> {
-    Ok(ReadAnswer::Snapshot { snapshot: table, heartbeats: None })
+    Ok(ReadAnswer::Snapshot {
+        snapshot: table,
+        heartbeats: None,
+    })
 }
 
 #[test]
 fn committed_and_conflict() {
     let (mut ctx, mut writer, call, request) = committing();
-    let outcomes = writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(request.next_token(&[]))));
+    let outcomes = writer.on_committed(
+        &mut ctx,
+        call,
+        Ok(CommitOutcome::Committed(request.next_token(&[]))),
+    );
     assert_eq!(answers(&outcomes), [Answer::Applied { version: 6 }]);
     let (mut ctx, mut writer, call, _) = committing();
-    let outcomes = writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+    let outcomes = writer.on_committed(
+        &mut ctx,
+        call,
+        Ok(CommitOutcome::Conflict(Conflict::default())),
+    );
     assert_eq!(answers(&outcomes), []);
-    assert!(read(&mut ctx, &mut writer).is_some(), "it is read again before it is tried again");
+    assert!(
+        read(&mut ctx, &mut writer).is_some(),
+        "it is read again before it is tried again"
+    );
 }
 
 #[test]
@@ -64,18 +110,38 @@ fn an_unknown_outcome_is_found_out_before_anything_else() {
     writer.on_committed(&mut ctx, call, lost());
     pass_time(&mut ctx, secs(2));
     let call = read(&mut ctx, &mut writer).unwrap();
-    let outcomes = writer.on_read(&mut ctx, call, read_table(request.apply_to(&base, request.next_token(&[]))));
+    let outcomes = writer.on_read(
+        &mut ctx,
+        call,
+        read_table(request.apply_to(&base, request.next_token(&[]))),
+    );
     assert_eq!(answers(&outcomes), [Answer::Applied { version: 6 }]);
-    assert!(matches!(outcomes[1], Outcome::Read { .. }), "first the view, then what it says of me");
+    assert!(
+        matches!(outcomes[1], Outcome::Read { .. }),
+        "first the view, then what it says of me"
+    );
     // The table did not move: the same bytes again.
     let (mut ctx, mut writer, call, request) = committing();
     writer.on_committed(&mut ctx, call, lost());
     pass_time(&mut ctx, secs(2));
     let call = read(&mut ctx, &mut writer).unwrap();
-    writer.on_read(&mut ctx, call, Ok(ReadAnswer::Unchanged { heartbeats: None }));
-    let again = ctx.out.drain(..).find_map(|e| if let Effect::Commit { call, request } = e { Some((call, request)) } else { None });
+    writer.on_read(
+        &mut ctx,
+        call,
+        Ok(ReadAnswer::Unchanged { heartbeats: None }),
+    );
+    let again = ctx.out.drain(..).find_map(|e| {
+        if let Effect::Commit { call, request } = e {
+            Some((call, request))
+        } else {
+            None
+        }
+    });
     let (call, again) = again.unwrap();
-    assert_eq!((again.attempt, again.id, &again.changes), (Attempt::Again, request.id, &request.changes));
+    assert_eq!(
+        (again.attempt, again.id, &again.changes),
+        (Attempt::Again, request.id, &request.changes)
+    );
     // Whatever the second attempt met, the first may have landed: nothing is reported as failed.
     let outcomes = writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::LimitExceeded)));
     assert_eq!(answers(&outcomes), []);
@@ -84,13 +150,32 @@ fn an_unknown_outcome_is_found_out_before_anything_else() {
 
 #[test]
 fn a_removal_in_parts_stays_one_whatever_becomes_of_its_parts() {
-    let removal = |silos: &[u8]| Action::RemoveDefunct { silos: silos.iter().map(|n| silo(*n)).collect() };
-    let removed = |request: &CommitRequest| request.changes.iter().map(|change| change.key().to_owned()).collect::<Vec<_>>();
+    let removal = |silos: &[u8]| Action::RemoveDefunct {
+        silos: silos.iter().map(|n| silo(*n)).collect(),
+    };
+    let removed = |request: &CommitRequest| {
+        request
+            .changes
+            .iter()
+            .map(|change| change.key().to_owned())
+            .collect::<Vec<_>>()
+    };
     let keys = |silos: &[u8]| silos.iter().map(|n| silo(*n).row_key()).collect::<Vec<_>>();
     let mut ctx = ctx();
     ctx.limits.rows_per_commit = 2;
-    let status = |n: u8| if n == 1 { SiloStatus::Active } else { SiloStatus::Dead };
-    let table = |version| snapshot(version, (1..=5).map(|n| entry(silo(n), status(n))).collect());
+    let status = |n: u8| {
+        if n == 1 {
+            SiloStatus::Active
+        } else {
+            SiloStatus::Dead
+        }
+    };
+    let table = |version| {
+        snapshot(
+            version,
+            (1..=5).map(|n| entry(silo(n), status(n))).collect(),
+        )
+    };
     believe(&mut ctx, table(5));
     let mut writer = Writer::default();
     writer.submit(&mut ctx, removal(&[2, 3, 4, 5]));
@@ -99,23 +184,39 @@ fn a_removal_in_parts_stays_one_whatever_becomes_of_its_parts() {
         assert_eq!(removed(&request), keys(&[2, 3]));
         // Refused for certain, or of unknown outcome until the table has moved on without it.
         let lost = version % 2 == 0;
-        let told = if lost { Err(error(TableErrorKind::OutcomeUnknown)) } else { Ok(CommitOutcome::Conflict(Conflict::default())) };
+        let told = if lost {
+            Err(error(TableErrorKind::OutcomeUnknown))
+        } else {
+            Ok(CommitOutcome::Conflict(Conflict::default()))
+        };
         writer.on_committed(&mut ctx, call, told);
         pass_time(&mut ctx, secs(4));
         let call = read(&mut ctx, &mut writer).unwrap();
         writer.on_read(&mut ctx, call, read_table(table(version)));
         believe(&mut ctx, table(version));
         pass_time(&mut ctx, secs(4));
-        assert_eq!(writer.waiting(), 1, "the whole removal, and nothing beside it");
+        assert_eq!(
+            writer.waiting(),
+            1,
+            "the whole removal, and nothing beside it"
+        );
     }
     let (call, request) = commit(&mut ctx, &mut writer).unwrap();
     assert_eq!(removed(&request), keys(&[2, 3]));
     let base = ctx.view.clone().unwrap().snapshot().clone();
-    writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(request.next_token(&[]))));
+    writer.on_committed(
+        &mut ctx,
+        call,
+        Ok(CommitOutcome::Committed(request.next_token(&[]))),
+    );
     believe(&mut ctx, request.apply_to(&base, request.next_token(&[])));
     let (call, request) = commit(&mut ctx, &mut writer).unwrap();
     assert_eq!(removed(&request), keys(&[4, 5]));
-    let outcomes = writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(request.next_token(&[]))));
+    let outcomes = writer.on_committed(
+        &mut ctx,
+        call,
+        Ok(CommitOutcome::Committed(request.next_token(&[]))),
+    );
     assert_eq!(answers(&outcomes).len(), 1);
     assert_eq!(writer.waiting(), 0);
     // What the store takes no part of is refused as a whole.
@@ -139,21 +240,34 @@ fn a_table_that_moved_on_without_it_never_takes_it_and_another_table_is_not_writ
     writer.on_read(&mut ctx, call, read_table(moved.clone()));
     believe(&mut ctx, moved);
     let (_, request) = commit(&mut ctx, &mut writer).unwrap();
-    assert_eq!((request.attempt, request.expected.version()), (Attempt::First, 6));
+    assert_eq!(
+        (request.attempt, request.expected.version()),
+        (Attempt::First, 6)
+    );
     let (mut ctx, mut writer, call, _) = committing();
     writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
     pass_time(&mut ctx, secs(2));
     let call = read(&mut ctx, &mut writer).unwrap();
     let mut row = VersionRow::initial(TableId::new(2), SharedSettings::default());
     row.version = 5;
-    let other = Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows: Rows::new() };
+    let other = Snapshot {
+        token: row.token(&[]),
+        version_row: Arc::new(row),
+        rows: Rows::new(),
+    };
     writer.on_read(&mut ctx, call, read_table(other));
-    assert!(!ctx.out.iter().any(|e| matches!(e, Effect::Commit { .. })), "the same version of another table");
+    assert!(
+        !ctx.out.iter().any(|e| matches!(e, Effect::Commit { .. })),
+        "the same version of another table"
+    );
     ctx.set_table_state(TableState::Changed(crate::Discontinuity::Replaced));
     for _ in 0..100 {
         pass_time(&mut ctx, secs(60));
         writer.want_read(true);
-        assert!(read(&mut ctx, &mut writer).is_none(), "a table that is not mine is left alone");
+        assert!(
+            read(&mut ctx, &mut writer).is_none(),
+            "a table that is not mine is left alone"
+        );
     }
 }
 
@@ -161,7 +275,13 @@ fn a_table_that_moved_on_without_it_never_takes_it_and_another_table_is_not_writ
 fn rows_that_do_not_fit_a_version_that_stands_are_all_read() {
     let (mut ctx, mut writer, mut call, _) = committing();
     let known = |ctx: &mut Ctx| {
-        let asked = |e| if let Effect::Read { call, request } = e { Some((call, request)) } else { None };
+        let asked = |e| {
+            if let Effect::Read { call, request } = e {
+                Some((call, request))
+            } else {
+                None
+            }
+        };
         ctx.out.drain(..).find_map(asked).unwrap()
     };
     let mut round = |ctx: &mut Ctx, writer: &mut Writer, all: bool| {
@@ -169,7 +289,11 @@ fn rows_that_do_not_fit_a_version_that_stands_are_all_read() {
         writer.pump(ctx, Vec::new(), &Observed::default());
         let (read, request) = known(ctx);
         assert_eq!((request.known.is_none(), request.barrier), (all, all));
-        let answer = if all { read_table(snapshot(5, actives([1, 2, 3]))) } else { Ok(ReadAnswer::Unchanged { heartbeats: None }) };
+        let answer = if all {
+            read_table(snapshot(5, actives([1, 2, 3])))
+        } else {
+            Ok(ReadAnswer::Unchanged { heartbeats: None })
+        };
         writer.on_read(ctx, read, answer);
         pass_time(ctx, secs(4));
         call = commit(ctx, writer).unwrap().0;
@@ -180,7 +304,11 @@ fn rows_that_do_not_fit_a_version_that_stands_are_all_read() {
     // A version that moves is the ordinary case.
     let (mut ctx, mut writer, mut call, _) = committing();
     for version in 6..12 {
-        writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+        writer.on_committed(
+            &mut ctx,
+            call,
+            Ok(CommitOutcome::Conflict(Conflict::default())),
+        );
         writer.pump(&mut ctx, Vec::new(), &Observed::default());
         let (read, request) = known(&mut ctx);
         assert!(request.known.is_some());
@@ -193,13 +321,30 @@ fn rows_that_do_not_fit_a_version_that_stands_are_all_read() {
 }
 
 fn suspicion(n: u8) -> crate::intent::Intent {
-    let action = Action::Suspect { suspect: silo(n), votes: vec![vote(1, NOON)] };
-    crate::intent::Intent { id: crate::IntentId::new(u128::from(n)), author: Some(silo(1)), action }
+    let action = Action::Suspect {
+        suspect: silo(n),
+        votes: vec![vote(1, NOON)],
+    };
+    crate::intent::Intent {
+        id: crate::IntentId::new(u128::from(n)),
+        author: Some(silo(1)),
+        action,
+    }
 }
 
-fn pump(ctx: &mut Ctx, writer: &mut Writer, votes: Vec<crate::intent::Intent>) -> Option<(CallId, CommitRequest)> {
+fn pump(
+    ctx: &mut Ctx,
+    writer: &mut Writer,
+    votes: Vec<crate::intent::Intent>,
+) -> Option<(CallId, CommitRequest)> {
     writer.pump(ctx, votes, &Observed::default());
-    ctx.out.drain(..).find_map(|e| if let Effect::Commit { call, request } = e { Some((call, request)) } else { None })
+    ctx.out.drain(..).find_map(|e| {
+        if let Effect::Commit { call, request } = e {
+            Some((call, request))
+        } else {
+            None
+        }
+    })
 }
 
 #[test]
@@ -213,25 +358,56 @@ fn votes_are_never_sent_again_as_they_were() {
     writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
     pass_time(&mut ctx, secs(3600));
     let call = read(&mut ctx, &mut writer).unwrap();
-    writer.on_read(&mut ctx, call, Ok(ReadAnswer::Unchanged { heartbeats: None }));
-    assert!(!ctx.out.iter().any(|e| matches!(e, Effect::Commit { .. })), "an hour later it is another matter");
+    writer.on_read(
+        &mut ctx,
+        call,
+        Ok(ReadAnswer::Unchanged { heartbeats: None }),
+    );
+    assert!(
+        !ctx.out.iter().any(|e| matches!(e, Effect::Commit { .. })),
+        "an hour later it is another matter"
+    );
     let (_, now) = commit(&mut ctx, &mut writer).unwrap();
-    assert_eq!((now.attempt, now.changes.len()), (Attempt::First, 1), "the eviction alone, on the same version");
+    assert_eq!(
+        (now.attempt, now.changes.len()),
+        (Attempt::First, 1),
+        "the eviction alone, on the same version"
+    );
     assert!(now.id != request.id && now.expected.same_commit(&request.expected));
 }
 
 #[test]
 fn what_the_store_refuses_keeps_nothing_else_back() {
     let mut ctx = ctx();
-    let dead = |n| entry(silo(n), if n == 1 { SiloStatus::Active } else { SiloStatus::Dead });
-    believe(&mut ctx, snapshot(5, (1..=3).map(dead).chain(actives(4..=9)).collect()));
+    let dead = |n| {
+        entry(
+            silo(n),
+            if n == 1 {
+                SiloStatus::Active
+            } else {
+                SiloStatus::Dead
+            },
+        )
+    };
+    believe(
+        &mut ctx,
+        snapshot(5, (1..=3).map(dead).chain(actives(4..=9)).collect()),
+    );
     let mut writer = Writer::default();
-    writer.submit(&mut ctx, Action::RemoveDefunct { silos: vec![silo(2), silo(3)] });
+    writer.submit(
+        &mut ctx,
+        Action::RemoveDefunct {
+            silos: vec![silo(2), silo(3)],
+        },
+    );
     writer.submit(&mut ctx, evict(4));
     let (call, request) = commit(&mut ctx, &mut writer).unwrap();
     assert_eq!(request.changes.len(), 3);
     writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::PermissionDenied)));
-    assert!(!writer.has(|a| matches!(a, Action::RemoveDefunct { .. })), "who cleans asks again");
+    assert!(
+        !writer.has(|a| matches!(a, Action::RemoveDefunct { .. })),
+        "who cleans asks again"
+    );
     pass_time(&mut ctx, secs(2));
     let (call, request) = commit(&mut ctx, &mut writer).unwrap();
     assert_eq!(request.changes.len(), 1);
@@ -243,14 +419,28 @@ fn what_the_store_refuses_keeps_nothing_else_back() {
     let (mut refused, mut done) = (Vec::new(), BTreeSet::new());
     for _ in 0..40 {
         pass_time(&mut ctx, secs(60));
-        let Some((call, request)) = commit(&mut ctx, &mut writer) else { break };
-        let keys: BTreeSet<String> = request.changes.iter().map(|change| change.key().to_owned()).collect();
+        let Some((call, request)) = commit(&mut ctx, &mut writer) else {
+            break;
+        };
+        let keys: BTreeSet<String> = request
+            .changes
+            .iter()
+            .map(|change| change.key().to_owned())
+            .collect();
         if keys.contains(&silo(6).row_key()) {
-            refused.extend(answers(&writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::LimitExceeded)))));
+            refused.extend(answers(&writer.on_committed(
+                &mut ctx,
+                call,
+                Err(error(TableErrorKind::LimitExceeded)),
+            )));
             continue;
         }
         let base = ctx.view.clone().unwrap().snapshot().clone();
-        writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(request.next_token(&[]))));
+        writer.on_committed(
+            &mut ctx,
+            call,
+            Ok(CommitOutcome::Committed(request.next_token(&[]))),
+        );
         believe(&mut ctx, request.apply_to(&base, request.next_token(&[])));
         done.extend(keys);
     }
@@ -268,8 +458,18 @@ fn a_commit_that_is_never_known_is_planned_anew_with_longer_waits() {
         writer.on_committed(&mut ctx, call, Err(error(TableErrorKind::OutcomeUnknown)));
         pass_time(&mut ctx, secs(60));
         let read = read(&mut ctx, &mut writer).unwrap();
-        writer.on_read(&mut ctx, read, Ok(ReadAnswer::Unchanged { heartbeats: None }));
-        let sent = |e| if let Effect::Commit { call, request } = e { Some((call, request)) } else { None };
+        writer.on_read(
+            &mut ctx,
+            read,
+            Ok(ReadAnswer::Unchanged { heartbeats: None }),
+        );
+        let sent = |e| {
+            if let Effect::Commit { call, request } = e {
+                Some((call, request))
+            } else {
+                None
+            }
+        };
         let again = ctx.out.drain(..).find_map(sent);
         let begun = ctx.mono();
         let (next, request) = again.unwrap_or_else(|| {
@@ -285,7 +485,11 @@ fn a_commit_that_is_never_known_is_planned_anew_with_longer_waits() {
         assert!(request.expected.same_commit(&first.expected));
         call = next;
     }
-    assert!(ids.len() > 5 && longest >= secs(20), "{} commits, at most {longest:?} apart", ids.len());
+    assert!(
+        ids.len() > 5 && longest >= secs(20),
+        "{} commits, at most {longest:?} apart",
+        ids.len()
+    );
 }
 
 #[test]
@@ -297,12 +501,20 @@ fn reads_that_somebody_asks_for_all_the_time_leave_room_for_commits() {
     let call = read(&mut ctx, &mut writer).unwrap();
     writer.submit(&mut ctx, evict(2));
     writer.want_read(true);
-    writer.on_read(&mut ctx, call, Ok(ReadAnswer::Unchanged { heartbeats: None }));
+    writer.on_read(
+        &mut ctx,
+        call,
+        Ok(ReadAnswer::Unchanged { heartbeats: None }),
+    );
     assert!(writer.can_commit(&ctx));
     let (call, _) = commit(&mut ctx, &mut writer).unwrap();
     // After a conflict the read comes first, and then the commit.
     writer.want_read(true);
-    writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+    writer.on_committed(
+        &mut ctx,
+        call,
+        Ok(CommitOutcome::Conflict(Conflict::default())),
+    );
     pass_time(&mut ctx, secs(4));
     assert!(!writer.can_commit(&ctx));
     assert!(read(&mut ctx, &mut writer).is_some());
@@ -313,10 +525,18 @@ fn contention_of_an_hour_ago_is_forgotten() {
     let (mut ctx, mut writer, mut call, _) = committing();
     let mut waits = Vec::new();
     for round in 0..24 {
-        writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Conflict(Conflict::default())));
+        writer.on_committed(
+            &mut ctx,
+            call,
+            Ok(CommitOutcome::Conflict(Conflict::default())),
+        );
         let begun = ctx.mono();
         let got = read(&mut ctx, &mut writer).unwrap();
-        writer.on_read(&mut ctx, got, read_table(snapshot(6 + round, actives([1, 2, 3]))));
+        writer.on_read(
+            &mut ctx,
+            got,
+            read_table(snapshot(6 + round, actives([1, 2, 3]))),
+        );
         believe(&mut ctx, snapshot(6 + round, actives([1, 2, 3])));
         call = loop {
             if let Some((call, _)) = commit(&mut ctx, &mut writer) {
@@ -339,7 +559,11 @@ fn contention_of_an_hour_ago_is_forgotten() {
 fn a_token_of_another_commit_proves_nothing() {
     let (mut ctx, mut writer, call, request) = committing();
     let token = crate::VersionToken::new(TableId::new(1), request.makes(), CommitId::new(1), &[]);
-    assert!(writer.on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(token))).is_empty());
+    assert!(
+        writer
+            .on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(token)))
+            .is_empty()
+    );
     assert!(writer.has(|a| *a == evict(2)));
 }
 
@@ -385,13 +609,24 @@ fn who_waits_for_a_read_is_found_wherever_it_is() {
 #[test]
 fn who_has_lost_for_long_waits_less() {
     use crate::protocol::conflict_backoff;
-    let after = |conflicts, seconds, silos, urgent| conflict_backoff(conflicts, Duration::from_secs(seconds), silos, urgent).as_millis();
+    let after = |conflicts, seconds, silos, urgent| {
+        conflict_backoff(conflicts, Duration::from_secs(seconds), silos, urgent).as_millis()
+    };
     assert_eq!([1, 2, 3].map(|n| after(n, 0, 32, false)), [40, 80, 160]);
-    assert_eq!([0, 2, 4, 5, 29].map(|s| after(20, s, 32, false)), [1250, 750, 250, 0, 0]);
+    assert_eq!(
+        [0, 2, 4, 5, 29].map(|s| after(20, s, 32, false)),
+        [1250, 750, 250, 0, 0]
+    );
     // Nobody but silos would let somebody wait for so long.
-    assert_eq!([30, 40, 60, 80, 1_000_000].map(|s| after(20, s, 32, true)), [40, 80, 320, 1000, 1000]);
+    assert_eq!(
+        [30, 40, 60, 80, 1_000_000].map(|s| after(20, s, 32, true)),
+        [40, 80, 320, 1000, 1000]
+    );
     // Many silos keep their distance, and each bound of its own.
-    assert_eq!([320, 3_200, 1_000_000].map(|n| after(20, 60, n, false)), [360, 3_960, 4_000]);
+    assert_eq!(
+        [320, 3_200, 1_000_000].map(|n| after(20, 60, n, false)),
+        [360, 3_960, 4_000]
+    );
     assert_eq!(after(20, 60, 1_000_000, true), 2_000);
     assert_eq!(after(0, u64::MAX, usize::MAX, false), 40);
 }

@@ -35,7 +35,10 @@ impl MemoryDocuments {
     /// One cluster's document in it.
     #[must_use]
     pub fn document(&self, cluster: &ClusterName) -> MemoryDocumentStore {
-        MemoryDocumentStore { memory: self.memory.clone(), cluster: cluster.clone() }
+        MemoryDocumentStore {
+            memory: self.memory.clone(),
+            cluster: cluster.clone(),
+        }
     }
 }
 
@@ -54,7 +57,10 @@ impl MemoryDocumentStore {
     /// Staging for tests: the document's text, if there is one.
     #[must_use]
     pub fn raw(&self) -> Option<String> {
-        self.lock().documents.get(&self.cluster).map(|(_, text)| text.clone())
+        self.lock()
+            .documents
+            .get(&self.cluster)
+            .map(|(_, text)| text.clone())
     }
 
     /// Staging for tests: puts a text in the document's place, or takes the document away, past all rules. Heartbeats stay.
@@ -63,7 +69,9 @@ impl MemoryDocumentStore {
         memory.revisions += 1;
         let revision = memory.revisions;
         match text {
-            Some(text) => memory.documents.insert(self.cluster.clone(), (revision, text)),
+            Some(text) => memory
+                .documents
+                .insert(self.cluster.clone(), (revision, text)),
             None => memory.documents.remove(&self.cluster),
         };
     }
@@ -75,26 +83,52 @@ impl DocumentStore for MemoryDocumentStore {
         "document"
     }
 
-    async fn load(&self, known: Option<&Revision>, heartbeats: bool, _barrier: bool) -> Result<DocumentRead, TableError> {
+    async fn load(
+        &self,
+        known: Option<&Revision>,
+        heartbeats: bool,
+        _barrier: bool,
+    ) -> Result<DocumentRead, TableError> {
         let memory = self.lock();
         let document = match memory.documents.get(&self.cluster) {
             None => Stored::None,
             Some((number, _)) if known == Some(&Revision::from(*number)) => Stored::Unchanged,
-            Some((number, text)) => Stored::Document { revision: Revision::from(*number), text: text.clone() },
+            Some((number, text)) => Stored::Document {
+                revision: Revision::from(*number),
+                text: text.clone(),
+            },
         };
-        let heartbeats = heartbeats.then(|| memory.heartbeats.get(&self.cluster).cloned().unwrap_or_default());
-        Ok(DocumentRead { document, heartbeats })
+        let heartbeats = heartbeats.then(|| {
+            memory
+                .heartbeats
+                .get(&self.cluster)
+                .cloned()
+                .unwrap_or_default()
+        });
+        Ok(DocumentRead {
+            document,
+            heartbeats,
+        })
     }
 
-    async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError> {
+    async fn store_if_unchanged(
+        &self,
+        expected: Option<&Revision>,
+        text: &str,
+    ) -> Result<Option<Revision>, TableError> {
         let mut memory = self.lock();
-        let now = memory.documents.get(&self.cluster).map(|(number, _)| Revision::from(*number));
+        let now = memory
+            .documents
+            .get(&self.cluster)
+            .map(|(number, _)| Revision::from(*number));
         if now.as_ref() != expected {
             return Ok(None);
         }
         memory.revisions += 1;
         let revision = memory.revisions;
-        memory.documents.insert(self.cluster.clone(), (revision, text.to_owned()));
+        memory
+            .documents
+            .insert(self.cluster.clone(), (revision, text.to_owned()));
         Ok(Some(Revision::from(revision)))
     }
 
@@ -109,13 +143,26 @@ impl DocumentStore for MemoryDocumentStore {
         }
     }
 
-    async fn put_heartbeat(&self, silo: &SiloAddress, heartbeat: &Heartbeat) -> Result<(), TableError> {
-        self.lock().heartbeats.entry(self.cluster.clone()).or_default().silos.insert(*silo, *heartbeat);
+    async fn put_heartbeat(
+        &self,
+        silo: &SiloAddress,
+        heartbeat: &Heartbeat,
+    ) -> Result<(), TableError> {
+        self.lock()
+            .heartbeats
+            .entry(self.cluster.clone())
+            .or_default()
+            .silos
+            .insert(*silo, *heartbeat);
         Ok(())
     }
 
     async fn put_cluster_cell(&self, text: &str) -> Result<(), TableError> {
-        self.lock().heartbeats.entry(self.cluster.clone()).or_default().cluster = Some(text.to_owned());
+        self.lock()
+            .heartbeats
+            .entry(self.cluster.clone())
+            .or_default()
+            .cluster = Some(text.to_owned());
         Ok(())
     }
 
@@ -141,10 +188,18 @@ impl DocumentStore for MemoryDocumentStore {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits { rows_per_commit: 1000, bytes_per_row: 1 << 16, bytes_per_commit: 1 << 23, rows: 20_000 }
+        TableLimits {
+            rows_per_commit: 1000,
+            bytes_per_row: 1 << 16,
+            bytes_per_commit: 1 << 23,
+            rows: 20_000,
+        }
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees {
+            reads: Recency::Linearizable,
+            durability: Durability::Kept,
+        }
     }
 }

@@ -18,10 +18,13 @@ use async_trait::async_trait;
 
 use super::state::{Applied, TableState};
 use super::{
-    CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer,
-    ReadRequest, RowChange, RowRead, TableError, TableErrorKind, TableLimits,
+    CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest,
+    MembershipTable, Operation, ReadAnswer, ReadRequest, RowChange, RowRead, TableError,
+    TableErrorKind, TableLimits,
 };
-use crate::{ClusterName, Heartbeat, Heartbeats, MAX_CLUSTER_CELL_BYTES, SiloAddress, VersionToken};
+use crate::{
+    ClusterName, Heartbeat, Heartbeats, MAX_CLUSTER_CELL_BYTES, SiloAddress, VersionToken,
+};
 
 /// How often a write that lost the race for the document is judged anew. Each loss is somebody's progress; a commit seldom needs more
 /// than one, because the next judgement says conflict.
@@ -57,7 +60,10 @@ struct Loaded {
 impl<D: DocumentStore> std::fmt::Debug for DocumentTable<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The store may hold secrets (clause T15): only its name.
-        f.debug_struct("DocumentTable").field("store", &self.documents.store()).field("cluster", &self.cluster).finish_non_exhaustive()
+        f.debug_struct("DocumentTable")
+            .field("store", &self.documents.store())
+            .field("cluster", &self.cluster)
+            .finish_non_exhaustive()
     }
 }
 
@@ -65,7 +71,11 @@ impl<D: DocumentStore> DocumentTable<D> {
     /// The table of this cluster in that document.
     #[must_use]
     pub fn new(cluster: ClusterName, documents: D) -> Self {
-        Self { cluster, documents, seen: Mutex::new(None) }
+        Self {
+            cluster,
+            documents,
+            seen: Mutex::new(None),
+        }
     }
 
     /// What the document is kept in.
@@ -74,59 +84,111 @@ impl<D: DocumentStore> DocumentTable<D> {
         &self.documents
     }
 
-    fn fail(&self, kind: TableErrorKind, during: Operation, message: impl Into<String>) -> TableError {
+    fn fail(
+        &self,
+        kind: TableErrorKind,
+        during: Operation,
+        message: impl Into<String>,
+    ) -> TableError {
         TableError::new(kind, during, self.documents.store(), message)
     }
 
     fn seen(&self) -> Option<Loaded> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn remember(&self, loaded: Option<Loaded>) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = loaded;
     }
 
-    async fn load(&self, heartbeats: bool, barrier: bool, during: Operation) -> Result<(Loaded, Option<Heartbeats>), TableError> {
+    async fn load(
+        &self,
+        heartbeats: bool,
+        barrier: bool,
+        during: Operation,
+    ) -> Result<(Loaded, Option<Heartbeats>), TableError> {
         let seen = self.seen();
         let known = seen.as_ref().and_then(|s| s.revision.as_ref());
-        let answer = self.documents.load(known, heartbeats, barrier).await.map_err(|e| e.during(during).of_a_read())?;
+        let answer = self
+            .documents
+            .load(known, heartbeats, barrier)
+            .await
+            .map_err(|e| e.during(during).of_a_read())?;
         let loaded = match (answer.document, seen) {
             (Stored::Unchanged, Some(seen)) if seen.revision.is_some() => seen,
             (Stored::Unchanged, _) => {
-                return Err(self.fail(TableErrorKind::Damaged, during, "the store says unchanged of a document nobody knows"));
+                return Err(self.fail(
+                    TableErrorKind::Damaged,
+                    during,
+                    "the store says unchanged of a document nobody knows",
+                ));
             }
-            (Stored::None, _) => Loaded { revision: None, state: Arc::default() },
+            (Stored::None, _) => Loaded {
+                revision: None,
+                state: Arc::default(),
+            },
             (Stored::Document { revision, text }, _) => {
-                let state = text::decode(&text).map_err(|why| self.fail(super::rules::kind_of(&why), during, why.to_string()))?;
-                Loaded { revision: Some(revision), state: Arc::new(state) }
+                let state = text::decode(&text).map_err(|why| {
+                    self.fail(super::rules::kind_of(&why), during, why.to_string())
+                })?;
+                Loaded {
+                    revision: Some(revision),
+                    state: Arc::new(state),
+                }
             }
         };
         self.remember(Some(loaded.clone()));
         let heartbeats = answer.heartbeats.map(|mut h| {
             // Orphans are no rows and are not shown (clause T8).
-            h.silos.retain(|silo, _| loaded.state.rows.by_key(&silo.row_key()).is_some());
+            h.silos
+                .retain(|silo, _| loaded.state.rows.by_key(&silo.row_key()).is_some());
             h
         });
         Ok((loaded, heartbeats))
     }
 
     /// Whether `state` was stored in the place of `base`.
-    async fn put(&self, base: &Loaded, state: TableState, during: Operation) -> Result<bool, TableError> {
+    async fn put(
+        &self,
+        base: &Loaded,
+        state: TableState,
+        during: Operation,
+    ) -> Result<bool, TableError> {
         let text = text::encode(&state);
         if text.len() > self.documents.document_bytes() {
-            let message = format!("the document would have {} bytes, the store takes {}", text.len(), self.documents.document_bytes());
+            let message = format!(
+                "the document would have {} bytes, the store takes {}",
+                text.len(),
+                self.documents.document_bytes()
+            );
             return Err(self.fail(TableErrorKind::LimitExceeded, during, message));
         }
         // If this future is dropped, or the answer lost, the next one looks anew.
         self.remember(None);
-        let stored = self.documents.store_if_unchanged(base.revision.as_ref(), &text).await.map_err(|e| e.during(during))?;
-        let Some(revision) = stored else { return Ok(false) };
-        self.remember(Some(Loaded { revision: Some(revision), state: Arc::new(state) }));
+        let stored = self
+            .documents
+            .store_if_unchanged(base.revision.as_ref(), &text)
+            .await
+            .map_err(|e| e.during(during))?;
+        let Some(revision) = stored else {
+            return Ok(false);
+        };
+        self.remember(Some(Loaded {
+            revision: Some(revision),
+            state: Arc::new(state),
+        }));
         Ok(true)
     }
 
     fn lost_every_race(&self, during: Operation) -> TableError {
-        self.fail(TableErrorKind::Busy, during, "the document changed under every attempt")
+        self.fail(
+            TableErrorKind::Busy,
+            during,
+            "the document changed under every attempt",
+        )
     }
 }
 
@@ -142,7 +204,10 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let during = Operation::Initialize;
-        self.documents.prepare().await.map_err(|e| e.during(during))?;
+        self.documents
+            .prepare()
+            .await
+            .map_err(|e| e.during(during))?;
         for _ in 0..COLLISIONS {
             let (base, _) = self.load(false, true, during).await?;
             let mut state = TableState::clone(&base.state);
@@ -154,28 +219,44 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let (loaded, heartbeats) = self.load(request.heartbeats, request.barrier, Operation::Read).await?;
-        let row = loaded.state.current(request.known.as_ref(), Operation::Read, self.store())?;
+        let (loaded, heartbeats) = self
+            .load(request.heartbeats, request.barrier, Operation::Read)
+            .await?;
+        let row = loaded
+            .state
+            .current(request.known.as_ref(), Operation::Read, self.store())?;
         Ok(match &request.known {
             Some(known) if known.version() == row.version => ReadAnswer::Unchanged { heartbeats },
-            _ => ReadAnswer::Snapshot { snapshot: loaded.state.snapshot(row), heartbeats },
+            _ => ReadAnswer::Snapshot {
+                snapshot: loaded.state.snapshot(row),
+                heartbeats,
+            },
         })
     }
 
-    async fn read_row(&self, silo: &SiloAddress, known: Option<&VersionToken>) -> Result<RowRead, TableError> {
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
         let (loaded, heartbeats) = self.load(true, false, Operation::ReadRow).await?;
-        let version_row = loaded.state.current(known, Operation::ReadRow, self.store())?;
+        let version_row = loaded
+            .state
+            .current(known, Operation::ReadRow, self.store())?;
         let row = loaded.state.rows.by_key(&silo.row_key()).cloned();
         let beat = |h: Heartbeats| -> Option<Heartbeat> { h.silos.get(silo).copied() };
-        Ok(RowRead { token: version_row.token(&[]), heartbeat: row.as_ref().and(heartbeats).and_then(beat), row })
+        Ok(RowRead {
+            token: version_row.token(&[]),
+            heartbeat: row.as_ref().and(heartbeats).and_then(beat),
+            row,
+        })
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         let during = Operation::Commit;
         let limits = self.limits();
         request.validate(&limits, self.store())?;
-        let is_base =
-            |l: &Loaded| matches!(&l.state.version_row, Some(Ok(row)) if !row.deleting && row.token(&[]).same_commit(&request.expected));
+        let is_base = |l: &Loaded| matches!(&l.state.version_row, Some(Ok(row)) if !row.deleting && row.token(&[]).same_commit(&request.expected));
         // A base that was seen is as good as one that is loaded: the store compares its revision. Only its word on success counts.
         let mut base = self.seen().filter(is_base);
         // A collision may be this very commit, sent twice by a client library: from then on the commit id is looked for.
@@ -184,12 +265,21 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
             let from_memory = base.is_some();
             let from = match base.take() {
                 Some(seen) => seen,
-                None => self.load(false, true, during).await.map_err(|e| e.of_commit(attempt.attempt))?.0,
+                None => {
+                    self.load(false, true, during)
+                        .await
+                        .map_err(|e| e.of_commit(attempt.attempt))?
+                        .0
+                }
             };
             let mut state = TableState::clone(&from.state);
             match state.commit(&attempt, &limits, self.store()) {
                 Ok(Applied::Now(token)) => {
-                    if self.put(&from, state, during).await.map_err(|e| e.of_commit(attempt.attempt))? {
+                    if self
+                        .put(&from, state, during)
+                        .await
+                        .map_err(|e| e.of_commit(attempt.attempt))?
+                    {
                         self.forget_heartbeats(request).await;
                         return Ok(CommitOutcome::Committed(token));
                     }
@@ -206,10 +296,15 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let during = Operation::UpdateIAmAlive;
         match write {
-            HeartbeatWrite::Silo { silo, heartbeat } => self.documents.put_heartbeat(silo, heartbeat).await,
-            HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => {
-                Err(self.fail(TableErrorKind::LimitExceeded, during, "the cluster's cell takes 4096 bytes"))
+            HeartbeatWrite::Silo { silo, heartbeat } => {
+                self.documents.put_heartbeat(silo, heartbeat).await
             }
+            HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => Err(self
+                .fail(
+                    TableErrorKind::LimitExceeded,
+                    during,
+                    "the cluster's cell takes 4096 bytes",
+                )),
             HeartbeatWrite::Cluster { text } => self.documents.put_cluster_cell(text).await,
         }
         .map_err(|e| e.during(during))
@@ -221,7 +316,11 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
             let (base, _) = self.load(false, true, during).await?;
             base.state.may_delete(self.store())?;
             let Some(revision) = &base.revision else {
-                return self.documents.remove_heartbeats(None).await.map_err(|e| e.during(during));
+                return self
+                    .documents
+                    .remove_heartbeats(None)
+                    .await
+                    .map_err(|e| e.during(during));
             };
             if let Some(Ok(row)) = &base.state.version_row
                 && !row.deleting
@@ -233,9 +332,17 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
                 self.put(&base, state, during).await?;
                 continue;
             }
-            self.documents.remove_heartbeats(None).await.map_err(|e| e.during(during))?;
+            self.documents
+                .remove_heartbeats(None)
+                .await
+                .map_err(|e| e.during(during))?;
             self.remember(None);
-            if self.documents.remove_if_unchanged(revision).await.map_err(|e| e.during(during))? {
+            if self
+                .documents
+                .remove_if_unchanged(revision)
+                .await
+                .map_err(|e| e.during(during))?
+            {
                 return Ok(());
             }
         }

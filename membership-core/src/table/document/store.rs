@@ -72,14 +72,23 @@ pub trait DocumentStore: Send + Sync + 'static {
     /// # Errors
     /// What the store says; a document that is not there is no error. An `OutcomeUnknown` is taken for `Unavailable`: a load has no
     /// outcome, and so one function may turn the errors of loads and of stores into this one.
-    async fn load(&self, known: Option<&Revision>, heartbeats: bool, barrier: bool) -> Result<DocumentRead, TableError>;
+    async fn load(
+        &self,
+        known: Option<&Revision>,
+        heartbeats: bool,
+        barrier: bool,
+    ) -> Result<DocumentRead, TableError>;
 
     /// Stores `text` where the document still has revision `expected` (none: where there is no document), and gives the new revision.
     /// None means that it had another one and nothing was written.
     ///
     /// # Errors
     /// What the store says; `OutcomeUnknown` where it may have been stored.
-    async fn store_if_unchanged(&self, expected: Option<&Revision>, text: &str) -> Result<Option<Revision>, TableError>;
+    async fn store_if_unchanged(
+        &self,
+        expected: Option<&Revision>,
+        text: &str,
+    ) -> Result<Option<Revision>, TableError>;
 
     /// Removes the document where it still has revision `expected`; false means that it had another one.
     ///
@@ -91,7 +100,11 @@ pub trait DocumentStore: Send + Sync + 'static {
     ///
     /// # Errors
     /// `NoSuchRow` where the store can tell without a second round trip; otherwise what it says.
-    async fn put_heartbeat(&self, silo: &SiloAddress, heartbeat: &Heartbeat) -> Result<(), TableError>;
+    async fn put_heartbeat(
+        &self,
+        silo: &SiloAddress,
+        heartbeat: &Heartbeat,
+    ) -> Result<(), TableError>;
 
     /// Overwrites the cluster's own cell.
     ///

@@ -29,21 +29,48 @@ struct Document<'a> {
 
 /// The text of a state whose version row can be read. One that cannot is never written back.
 pub(super) fn encode(state: &TableState) -> String {
-    let version_row = state.version_row.as_ref().and_then(|row| row.as_ref().ok()).map(|row| Cow::Owned(encode_version_row(row)));
-    let rows = state.rows.iter().map(|row| (Cow::Borrowed(row.key()), Cow::Borrowed(row.body()))).collect();
+    let version_row = state
+        .version_row
+        .as_ref()
+        .and_then(|row| row.as_ref().ok())
+        .map(|row| Cow::Owned(encode_version_row(row)));
+    let rows = state
+        .rows
+        .iter()
+        .map(|row| (Cow::Borrowed(row.key()), Cow::Borrowed(row.body())))
+        .collect();
     // Plain data with string keys; cannot fail. An empty text reads as foreign and is refused.
-    serde_json::to_string(&Document { membership_document: DOCUMENT, version_row, rows }).unwrap_or_default()
+    serde_json::to_string(&Document {
+        membership_document: DOCUMENT,
+        version_row,
+        rows,
+    })
+    .unwrap_or_default()
 }
 
 /// The state that a text means.
 pub(super) fn decode(text: &str) -> Result<TableState, VersionRowError> {
-    let mark: Mark = serde_json::from_str(text).map_err(|e| VersionRowError::Foreign(format!("the document has no layout mark ({e})")))?;
+    let mark: Mark = serde_json::from_str(text)
+        .map_err(|e| VersionRowError::Foreign(format!("the document has no layout mark ({e})")))?;
     if mark.membership_document > DOCUMENT {
-        return Err(VersionRowError::NewerLayout { layout: mark.membership_document, min_layout: mark.membership_document });
+        return Err(VersionRowError::NewerLayout {
+            layout: mark.membership_document,
+            min_layout: mark.membership_document,
+        });
     }
-    let document: Document<'_> = serde_json::from_str(text).map_err(|e| VersionRowError::Damaged(e.to_string()))?;
-    let rows = document.rows.into_iter().map(|(key, body)| Row::decode(key, body)).collect();
-    Ok(TableState { version_row: document.version_row.map(|text| decode_version_row(&text).map(Arc::new)), rows })
+    let document: Document<'_> =
+        serde_json::from_str(text).map_err(|e| VersionRowError::Damaged(e.to_string()))?;
+    let rows = document
+        .rows
+        .into_iter()
+        .map(|(key, body)| Row::decode(key, body))
+        .collect();
+    Ok(TableState {
+        version_row: document
+            .version_row
+            .map(|text| decode_version_row(&text).map(Arc::new)),
+        rows,
+    })
 }
 
 #[cfg(test)]
@@ -54,10 +81,15 @@ mod tests {
     #[test]
     fn rows_are_kept_as_they_are() {
         let mut state = TableState {
-            version_row: Some(Ok(Arc::new(VersionRow::initial(TableId::new(1), SharedSettings::default())))),
+            version_row: Some(Ok(Arc::new(VersionRow::initial(
+                TableId::new(1),
+                SharedSettings::default(),
+            )))),
             ..Default::default()
         };
-        state.rows.insert(Row::decode("j\"unk", "{ not json \u{1F980}"));
+        state
+            .rows
+            .insert(Row::decode("j\"unk", "{ not json \u{1F980}"));
         let again = decode(&encode(&state)).unwrap();
         assert_eq!(again.rows, state.rows);
         assert_eq!(again.version_row, state.version_row);
@@ -66,7 +98,13 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_told() {
         assert!(matches!(decode("{}"), Err(VersionRowError::Foreign(_))));
-        assert!(matches!(decode("{\"membership_document\":2}"), Err(VersionRowError::NewerLayout { .. })));
-        assert!(matches!(decode("{\"membership_document\":1,\"rows\":3}"), Err(VersionRowError::Damaged(_))));
+        assert!(matches!(
+            decode("{\"membership_document\":2}"),
+            Err(VersionRowError::NewerLayout { .. })
+        ));
+        assert!(matches!(
+            decode("{\"membership_document\":1,\"rows\":3}"),
+            Err(VersionRowError::Damaged(_))
+        ));
     }
 }

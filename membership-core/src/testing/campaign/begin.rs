@@ -13,11 +13,21 @@ const MOST_PPM: usize = 30_000;
 impl Plan {
     pub(super) fn begin(&mut self, cluster: &mut Cluster, kind: Fault) {
         match kind {
-            Fault::Crashes | Fault::Restarts | Fault::SetBack | Fault::Leaves => self.begin_ends(cluster, kind),
-            Fault::Pauses | Fault::HalfDead | Fault::Holds | Fault::Clocks | Fault::Drift => self.begin_sick(cluster, kind),
-            Fault::Drops | Fault::Duplicates | Fault::Lossy | Fault::Zones => self.begin_rough(cluster, kind),
-            Fault::Partitions | Fault::OneWay | Fault::Firewall | Fault::Flapping => self.begin_shut(cluster, kind),
-            Fault::TableOutages | Fault::SlowTable | Fault::BusyTable | Fault::TableCuts => self.begin_unavailable(cluster, kind),
+            Fault::Crashes | Fault::Restarts | Fault::SetBack | Fault::Leaves => {
+                self.begin_ends(cluster, kind)
+            }
+            Fault::Pauses | Fault::HalfDead | Fault::Holds | Fault::Clocks | Fault::Drift => {
+                self.begin_sick(cluster, kind)
+            }
+            Fault::Drops | Fault::Duplicates | Fault::Lossy | Fault::Zones => {
+                self.begin_rough(cluster, kind)
+            }
+            Fault::Partitions | Fault::OneWay | Fault::Firewall | Fault::Flapping => {
+                self.begin_shut(cluster, kind)
+            }
+            Fault::TableOutages | Fault::SlowTable | Fault::BusyTable | Fault::TableCuts => {
+                self.begin_unavailable(cluster, kind)
+            }
             Fault::Conflicts | Fault::UnknownOutcomes => self.begin_unsure(cluster, kind),
             Fault::Wipes => self.wipe(cluster),
             Fault::Restores => {
@@ -49,8 +59,12 @@ impl Plan {
             }
             Fault::SetBack => {
                 for id in self.some(cluster, 2, half) {
-                    let back = i64::try_from(self.dice.between(s(1), s(86_400)).as_millis()).unwrap_or(0);
-                    let now = cluster.truth().life(id).map_or(0, |l| l.skew.at(cluster.now()));
+                    let back =
+                        i64::try_from(self.dice.between(s(1), s(86_400)).as_millis()).unwrap_or(0);
+                    let now = cluster
+                        .truth()
+                        .life(id)
+                        .map_or(0, |l| l.skew.at(cluster.now()));
                     cluster.kill(id);
                     self.later(cluster, 0, 60, End::SetBack(id, now - back));
                 }
@@ -70,7 +84,11 @@ impl Plan {
 
     /// Processes run, but not as they should.
     fn begin_sick(&mut self, cluster: &mut Cluster, kind: Fault) {
-        let keep = if matches!(kind, Fault::Clocks | Fault::Drift) { 0 } else { self.silos / 2 };
+        let keep = if matches!(kind, Fault::Clocks | Fault::Drift) {
+            0
+        } else {
+            self.silos / 2
+        };
         for id in self.some(cluster, 3, keep) {
             let time = self.dice.between(s(1), s(90));
             match kind {
@@ -78,13 +96,15 @@ impl Plan {
                 Fault::HalfDead => cluster.hang(id, time * 2),
                 Fault::Holds => cluster.hold(id, time),
                 Fault::Drift => {
-                    let mut ppm = || i64::try_from(self.dice.below(2 * MOST_PPM)).unwrap_or(0) - 30_000;
+                    let mut ppm =
+                        || i64::try_from(self.dice.below(2 * MOST_PPM)).unwrap_or(0) - 30_000;
                     let (wall, mono) = (ppm(), ppm());
                     cluster.clock_drift(id, wall);
                     cluster.monotonic_drift(id, mono);
                 }
                 _ => {
-                    let off = i64::try_from(self.dice.between(s(0), s(600)).as_millis()).unwrap_or(0);
+                    let off =
+                        i64::try_from(self.dice.between(s(0), s(600)).as_millis()).unwrap_or(0);
                     cluster.clock_offset(id, if self.dice.chance(0.5) { off } else { -off });
                 }
             }
@@ -107,7 +127,15 @@ impl Plan {
             Fault::Zones => {
                 let zones = 2 + self.dice.below(3);
                 let far = self.dice.between(MS(5), MS(80));
-                cluster.zones(zones, Latency { low: far / 2, high: far, slow_share: 0.01, slow: far * 3 });
+                cluster.zones(
+                    zones,
+                    Latency {
+                        low: far / 2,
+                        high: far,
+                        slow_share: 0.01,
+                        slow: far * 3,
+                    },
+                );
                 if self.dice.chance(0.5) {
                     let (a, b) = (self.dice.below(zones), self.dice.below(zones));
                     cluster.cut_zones(a, b);
@@ -133,7 +161,9 @@ impl Plan {
     fn begin_shut(&mut self, cluster: &mut Cluster, kind: Fault) {
         let mut all = cluster.running();
         let (first, second) = (self.dice.pick(&all), self.dice.pick(&all));
-        let (Some(first), Some(second)) = (first, second) else { return };
+        let (Some(first), Some(second)) = (first, second) else {
+            return;
+        };
         let single = self.dice.chance(0.3);
         match kind {
             Fault::Partitions => {
@@ -148,7 +178,10 @@ impl Plan {
                 self.later(cluster, 60, 600, End::Heal);
             }
             Fault::Flapping => {
-                let (shut_for, open_for) = (self.dice.between(s(1), s(30)), self.dice.between(s(1), s(30)));
+                let (shut_for, open_for) = (
+                    self.dice.between(s(1), s(30)),
+                    self.dice.between(s(1), s(30)),
+                );
                 if single {
                     cluster.flap_ingress(first, shut_for, open_for);
                 } else {
@@ -220,7 +253,12 @@ impl Plan {
             cluster.table_conflicts(rate + 0.1);
             End::Conflicts
         } else {
-            let kinds = [None, Some(UnknownOutcome::Applied), Some(UnknownOutcome::AppliedLate), Some(UnknownOutcome::NotApplied)];
+            let kinds = [
+                None,
+                Some(UnknownOutcome::Applied),
+                Some(UnknownOutcome::AppliedLate),
+                Some(UnknownOutcome::NotApplied),
+            ];
             let kind = self.dice.pick(&kinds).flatten();
             cluster.unknown_outcomes_of(kind, rate);
             End::Unknown

@@ -151,6 +151,9 @@ impl FromStr for Fault {
     type Err = ParseFaultError;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|f| f.name() == word).ok_or_else(|| ParseFaultError(word.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|f| f.name() == word)
+            .ok_or_else(|| ParseFaultError(word.to_owned()))
     }
 }

@@ -25,7 +25,11 @@ impl Plan {
     /// After a while everybody who runs now is restarted: all at once, or one after the other.
     fn all_must_restart(&mut self, cluster: &Cluster) {
         let mut at = cluster.now() + self.dice.between(s(5), s(120));
-        let apart = if self.dice.chance(0.5) { s(0) } else { self.dice.between(s(0), s(8)) };
+        let apart = if self.dice.chance(0.5) {
+            s(0)
+        } else {
+            self.dice.between(s(0), s(8))
+        };
         let mut all = cluster.running();
         self.dice.shuffle(&mut all);
         for silo in all {

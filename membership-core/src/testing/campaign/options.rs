@@ -66,17 +66,26 @@ impl CampaignOptions {
 }
 
 fn list(items: impl Iterator<Item = impl ToString>) -> String {
-    items.map(|item| item.to_string()).collect::<Vec<_>>().join(",")
+    items
+        .map(|item| item.to_string())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// The command that replays a campaign, with a readable trace.
 #[must_use]
 pub fn replay_command(seed: u64, options: &CampaignOptions) -> String {
-    format!("cargo run --release -p membership-sim -- replay {seed}{}", options.arguments())
+    format!(
+        "cargo run --release -p membership-sim -- replay {seed}{}",
+        options.arguments()
+    )
 }
 
 /// The command that looks for a smaller campaign that fails like this one.
 #[must_use]
 pub fn shrink_command(seed: u64, options: &CampaignOptions) -> String {
-    format!("cargo run --release -p membership-sim -- shrink {seed}{}", options.arguments())
+    format!(
+        "cargo run --release -p membership-sim -- shrink {seed}{}",
+        options.arguments()
+    )
 }

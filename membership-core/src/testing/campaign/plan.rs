@@ -59,7 +59,11 @@ pub(super) const fn s(secs: u64) -> Duration {
 
 /// Dice of their own for everything that is decided apart from the rest.
 fn dice(seed: u64, step: u32, what: u64) -> Dice {
-    let mut dice = Dice::new(seed ^ 0x706c_616e ^ u64::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ what.rotate_left(48));
+    let mut dice = Dice::new(
+        seed ^ 0x706c_616e
+            ^ u64::from(step).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ what.rotate_left(48),
+    );
     dice.number();
     dice
 }
@@ -71,7 +75,12 @@ pub(super) fn quiet(seed: u64, step: u32) -> Duration {
 
 impl Plan {
     pub(super) fn new(seed: u64, silos: usize) -> Self {
-        Self { seed, silos: silos.max(5), dice: Dice::new(seed), ends: Vec::new() }
+        Self {
+            seed,
+            silos: silos.max(5),
+            dice: Dice::new(seed),
+            ends: Vec::new(),
+        }
     }
 
     /// When the next fault ends.
@@ -102,14 +111,20 @@ impl Plan {
         let mut fit = fit(cluster);
         self.dice.shuffle(&mut fit);
         let spare = fit.len().saturating_sub(keep).min(most);
-        let n = if spare == 0 { 0 } else { 1 + self.dice.below(spare) };
+        let n = if spare == 0 {
+            0
+        } else {
+            1 + self.dice.below(spare)
+        };
         fit.truncate(n);
         fit
     }
 
     pub(super) fn end_what_is_due(&mut self, cluster: &mut Cluster) {
         let now = cluster.now();
-        let (mut due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.ends).into_iter().partition(|(at, _)| *at <= now);
+        let (mut due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.ends)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
         self.ends = later;
         due.sort_by_key(|(at, _)| *at);
         for (_, end) in due {

@@ -32,8 +32,18 @@ impl Shrunk {
 #[must_use]
 pub fn shrink(seed: u64, options: &CampaignOptions) -> Option<Shrunk> {
     let violation = run(seed, options).err()?;
-    let options = CampaignOptions { only: drawn(seed, options).into_iter().collect(), ..options.clone() };
-    let mut search = Search { seed, best: Shrunk { options, violation, runs: 1 } };
+    let options = CampaignOptions {
+        only: drawn(seed, options).into_iter().collect(),
+        ..options.clone()
+    };
+    let mut search = Search {
+        seed,
+        best: Shrunk {
+            options,
+            violation,
+            runs: 1,
+        },
+    };
     // Once all is as small as it gets one way, the other ways may get further.
     while search.fewer_silos() | search.less_time() | search.fewer_kinds() | search.fewer_steps() {}
     let Search { mut best, .. } = search;
@@ -71,23 +81,44 @@ impl Search {
 
     fn fewer_silos(&mut self) -> bool {
         let now = self.best.options.silos;
-        [5, 6, 8, 12, 16, now / 2, now * 3 / 4].into_iter().filter(|n| (5..now).contains(n)).any(|n| self.takes(self.with(|o| o.silos = n)))
+        [5, 6, 8, 12, 16, now / 2, now * 3 / 4]
+            .into_iter()
+            .filter(|n| (5..now).contains(n))
+            .any(|n| self.takes(self.with(|o| o.silos = n)))
     }
 
     fn less_time(&mut self) -> bool {
         let now = self.best.options.minutes;
         // What breaks before the end needs no time after it; what is found at the end may need less before it.
         let broke = self.best.violation.at().as_secs() / 60 + 1;
-        let mut shorter: Vec<u64> = [now / 8, now / 4, now / 2, now * 3 / 4, broke, now - now.min(1)].into();
+        let mut shorter: Vec<u64> = [
+            now / 8,
+            now / 4,
+            now / 2,
+            now * 3 / 4,
+            broke,
+            now - now.min(1),
+        ]
+        .into();
         shorter.sort_unstable();
         shorter.dedup();
-        shorter.into_iter().filter(|m| (1..now).contains(m)).any(|m| self.takes(self.with(|o| o.minutes = m)))
+        shorter
+            .into_iter()
+            .filter(|m| (1..now).contains(m))
+            .any(|m| self.takes(self.with(|o| o.minutes = m)))
     }
 
     fn fewer_kinds(&mut self) -> bool {
         let mut found = false;
         for kind in self.best.options.only.clone() {
-            let left: Vec<Fault> = self.best.options.only.iter().copied().filter(|k| *k != kind).collect();
+            let left: Vec<Fault> = self
+                .best
+                .options
+                .only
+                .iter()
+                .copied()
+                .filter(|k| *k != kind)
+                .collect();
             // None at all would mean that they are drawn.
             found |= !left.is_empty() && self.takes(self.with(|o| o.only = left));
         }
@@ -98,10 +129,13 @@ impl Search {
         let mut found = false;
         let mut chunk = usize::MAX;
         loop {
-            let left: Vec<u32> = (0..steps(self.seed, &self.best.options)).filter(|s| !self.best.options.skip.contains(s)).collect();
+            let left: Vec<u32> = (0..steps(self.seed, &self.best.options))
+                .filter(|s| !self.best.options.skip.contains(s))
+                .collect();
             chunk = chunk.min(left.len() / 2).max(1);
             for part in left.chunks(chunk) {
-                let skip: BTreeSet<u32> = self.best.options.skip.iter().chain(part).copied().collect();
+                let skip: BTreeSet<u32> =
+                    self.best.options.skip.iter().chain(part).copied().collect();
                 found |= self.takes(self.with(|o| o.skip = skip));
             }
             if chunk == 1 || self.best.runs >= MOST_RUNS {

@@ -7,7 +7,11 @@ use crate::testing::fake::tampered;
 use crate::testing::machine::protocols;
 
 fn small() -> CampaignOptions {
-    CampaignOptions { silos: 8, minutes: 6, ..CampaignOptions::default() }
+    CampaignOptions {
+        silos: 8,
+        minutes: 6,
+        ..CampaignOptions::default()
+    }
 }
 
 #[test]
@@ -16,10 +20,20 @@ fn kinds_of_faults_have_words() {
         assert_eq!(kind.name().parse(), Ok(kind));
     }
     let error = "earthquakes".parse::<Fault>().unwrap_err().to_string();
-    assert!(error.contains("\"earthquakes\"") && error.contains("drops, crashes"), "{error}");
-    let options = CampaignOptions { only: vec![Fault::HalfDead, Fault::Drops], skip: [3, 5].into(), ..small() };
+    assert!(
+        error.contains("\"earthquakes\"") && error.contains("drops, crashes"),
+        "{error}"
+    );
+    let options = CampaignOptions {
+        only: vec![Fault::HalfDead, Fault::Drops],
+        skip: [3, 5].into(),
+        ..small()
+    };
     let command = replay_command(17, &options);
-    assert!(command.ends_with("replay 17 --silos 8 --minutes 6 --faults half-dead,drops --skip 3,5"), "{command}");
+    assert!(
+        command.ends_with("replay 17 --silos 8 --minutes 6 --faults half-dead,drops --skip 3,5"),
+        "{command}"
+    );
     assert!(shrink_command(17, &CampaignOptions::default()).ends_with("shrink 17"));
 }
 
@@ -36,22 +50,42 @@ fn every_kind_is_drawn_and_not_always() {
     }
     assert_eq!(counts.len(), Fault::ALL.len());
     assert!(counts.values().all(|n| (20..100).contains(n)), "{counts:?}");
-    assert_eq!(drawn(1, &CampaignOptions { only: vec![Fault::Leaves], ..usual.clone() }), [Fault::Leaves].into());
+    assert_eq!(
+        drawn(
+            1,
+            &CampaignOptions {
+                only: vec![Fault::Leaves],
+                ..usual.clone()
+            }
+        ),
+        [Fault::Leaves].into()
+    );
     assert!((35..90).contains(&steps(1, &usual)), "{}", steps(1, &usual));
 }
 
 #[test]
 fn each_kind_alone_does_something_and_ends_well() {
     for (seed, kind) in Fault::ALL.into_iter().enumerate() {
-        let options = CampaignOptions { only: vec![kind], ..small() };
-        let stats = run(seed as u64, &options).map_err(|v| format!("{kind}: {v}")).unwrap().stats;
+        let options = CampaignOptions {
+            only: vec![kind],
+            ..small()
+        };
+        let stats = run(seed as u64, &options)
+            .map_err(|v| format!("{kind}: {v}"))
+            .unwrap()
+            .stats;
         let done = match kind {
             Fault::Drops => stats.dropped > 20,
             Fault::Crashes => stats.kills > 0,
             Fault::Restarts => stats.restarts > 0,
             Fault::Pauses => stats.pauses > 0,
             Fault::Partitions | Fault::OneWay | Fault::Firewall => stats.blocks > 0,
-            Fault::TableOutages => stats.table_outages > 0 && stats.network_outages > 0 && stats.failed_calls > 0 && stats.dropped > 100,
+            Fault::TableOutages => {
+                stats.table_outages > 0
+                    && stats.network_outages > 0
+                    && stats.failed_calls > 0
+                    && stats.dropped > 100
+            }
             Fault::SlowTable => stats.failed_calls > 0,
             Fault::Conflicts => stats.conflicts > 0,
             Fault::UnknownOutcomes => stats.unknown > 0,
@@ -77,17 +111,35 @@ fn each_kind_alone_does_something_and_ends_well() {
 
 #[test]
 fn a_step_that_is_skipped_changes_no_other_step() {
-    let options = CampaignOptions { only: vec![Fault::Clocks, Fault::Drops], ..small() };
+    let options = CampaignOptions {
+        only: vec![Fault::Clocks, Fault::Drops],
+        ..small()
+    };
     let told = |options: &CampaignOptions| {
         let (text, violation) = replay(3, options);
         assert!(violation.is_none());
-        text.lines().filter(|l| l.contains("% of messages get lost")).map(str::to_owned).collect::<Vec<_>>()
+        text.lines()
+            .filter(|l| l.contains("% of messages get lost"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let all = told(&options);
-    let fewer = told(&CampaignOptions { skip: [0].into(), ..options.clone() });
-    let later = told(&CampaignOptions { only: vec![Fault::Drops], ..options });
-    assert!(all.len() > 2 && fewer.iter().all(|line| all.contains(line)), "{all:#?} {fewer:#?}");
-    assert!(all.iter().all(|line| later.contains(line)), "{all:#?} {later:#?}");
+    let fewer = told(&CampaignOptions {
+        skip: [0].into(),
+        ..options.clone()
+    });
+    let later = told(&CampaignOptions {
+        only: vec![Fault::Drops],
+        ..options
+    });
+    assert!(
+        all.len() > 2 && fewer.iter().all(|line| all.contains(line)),
+        "{all:#?} {fewer:#?}"
+    );
+    assert!(
+        all.iter().all(|line| later.contains(line)),
+        "{all:#?} {later:#?}"
+    );
 }
 
 /// A bug that shows only where somebody is gone: a silo that cannot deliver something publishes its view again.
@@ -107,15 +159,51 @@ fn plant(builder: Builder) -> Builder {
 
 #[test]
 fn what_fails_is_made_smaller() {
-    let options = CampaignOptions { silos: 12, minutes: 20, prepare: Some(plant), ..CampaignOptions::default() };
-    let seed = (0..50).find(|seed| run(*seed, &options).is_err_and(|v| v.at().as_secs() > 300)).unwrap();
+    let options = CampaignOptions {
+        silos: 12,
+        minutes: 20,
+        prepare: Some(plant),
+        ..CampaignOptions::default()
+    };
+    let seed = (0..50)
+        .find(|seed| run(*seed, &options).is_err_and(|v| v.at().as_secs() > 300))
+        .unwrap();
     let shrunk = shrink(seed, &options).unwrap();
     let small = &shrunk.options;
-    assert!(small.silos <= 6 && small.minutes < 20 && small.only.len() == 1, "{}: {}", shrunk.command(), shrunk.violation);
-    assert!(steps(seed, small) as usize - small.skip.len() <= 2, "{}", shrunk.command());
-    assert_eq!(shrink(seed, &options).unwrap().command(), shrunk.command(), "the same again");
+    assert!(
+        small.silos <= 6 && small.minutes < 20 && small.only.len() == 1,
+        "{}: {}",
+        shrunk.command(),
+        shrunk.violation
+    );
+    assert!(
+        steps(seed, small) as usize - small.skip.len() <= 2,
+        "{}",
+        shrunk.command()
+    );
+    assert_eq!(
+        shrink(seed, &options).unwrap().command(),
+        shrunk.command(),
+        "the same again"
+    );
     let again = run(seed, small).unwrap_err();
-    assert_eq!((again.invariant(), again.what()), (shrunk.violation.invariant(), shrunk.violation.what()));
-    assert!(again.to_string().contains("to find a smaller one: cargo run"));
-    assert!(shrink(seed, &CampaignOptions { prepare: None, ..small.clone() }).is_none());
+    assert_eq!(
+        (again.invariant(), again.what()),
+        (shrunk.violation.invariant(), shrunk.violation.what())
+    );
+    assert!(
+        again
+            .to_string()
+            .contains("to find a smaller one: cargo run")
+    );
+    assert!(
+        shrink(
+            seed,
+            &CampaignOptions {
+                prepare: None,
+                ..small.clone()
+            }
+        )
+        .is_none()
+    );
 }

@@ -24,15 +24,27 @@ pub struct Contact {
 }
 
 impl Contact {
-    fn must_meet(&self, other: &SiloAddress, joiner: &SiloAddress, decided: VirtualTime, truth: &Circumstances) -> bool {
-        let apart = |a: i64, b: i64| Duration::from_millis(a.abs_diff(b)) + Duration::from_secs(120) >= FAR_BEHIND;
-        let young = self.seen.get(other).is_some_and(|t| truth.now.saturating_sub(*t) < truth.shrunk(truth.config.i_am_alive_period * 3));
+    fn must_meet(
+        &self,
+        other: &SiloAddress,
+        joiner: &SiloAddress,
+        decided: VirtualTime,
+        truth: &Circumstances,
+    ) -> bool {
+        let apart = |a: i64, b: i64| {
+            Duration::from_millis(a.abs_diff(b)) + Duration::from_secs(120) >= FAR_BEHIND
+        };
+        let young = self.seen.get(other).is_some_and(|t| {
+            truth.now.saturating_sub(*t) < truth.shrunk(truth.config.i_am_alive_period * 3)
+        });
         match (truth.owner(other), truth.owner(joiner)) {
             (Some(o), Some(j)) => {
                 // It judges by what its clock and the other's showed when it read and sent.
                 let from = truth.ago(CLOCKS_SINCE);
                 let theirs = o.skews(from, truth.now);
-                let were_apart = j.skews(from, truth.now).any(|mine| theirs.clone().any(|their| apart(mine, their)));
+                let were_apart = j
+                    .skews(from, truth.now)
+                    .any(|mine| theirs.clone().any(|their| apart(mine, their)));
                 !were_apart && (young || truth.certainly_fresh(other, decided))
             }
             _ => false,
@@ -48,17 +60,40 @@ impl Contact {
         decided: VirtualTime,
         truth: &Circumstances,
     ) -> Result<(), String> {
-        let Some(me) = truth.owners.get(&joiner) else { return Ok(()) };
-        let others = active(before).map(|e| e.address).filter(|a| after.rows.get(a).is_some_and(|e| e.status == SiloStatus::Active));
-        for other in others.chain(together.iter().copied()).filter(|o| *o != joiner) {
-            let Some(they) = truth.owners.get(&other) else { continue };
+        let Some(me) = truth.owners.get(&joiner) else {
+            return Ok(());
+        };
+        let others = active(before).map(|e| e.address).filter(|a| {
+            after
+                .rows
+                .get(a)
+                .is_some_and(|e| e.status == SiloStatus::Active)
+        });
+        for other in others
+            .chain(together.iter().copied())
+            .filter(|o| *o != joiner)
+        {
+            let Some(they) = truth.owners.get(&other) else {
+                continue;
+            };
             if !self.must_meet(&other, &joiner, decided, truth) {
                 continue;
             }
-            let (heard, met) = (self.answered.contains(&(*they, *me)), self.dialled.contains(&(*they, *me)));
+            let (heard, met) = (
+                self.answered.contains(&(*they, *me)),
+                self.dialled.contains(&(*they, *me)),
+            );
             if !(heard && met) {
-                let what = if heard { "was never dialled by" } else { "never heard from" };
-                return Err(format!("{} became Active, but {what} {}", truth.name(&joiner), truth.name(&other)));
+                let what = if heard {
+                    "was never dialled by"
+                } else {
+                    "never heard from"
+                };
+                return Err(format!(
+                    "{} became Active, but {what} {}",
+                    truth.name(&joiner),
+                    truth.name(&other)
+                ));
             }
         }
         Ok(())
@@ -83,16 +118,30 @@ impl Check for Contact {
                 }
                 _ => {}
             },
-            Fact::Committed { before, after, request } => {
+            Fact::Committed {
+                before,
+                after,
+                request,
+            } => {
                 for silo in changed(request).filter(|s| before.rows.get(s).is_none()) {
                     self.seen.insert(silo, truth.now);
                 }
                 let status = |s: &Snapshot, silo: &SiloAddress| s.rows.get(silo).map(|e| e.status);
                 let together: Vec<SiloAddress> = changed(request)
-                    .filter(|s| status(after, s) == Some(SiloStatus::Active) && status(before, s) != Some(SiloStatus::Active))
+                    .filter(|s| {
+                        status(after, s) == Some(SiloStatus::Active)
+                            && status(before, s) != Some(SiloStatus::Active)
+                    })
                     .collect();
                 for joiner in &together {
-                    self.judge(before, after, *joiner, &together, truth.decided(request.id), truth)?;
+                    self.judge(
+                        before,
+                        after,
+                        *joiner,
+                        &together,
+                        truth.decided(request.id),
+                        truth,
+                    )?;
                 }
             }
             _ => {}

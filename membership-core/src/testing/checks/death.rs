@@ -14,19 +14,38 @@ pub struct DeadIsFinal {
 }
 
 impl DeadIsFinal {
-    fn compare(&mut self, before: &Snapshot, after: &Snapshot, silo: SiloAddress, truth: &Circumstances) -> Result<(), String> {
+    fn compare(
+        &mut self,
+        before: &Snapshot,
+        after: &Snapshot,
+        silo: SiloAddress,
+        truth: &Circumstances,
+    ) -> Result<(), String> {
         let (old, new) = (before.rows.get(&silo), after.rows.get(&silo));
         let name = truth.name(&silo);
         match (old.map(|e| e.status), new.map(|e| e.status)) {
-            (Some(SiloStatus::Dead), Some(now)) if now != SiloStatus::Dead => Err(format!("{name} was Dead and is {now}")),
+            (Some(SiloStatus::Dead), Some(now)) if now != SiloStatus::Dead => {
+                Err(format!("{name} was Dead and is {now}"))
+            }
             (Some(was), Some(now)) if now < was => Err(format!("{name} was {was} and is {now}")),
-            (None, Some(_)) if self.gone.contains(&silo) => Err(format!("{name} ({silo}) had been removed, and is back")),
-            (None, Some(_)) if before.rows.at_endpoint(silo.endpoint()).any(|e| e.address > silo) => {
+            (None, Some(_)) if self.gone.contains(&silo) => {
+                Err(format!("{name} ({silo}) had been removed, and is back"))
+            }
+            (None, Some(_))
+                if before
+                    .rows
+                    .at_endpoint(silo.endpoint())
+                    .any(|e| e.address > silo) =>
+            {
                 Err(format!("{name} ({silo}) came in after its successor"))
             }
             (Some(was), None) => {
                 self.gone.insert(silo);
-                if was == SiloStatus::Dead { Ok(()) } else { Err(format!("the row of {name}, {was}, was removed")) }
+                if was == SiloStatus::Dead {
+                    Ok(())
+                } else {
+                    Err(format!("the row of {name}, {was}, was removed"))
+                }
             }
             _ => Ok(()),
         }
@@ -41,7 +60,11 @@ impl Check for DeadIsFinal {
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
         match fact {
             Fact::Founded(_) => self.gone.clear(),
-            Fact::Committed { before, after, request } => {
+            Fact::Committed {
+                before,
+                after,
+                request,
+            } => {
                 for silo in changed(request) {
                     self.compare(before, after, silo, truth)?;
                 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::history::{self, History, State, Told};
 use super::{Check, Fact, changed};
 use crate::model::version::RECENT_COMMITS;
-use crate::protocol::{DeclaredDead, Destination, Effect, Message, Notice, TableState, Termination};
+use crate::protocol::{
+    DeclaredDead, Destination, Effect, Message, Notice, TableState, Termination,
+};
 use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
 use crate::{SiloAddress, SiloStatus, Snapshot};
 
@@ -39,18 +41,30 @@ pub struct Silence {
 impl Silence {
     /// Whether the table as it is tells a process of its end.
     fn confirms(&self, process: ProcessId, snapshot: &Snapshot) -> bool {
-        let Some((me, since, table)) = self.joined.get(&process) else { return false };
+        let Some((me, since, table)) = self.joined.get(&process) else {
+            return false;
+        };
         // A table that went another way than the one it knew is not believed: that latches, and ends nobody.
         table.is_some_and(|known| self.history.leads(known, history::state(&snapshot.token)))
             && snapshot.version() >= *since
-            && snapshot.rows.by_key(&me.row_key()).is_none_or(|row| row.entry().is_some_and(|e| e.status == SiloStatus::Dead))
+            && snapshot
+                .rows
+                .by_key(&me.row_key())
+                .is_none_or(|row| row.entry().is_some_and(|e| e.status == SiloStatus::Dead))
     }
 
     /// Whether the table was changed from outside in a way that this process cannot see: its row is gone, or Dead, and the version that it knew
     /// is further back than the version row remembers.
     fn cannot_tell(&self, process: ProcessId, end: &DeclaredDead) -> bool {
-        let known = self.joined.get(&process).map(|(_, since, published)| published.map_or(*since, |state| state.1.max(*since)));
-        let now = self.history.current.as_ref().and_then(|table| table.rows.get(&end.silo));
+        let known = self
+            .joined
+            .get(&process)
+            .map(|(_, since, published)| published.map_or(*since, |state| state.1.max(*since)));
+        let now = self
+            .history
+            .current
+            .as_ref()
+            .and_then(|table| table.rows.get(&end.silo));
         let lives = now.is_some_and(|entry| entry.status != SiloStatus::Dead);
         known.is_some_and(|known| known + RECENT_COMMITS as u64 <= end.version) && !lives
     }
@@ -58,8 +72,14 @@ impl Silence {
     /// A join that failed may take its row back for a while, and find it Active meanwhile; not for longer.
     fn has_joined(&self, process: ProcessId, truth: &Circumstances) -> bool {
         let lately = truth.now.saturating_sub(truth.stretched(TAKE_BACK));
-        let stood_still = truth.life(process).is_none_or(|l| l.paused.touched(lately) || l.held.touched(lately));
-        !stood_still && self.active.get(&process).is_some_and(|since| *since < lately)
+        let stood_still = truth
+            .life(process)
+            .is_none_or(|l| l.paused.touched(lately) || l.held.touched(lately));
+        !stood_still
+            && self
+                .active
+                .get(&process)
+                .is_some_and(|since| *since < lately)
     }
 
     fn allowed(&mut self, process: ProcessId, effect: &Effect) -> Result<(), String> {
@@ -69,8 +89,11 @@ impl Silence {
                 self.stopped.insert(process);
                 Ok(())
             }
-            Effect::Send { to, body, .. } if matches!(**body, Message::Farewell { .. }) => match to {
-                Destination::Endpoint(to) | Destination::Fresh(to) if !self.farewells.insert((process, *to)) => {
+            Effect::Send { to, body, .. } if matches!(**body, Message::Farewell { .. }) => match to
+            {
+                Destination::Endpoint(to) | Destination::Fresh(to)
+                    if !self.farewells.insert((process, *to)) =>
+                {
                     Err("says farewell twice".to_owned())
                 }
                 _ => Ok(()),
@@ -83,7 +106,11 @@ impl Silence {
 }
 
 fn living(snapshot: &Snapshot) -> impl Iterator<Item = SiloAddress> {
-    snapshot.rows.entries().filter(|e| e.status != SiloStatus::Dead).map(|e| e.address)
+    snapshot
+        .rows
+        .entries()
+        .filter(|e| e.status != SiloStatus::Dead)
+        .map(|e| e.address)
 }
 
 impl Check for Silence {
@@ -95,15 +122,23 @@ impl Check for Silence {
         self.history.see(fact);
         match fact {
             Fact::Takes { .. } => match history::told(fact) {
-                Some((process, _, Told::Snapshot(snapshot))) if self.confirms(process, snapshot) => {
+                Some((process, _, Told::Snapshot(snapshot)))
+                    if self.confirms(process, snapshot) =>
+                {
                     self.told.insert(process);
                     // What waited out a pause was asked before it, and may be asked again first.
-                    if truth.life(process).is_none_or(|l| !l.paused.touched(truth.now)) && !self.strangers.contains(&process) {
+                    if truth
+                        .life(process)
+                        .is_none_or(|l| !l.paused.touched(truth.now))
+                        && !self.strangers.contains(&process)
+                    {
                         self.confirmed.insert(process);
                     }
                 }
                 // A conflict shows the table, too. It may be one with a commit that the process no longer waits for.
-                Some((process, _, Told::Conflict(Some(snapshot)))) if self.confirms(process, snapshot) => {
+                Some((process, _, Told::Conflict(Some(snapshot))))
+                    if self.confirms(process, snapshot) =>
+                {
                     self.told.insert(process);
                 }
                 _ => {}
@@ -117,24 +152,43 @@ impl Check for Silence {
                     };
                 }
             }
-            Fact::Wants { process, effect: Effect::Stop(Termination::DeclaredDead(end)) }
-                if self.living.contains(&end.silo)
-                    && !(self.history.changed() && (self.told.contains(process) || self.cannot_tell(*process, end))) =>
+            Fact::Wants {
+                process,
+                effect: Effect::Stop(Termination::DeclaredDead(end)),
+            } if self.living.contains(&end.silo)
+                && !(self.history.changed()
+                    && (self.told.contains(process) || self.cannot_tell(*process, end))) =>
             {
                 let name = truth.life(*process).map_or("?", |l| l.name.as_str());
-                return Err(format!("{name} stops as declared dead ({}) at v{}, but its row is not Dead", end.cause(), end.version));
+                return Err(format!(
+                    "{name} stops as declared dead ({}) at v{}, but its row is not Dead",
+                    end.cause(),
+                    end.version
+                ));
             }
-            Fact::Wants { process, effect: Effect::Stop(Termination::JoinFailed(why)) } if self.has_joined(*process, truth) => {
+            Fact::Wants {
+                process,
+                effect: Effect::Stop(Termination::JoinFailed(why)),
+            } if self.has_joined(*process, truth) => {
                 let name = truth.life(*process).map_or("?", |l| l.name.as_str());
-                return Err(format!("{name} has been Active for long and stops because its join failed: {why}"));
+                return Err(format!(
+                    "{name} has been Active for long and stops because its join failed: {why}"
+                ));
             }
             Fact::Wants { process, effect } => {
-                let name = || truth.life(*process).map_or("?", |l| l.name.as_str()).to_owned();
+                let name = || {
+                    truth
+                        .life(*process)
+                        .map_or("?", |l| l.name.as_str())
+                        .to_owned()
+                };
                 if self.stopped.contains(process) {
                     return Err(format!("{} has stopped and still has effects", name()));
                 }
                 if self.confirmed.contains(process) {
-                    return self.allowed(*process, effect).map_err(|what| format!("{} {what}", name()));
+                    return self
+                        .allowed(*process, effect)
+                        .map_err(|what| format!("{} {what}", name()));
                 }
                 match effect {
                     Effect::Tell(Notice::Table(TableState::Changed(_))) => {

@@ -32,7 +32,8 @@ impl History {
                 self.current = Some((*snapshot).clone());
             }
             Fact::Committed { before, after, .. } => {
-                self.before.insert(state(&after.token), state(&before.token));
+                self.before
+                    .insert(state(&after.token), state(&before.token));
                 self.current = Some((*after).clone());
             }
             _ => {}
@@ -66,9 +67,13 @@ pub(super) enum Question<'a> {
 
 /// The call, where a fact is that a process asks the table for something.
 pub(super) fn asks<'a>(fact: &Fact<'a>) -> Option<(ProcessId, CallId, Question<'a>)> {
-    let Fact::Wants { process, effect } = fact else { return None };
+    let Fact::Wants { process, effect } = fact else {
+        return None;
+    };
     match effect {
-        Effect::Read { call, request } => Some((*process, *call, Question::Read(request.known.as_ref()))),
+        Effect::Read { call, request } => {
+            Some((*process, *call, Question::Read(request.known.as_ref())))
+        }
         Effect::Commit { call, request } => Some((*process, *call, Question::Commit(request))),
         _ => None,
     }
@@ -91,7 +96,9 @@ pub(super) enum Told<'a> {
 
 /// The answer, where a fact is that a process takes one.
 pub(super) fn told<'a>(fact: &Fact<'a>) -> Option<(ProcessId, CallId, Told<'a>)> {
-    let Fact::Takes { process, input } = fact else { return None };
+    let Fact::Takes { process, input } = fact else {
+        return None;
+    };
     let (call, told) = match input {
         Input::Read { call, result } => match result {
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => (*call, Told::Snapshot(snapshot)),
@@ -100,7 +107,9 @@ pub(super) fn told<'a>(fact: &Fact<'a>) -> Option<(ProcessId, CallId, Told<'a>)>
         },
         Input::Committed { call, result } => match result {
             Ok(CommitOutcome::Committed(token)) => (*call, Told::Committed(token)),
-            Ok(CommitOutcome::Conflict(conflict)) => (*call, Told::Conflict(conflict.snapshot.as_ref())),
+            Ok(CommitOutcome::Conflict(conflict)) => {
+                (*call, Told::Conflict(conflict.snapshot.as_ref()))
+            }
             Err(_) => (*call, Told::Failed),
         },
         _ => return None,

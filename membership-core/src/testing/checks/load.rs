@@ -28,7 +28,11 @@ impl Load {
     /// Begins to measure, for so many silos, from a virtual time on: usually after all of them have joined.
     #[must_use]
     pub fn of(silos: usize, from: VirtualTime) -> Self {
-        Self { silos, from, ..Self::default() }
+        Self {
+            silos,
+            from,
+            ..Self::default()
+        }
     }
 
     /// The most messages per silo per second in any 60 s so far.
@@ -45,7 +49,9 @@ impl Load {
         if small > 0.0 && large > 0.0 && large <= small * MOST_GROWTH {
             return Ok(());
         }
-        Err(format!("{large:.2} messages per silo and second in the larger cluster, {small:.2} in the smaller one"))
+        Err(format!(
+            "{large:.2} messages per silo and second in the larger cluster, {small:.2} in the smaller one"
+        ))
     }
 
     fn sent(&mut self, now: VirtualTime) {
@@ -53,11 +59,20 @@ impl Load {
             Some((begin, n)) if now < *begin + STEP => *n += 1,
             _ => {
                 // A full window ends where a new step begins.
-                if self.steps.front().is_some_and(|(begin, _)| now >= *begin + WINDOW) {
-                    let mean = self.in_window as f64 / WINDOW.as_secs_f64() / self.silos.max(1) as f64;
+                if self
+                    .steps
+                    .front()
+                    .is_some_and(|(begin, _)| now >= *begin + WINDOW)
+                {
+                    let mean =
+                        self.in_window as f64 / WINDOW.as_secs_f64() / self.silos.max(1) as f64;
                     self.peak = self.peak.max(mean);
                 }
-                while self.steps.front().is_some_and(|(begin, _)| now >= *begin + WINDOW) {
+                while self
+                    .steps
+                    .front()
+                    .is_some_and(|(begin, _)| now >= *begin + WINDOW)
+                {
                     self.in_window -= self.steps.pop_front().map_or(0, |(_, n)| n);
                 }
                 self.steps.push_back((now, 1));
@@ -73,7 +88,10 @@ impl Check for Load {
     }
 
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
-        if let Fact::Wants { effect: Effect::Send { .. }, .. } = fact
+        if let Fact::Wants {
+            effect: Effect::Send { .. },
+            ..
+        } = fact
             && truth.now >= self.from
         {
             self.sent(truth.now);

@@ -42,7 +42,10 @@ pub use votes::Votes;
 
 use super::circumstances::{Circumstances, ProcessId};
 use crate::protocol::{Effect, Input, Message};
-use crate::{CauseOfDeath, ClusterView, CommitRequest, Death, MembershipEntry, SiloAddress, SiloStatus, Snapshot};
+use crate::{
+    CauseOfDeath, ClusterView, CommitRequest, Death, MembershipEntry, SiloAddress, SiloStatus,
+    Snapshot,
+};
 
 /// Something that really happened.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +155,9 @@ impl NewlyDead<'_> {
     fn is_verdict(&self, truth: &Circumstances) -> bool {
         match &self.death.cause {
             CauseOfDeath::Left | CauseOfDeath::Superseded | CauseOfDeath::Stuck => false,
-            CauseOfDeath::Evicted { by, .. } => !truth.evictions.contains(&(self.silo(), by.clone())),
+            CauseOfDeath::Evicted { by, .. } => {
+                !truth.evictions.contains(&(self.silo(), by.clone()))
+            }
             CauseOfDeath::Voted => true,
         }
     }
@@ -160,18 +165,35 @@ impl NewlyDead<'_> {
 
 /// The silos whose rows a commit changed, in its order.
 fn changed(request: &CommitRequest) -> impl Iterator<Item = SiloAddress> {
-    request.changes.iter().filter_map(|change| change.key().parse().ok())
+    request
+        .changes
+        .iter()
+        .filter_map(|change| change.key().parse().ok())
 }
 
-fn newly_dead<'a>(before: &'a Snapshot, after: &'a Snapshot, request: &'a CommitRequest) -> impl Iterator<Item = NewlyDead<'a>> {
+fn newly_dead<'a>(
+    before: &'a Snapshot,
+    after: &'a Snapshot,
+    request: &'a CommitRequest,
+) -> impl Iterator<Item = NewlyDead<'a>> {
     changed(request).filter_map(|silo| {
         let (old, new) = (before.rows.get(&silo), after.rows.get(&silo)?);
         let was_dead = old.is_some_and(|e| e.status == SiloStatus::Dead);
-        let death = new.death.as_ref().filter(|_| new.status == SiloStatus::Dead && !was_dead)?;
-        Some(NewlyDead { before: old, after: new, death })
+        let death = new
+            .death
+            .as_ref()
+            .filter(|_| new.status == SiloStatus::Dead && !was_dead)?;
+        Some(NewlyDead {
+            before: old,
+            after: new,
+            death,
+        })
     })
 }
 
 fn active(snapshot: &Snapshot) -> impl Iterator<Item = &MembershipEntry> {
-    snapshot.rows.entries().filter(|e| e.status == SiloStatus::Active)
+    snapshot
+        .rows
+        .entries()
+        .filter(|e| e.status == SiloStatus::Active)
 }

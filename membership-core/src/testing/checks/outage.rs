@@ -22,10 +22,24 @@ impl Check for Outage {
     }
 
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
-        let Fact::Committed { before, after, request } = fact else { return Ok(()) };
+        let Fact::Committed {
+            before,
+            after,
+            request,
+        } = fact
+        else {
+            return Ok(());
+        };
         let since = truth.ago(AFTERMATH);
         let outages = [truth.network_down, truth.table_down];
-        let Some(began) = outages.iter().filter(|s| s.touched(since)).filter_map(|s| s.began()).min() else { return Ok(()) };
+        let Some(began) = outages
+            .iter()
+            .filter(|s| s.touched(since))
+            .filter_map(|s| s.began())
+            .min()
+        else {
+            return Ok(());
+        };
         let from = began.saturating_sub(truth.memory_of_votes());
         if truth.rough_network.touched(from) || truth.any_block.touched(from) {
             return Ok(());
@@ -33,10 +47,15 @@ impl Check for Outage {
         self.judged += 1;
         for dead in newly_dead(before, after, request).filter(|dead| dead.is_verdict(truth)) {
             let silo = dead.silo();
-            let reaches_it = truth.owner(&silo).is_some_and(|l| !l.table_cut.touched(from));
+            let reaches_it = truth
+                .owner(&silo)
+                .is_some_and(|l| !l.table_cut.touched(from));
             let knows = !truth.may_not_know_its_row(&silo, from);
             if truth.ran_since(&silo, from) && truth.has_its_table(&silo) && reaches_it && knows {
-                return Err(format!("{}, healthy, is declared dead during or after an outage that struck all alike", truth.name(&silo)));
+                return Err(format!(
+                    "{}, healthy, is declared dead during or after an outage that struck all alike",
+                    truth.name(&silo)
+                ));
             }
         }
         Ok(())

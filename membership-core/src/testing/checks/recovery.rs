@@ -26,16 +26,29 @@ impl Check for Recovery {
     }
 
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
-        let Fact::Settled { live, table } = fact else { return Ok(()) };
+        let Fact::Settled { live, table } = fact else {
+            return Ok(());
+        };
         let name = |p| truth.life(p).map_or("?", |l| l.name.as_str());
-        let Some(table) = table else { return if live.is_empty() { Ok(()) } else { Err("there is no table".to_owned()) } };
+        let Some(table) = table else {
+            return if live.is_empty() {
+                Ok(())
+            } else {
+                Err("there is no table".to_owned())
+            };
+        };
         let current = ClusterView::new((*table).clone());
         let mut expected = BTreeSet::<SiloAddress>::new();
         for (process, view) in *live {
             match view {
                 None => return Err(format!("{} publishes no view", name(*process))),
                 Some(view) if *view != current => {
-                    return Err(format!("{} is at v{}, the table at v{}", name(*process), view.version(), current.version()));
+                    return Err(format!(
+                        "{} is at v{}, the table at v{}",
+                        name(*process),
+                        view.version(),
+                        current.version()
+                    ));
                 }
                 Some(_) => {}
             }
@@ -44,10 +57,17 @@ impl Check for Recovery {
                 None => return Err(format!("{} has no address", name(*process))),
             };
         }
-        for entry in table.rows.entries().filter(|e| e.status != SiloStatus::Dead) {
+        for entry in table
+            .rows
+            .entries()
+            .filter(|e| e.status != SiloStatus::Dead)
+        {
             let name = truth.name(&entry.address);
             if !expected.remove(&entry.address) {
-                return Err(format!("{name} is {} and has no live process", entry.status));
+                return Err(format!(
+                    "{name} is {} and has no live process",
+                    entry.status
+                ));
             }
             if entry.status != SiloStatus::Active {
                 return Err(format!("{name} lives and is {}", entry.status));

@@ -48,11 +48,21 @@ impl TableConflicts {
             return Ok(());
         }
         if self.landed.contains(&open.request.id) {
-            return Err(format!("is told of a conflict, but its commit made v{}", open.request.makes()));
+            return Err(format!(
+                "is told of a conflict, but its commit made v{}",
+                open.request.makes()
+            ));
         }
-        let rows = self.history.current.as_ref().is_some_and(|table| rows_refuse(&open.request, table));
+        let rows = self
+            .history
+            .current
+            .as_ref()
+            .is_some_and(|table| rows_refuse(&open.request, table));
         if !open.stale && open.changes == self.changes && !rows {
-            return Err(format!("is told of a conflict, but nobody was before it and the rows allow v{}", open.request.makes()));
+            return Err(format!(
+                "is told of a conflict, but nobody was before it and the rows allow v{}",
+                open.request.makes()
+            ));
         }
         self.refused.insert(open.request.id);
         Ok(())
@@ -76,15 +86,29 @@ impl Check for TableConflicts {
                 self.changes += 1;
                 self.landed.insert(request.id);
                 if self.refused.contains(&request.id) {
-                    return Err(format!("a commit that met a conflict made v{} all the same", after.version()));
+                    return Err(format!(
+                        "a commit that met a conflict made v{} all the same",
+                        after.version()
+                    ));
                 }
             }
             _ => {}
         }
         if let Some((process, call, Question::Commit(request))) = asks(fact) {
-            let stale = self.history.current.as_ref().is_none_or(|now| !now.token.same_commit(&request.expected));
-            self.open
-                .insert((process, call), Open { request: request.clone(), history: self.history.number, stale, changes: self.changes });
+            let stale = self
+                .history
+                .current
+                .as_ref()
+                .is_none_or(|now| !now.token.same_commit(&request.expected));
+            self.open.insert(
+                (process, call),
+                Open {
+                    request: request.clone(),
+                    history: self.history.number,
+                    stale,
+                    changes: self.changes,
+                },
+            );
         }
         if let Some((process, call, told)) = told(fact)
             && let Some(open) = self.open.remove(&(process, call))

@@ -49,7 +49,11 @@ fn a_table_that_keeps_its_contract_is_not_blamed() {
 #[test]
 fn t1_sees_a_commit_that_skips_a_number() {
     let clause = caught(|answer| {
-        if let Input::Committed { result: Ok(CommitOutcome::Committed(token)), .. } = answer {
+        if let Input::Committed {
+            result: Ok(CommitOutcome::Committed(token)),
+            ..
+        } = answer
+        {
             *token = VersionToken::new(token.table_id(), token.version() + 1, token.commit(), &[]);
         }
     });
@@ -59,7 +63,11 @@ fn t1_sees_a_commit_that_skips_a_number() {
 #[test]
 fn t3_sees_a_success_called_a_conflict_and_a_conflict_without_a_cause() {
     let clause = caught(|answer| {
-        if let Input::Committed { result: Ok(outcome @ CommitOutcome::Committed(_)), .. } = answer {
+        if let Input::Committed {
+            result: Ok(outcome @ CommitOutcome::Committed(_)),
+            ..
+        } = answer
+        {
             *outcome = CommitOutcome::Conflict(Conflict::default());
         }
     });
@@ -70,7 +78,11 @@ fn t3_sees_a_success_called_a_conflict_and_a_conflict_without_a_cause() {
 fn t6_sees_a_torn_read_and_an_old_one() {
     let first = Arc::new(Mutex::new(None::<Snapshot>));
     let torn = caught(move |answer| {
-        if let Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, .. }), .. } = answer {
+        if let Input::Read {
+            result: Ok(ReadAnswer::Snapshot { snapshot, .. }),
+            ..
+        } = answer
+        {
             let mut first = first.lock().unwrap();
             snapshot.rows = first.get_or_insert_with(|| snapshot.clone()).rows.clone();
         }
@@ -78,7 +90,11 @@ fn t6_sees_a_torn_read_and_an_old_one() {
     assert_eq!(torn, "T6");
     let mut kept = None;
     let old = caught(move |answer| {
-        if let Input::Read { result: Ok(ReadAnswer::Snapshot { snapshot, .. }), .. } = answer {
+        if let Input::Read {
+            result: Ok(ReadAnswer::Snapshot { snapshot, .. }),
+            ..
+        } = answer
+        {
             *snapshot = kept.get_or_insert_with(|| snapshot.clone()).clone();
         }
     });
@@ -108,33 +124,86 @@ impl Talk {
     }
 
     fn asks(&self, check: &mut dyn Check, effect: &Effect) {
-        self.see(check, &Fact::Wants { process: ProcessId(0), effect }).unwrap();
+        self.see(
+            check,
+            &Fact::Wants {
+                process: ProcessId(0),
+                effect,
+            },
+        )
+        .unwrap();
     }
 
     fn commits(&self, check: &mut dyn Check) {
-        self.asks(check, &Effect::Commit { call: CALL, request: self.request.clone() });
+        self.asks(
+            check,
+            &Effect::Commit {
+                call: CALL,
+                request: self.request.clone(),
+            },
+        );
     }
 
     fn is_told(&self, check: &mut dyn Check, outcome: CommitOutcome) -> Result<(), String> {
-        let input = Input::Committed { call: CALL, result: Ok(outcome) };
-        self.see(check, &Fact::Takes { process: ProcessId(0), input: &input })
+        let input = Input::Committed {
+            call: CALL,
+            result: Ok(outcome),
+        };
+        self.see(
+            check,
+            &Fact::Takes {
+                process: ProcessId(0),
+                input: &input,
+            },
+        )
     }
 
     fn reads(&self, check: &mut dyn Check) {
-        self.asks(check, &Effect::Read { call: CALL, request: ReadRequest::all() });
+        self.asks(
+            check,
+            &Effect::Read {
+                call: CALL,
+                request: ReadRequest::all(),
+            },
+        );
     }
 
     fn is_shown(&self, check: &mut dyn Check, snapshot: &Snapshot) -> Result<(), String> {
-        let input = Input::Read { call: CALL, result: Ok(ReadAnswer::Snapshot { snapshot: snapshot.clone(), heartbeats: None }) };
-        self.see(check, &Fact::Takes { process: ProcessId(0), input: &input })
+        let input = Input::Read {
+            call: CALL,
+            result: Ok(ReadAnswer::Snapshot {
+                snapshot: snapshot.clone(),
+                heartbeats: None,
+            }),
+        };
+        self.see(
+            check,
+            &Fact::Takes {
+                process: ProcessId(0),
+                input: &input,
+            },
+        )
     }
 
     /// Another commit lands.
-    fn lands(&mut self, check: &mut dyn Check, id: u128, from: &Snapshot) -> Result<Snapshot, String> {
-        let mut request = CommitRequest::new(from.token.clone(), CommitId::new(id), None, [], [], []);
+    fn lands(
+        &mut self,
+        check: &mut dyn Check,
+        id: u128,
+        from: &Snapshot,
+    ) -> Result<Snapshot, String> {
+        let mut request =
+            CommitRequest::new(from.token.clone(), CommitId::new(id), None, [], [], []);
         request.core = Some(id.to_string());
         let after = request.apply_to(from, request.next_token(&[]));
-        self.see(check, &Fact::Committed { before: from, after: &after, request: &request })?;
+        self.see(
+            check,
+            &Fact::Committed {
+                before: from,
+                after: &after,
+                request: &request,
+            },
+        )?;
         Ok(after)
     }
 }
@@ -146,11 +215,19 @@ fn t1_sees_a_number_used_twice_and_a_version_that_falls() {
     talk.found(&mut check);
     let zero = talk.stage.table.clone();
     let one = talk.lands(&mut check, 11, &zero).unwrap();
-    assert!(talk.lands(&mut check.clone(), 12, &zero).unwrap_err().contains("used for two"));
+    assert!(
+        talk.lands(&mut check.clone(), 12, &zero)
+            .unwrap_err()
+            .contains("used for two")
+    );
     talk.reads(&mut check);
     talk.is_shown(&mut check, &one).unwrap();
     talk.reads(&mut check);
-    assert!(talk.is_shown(&mut check, &zero).unwrap_err().contains("after v1"));
+    assert!(
+        talk.is_shown(&mut check, &zero)
+            .unwrap_err()
+            .contains("after v1")
+    );
     // A table that went back begins anew.
     talk.found(&mut check);
     talk.reads(&mut check);
@@ -159,7 +236,11 @@ fn t1_sees_a_number_used_twice_and_a_version_that_falls() {
     talk.see(&mut check, &Fact::Founded(&one)).unwrap();
     let mut late = one;
     late.token = VersionToken::new(crate::TableId::new(99), 4, CommitId::new(1), &[]);
-    assert!(talk.see(&mut check, &Fact::Founded(&late)).unwrap_err().contains("begins at v4"));
+    assert!(
+        talk.see(&mut check, &Fact::Founded(&late))
+            .unwrap_err()
+            .contains("begins at v4")
+    );
 }
 
 #[test]
@@ -169,7 +250,11 @@ fn t3_wants_a_conflict_explained_and_without_effect() {
     let mut check = TableConflicts::default();
     talk.found(&mut check);
     talk.commits(&mut check);
-    assert!(talk.is_told(&mut check.clone(), conflict()).unwrap_err().contains("nobody was before it"));
+    assert!(
+        talk.is_told(&mut check.clone(), conflict())
+            .unwrap_err()
+            .contains("nobody was before it")
+    );
     let zero = talk.stage.table.clone();
     talk.lands(&mut check, 11, &zero).unwrap();
     talk.is_told(&mut check, conflict()).unwrap();
@@ -177,11 +262,22 @@ fn t3_wants_a_conflict_explained_and_without_effect() {
     let mut landed = talk.request.clone();
     landed.id = id;
     let after = landed.apply_to(&zero, landed.next_token(&[]));
-    let fact = Fact::Committed { before: &zero, after: &after, request: &landed };
-    assert!(talk.see(&mut check, &fact).unwrap_err().contains("all the same"));
+    let fact = Fact::Committed {
+        before: &zero,
+        after: &after,
+        request: &landed,
+    };
+    assert!(
+        talk.see(&mut check, &fact)
+            .unwrap_err()
+            .contains("all the same")
+    );
     // One that the rows do not allow.
     let mut check = TableConflicts::default();
-    talk.stage.table.rows.remove(&super::tests::silo(1).row_key());
+    talk.stage
+        .table
+        .rows
+        .remove(&super::tests::silo(1).row_key());
     talk.found(&mut check);
     talk.commits(&mut check);
     talk.is_told(&mut check, conflict()).unwrap();
@@ -190,7 +286,11 @@ fn t3_wants_a_conflict_explained_and_without_effect() {
     talk.found(&mut check);
     talk.commits(&mut check);
     talk.see(&mut check, &fact).unwrap();
-    assert!(talk.is_told(&mut check, conflict()).unwrap_err().contains("but its commit made v1"));
+    assert!(
+        talk.is_told(&mut check, conflict())
+            .unwrap_err()
+            .contains("but its commit made v1")
+    );
 }
 
 #[test]
@@ -205,14 +305,51 @@ fn t6_wants_reads_atomic_and_recent() {
     talk.is_shown(&mut check.clone(), &zero).unwrap();
     talk.is_shown(&mut check, &one).unwrap();
     talk.reads(&mut check);
-    assert!(talk.is_shown(&mut check.clone(), &zero).unwrap_err().contains("asked when the table was at v1"));
+    assert!(
+        talk.is_shown(&mut check.clone(), &zero)
+            .unwrap_err()
+            .contains("asked when the table was at v1")
+    );
     let mut torn = one.clone();
     torn.rows.remove(&super::tests::silo(2).row_key());
-    assert!(talk.is_shown(&mut check.clone(), &torn).unwrap_err().contains("rows of another version"));
-    let never = Snapshot { token: VersionToken::new(one.table_id(), 9, CommitId::new(9), &[]), ..one.clone() };
-    assert!(talk.is_shown(&mut check, &never).unwrap_err().contains("never had"));
-    let unchanged = Input::Read { call: CALL, result: Ok(ReadAnswer::Unchanged { heartbeats: None }) };
-    let request = ReadRequest { known: Some(zero.token.clone()), ..ReadRequest::all() };
-    talk.asks(&mut check, &Effect::Read { call: CALL, request });
-    assert!(talk.see(&mut check, &Fact::Takes { process: ProcessId(0), input: &unchanged }).is_err(), "it had changed");
+    assert!(
+        talk.is_shown(&mut check.clone(), &torn)
+            .unwrap_err()
+            .contains("rows of another version")
+    );
+    let never = Snapshot {
+        token: VersionToken::new(one.table_id(), 9, CommitId::new(9), &[]),
+        ..one.clone()
+    };
+    assert!(
+        talk.is_shown(&mut check, &never)
+            .unwrap_err()
+            .contains("never had")
+    );
+    let unchanged = Input::Read {
+        call: CALL,
+        result: Ok(ReadAnswer::Unchanged { heartbeats: None }),
+    };
+    let request = ReadRequest {
+        known: Some(zero.token.clone()),
+        ..ReadRequest::all()
+    };
+    talk.asks(
+        &mut check,
+        &Effect::Read {
+            call: CALL,
+            request,
+        },
+    );
+    assert!(
+        talk.see(
+            &mut check,
+            &Fact::Takes {
+                process: ProcessId(0),
+                input: &unchanged
+            }
+        )
+        .is_err(),
+        "it had changed"
+    );
 }

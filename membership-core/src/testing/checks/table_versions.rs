@@ -39,7 +39,11 @@ impl TableVersions {
         }
         self.number(table, version, commit)?;
         // What it remembers of itself, a commit that is sent again is told.
-        snapshot.version_row.recent.iter().try_for_each(|record| self.number(table, record.version, record.id))
+        snapshot
+            .version_row
+            .recent
+            .iter()
+            .try_for_each(|record| self.number(table, record.version, record.id))
     }
 
     fn number(&mut self, table: TableId, version: u64, commit: CommitId) -> Result<(), String> {
@@ -49,19 +53,28 @@ impl TableVersions {
         }
     }
 
-    fn judge(&mut self, process: ProcessId, open: &Open, token: &VersionToken) -> Result<(), String> {
+    fn judge(
+        &mut self,
+        process: ProcessId,
+        open: &Open,
+        token: &VersionToken,
+    ) -> Result<(), String> {
         let (table, version, commit) = history::state(token);
         if open.history != self.history.number {
             return Ok(());
         }
-        if let Some((_, _, last)) = open.newest.filter(|(h, t, _)| *h == open.history && *t == table)
+        if let Some((_, _, last)) = open
+            .newest
+            .filter(|(h, t, _)| *h == open.history && *t == table)
             && version < last
         {
             return Err(format!("is told v{version} after v{last}"));
         }
         match self.numbers.get(&(table, version)) {
             None => return Err(format!("is told v{version}, which the table never had")),
-            Some(id) if *id != commit => return Err(format!("is told a v{version} of another commit")),
+            Some(id) if *id != commit => {
+                return Err(format!("is told a v{version} of another commit"));
+            }
             Some(_) => {}
         }
         self.newest.insert(process, (open.history, table, version));
@@ -78,10 +91,17 @@ impl Check for TableVersions {
         self.history.see(fact);
         match fact {
             Fact::Founded(snapshot) => return self.founded(snapshot),
-            Fact::Committed { before, after, request } => {
+            Fact::Committed {
+                before,
+                after,
+                request,
+            } => {
                 let (table, version, commit) = history::state(&after.token);
                 if before.table_id() != table || version != before.version() + 1 {
-                    return Err(format!("a commit makes v{version} of v{}", before.version()));
+                    return Err(format!(
+                        "a commit makes v{version} of v{}",
+                        before.version()
+                    ));
                 }
                 if commit != request.id {
                     return Err(format!("v{version} has the name of another commit"));
@@ -92,10 +112,16 @@ impl Check for TableVersions {
         }
         if let Some((process, call, question)) = asks(fact) {
             let makes = match question {
-                Question::Commit(request) => Some((request.expected.table_id(), request.makes(), request.id)),
+                Question::Commit(request) => {
+                    Some((request.expected.table_id(), request.makes(), request.id))
+                }
                 Question::Read(_) => None,
             };
-            let open = Open { history: self.history.number, newest: self.newest.get(&process).copied(), makes };
+            let open = Open {
+                history: self.history.number,
+                newest: self.newest.get(&process).copied(),
+                makes,
+            };
             self.open.insert((process, call), open);
         }
         if let Some((process, call, told)) = told(fact)
@@ -107,10 +133,19 @@ impl Check for TableVersions {
                 _ => return Ok(()),
             };
             let name = truth.life(process).map_or("?", |l| l.name.as_str());
-            if matches!(told, Told::Committed(_)) && open.makes.is_some_and(|makes| makes != history::state(token)) {
-                return Err(format!("{name}'s commit made v{}, not the one after what it was based on", token.version()));
+            if matches!(told, Told::Committed(_))
+                && open
+                    .makes
+                    .is_some_and(|makes| makes != history::state(token))
+            {
+                return Err(format!(
+                    "{name}'s commit made v{}, not the one after what it was based on",
+                    token.version()
+                ));
             }
-            return self.judge(process, &open, token).map_err(|what| format!("{name} {what}"));
+            return self
+                .judge(process, &open, token)
+                .map_err(|what| format!("{name} {what}"));
         }
         Ok(())
     }

@@ -11,8 +11,8 @@ use crate::testing::circumstances::{Life, Spell, Split};
 use crate::testing::clock::Skew;
 use crate::testing::fake::tampered_cluster;
 use crate::{
-    CommitId, CommitOutcome, Config, Conflict, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row, Rows, SharedSettings, Suspicion,
-    TableId, VersionRow, WallTime,
+    CommitId, CommitOutcome, Config, Conflict, Evidence, Extra, Grounds, InstanceId,
+    MembershipEntry, Row, Rows, SharedSettings, Suspicion, TableId, VersionRow, WallTime,
 };
 
 const S: fn(u64) -> Duration = Duration::from_secs;
@@ -51,12 +51,22 @@ impl Stage {
                 hidden: false,
             });
             truth.owners.insert(silo(n), ProcessId(n));
-            truth.beats.insert(silo(n), [Some(NOON - S(5)), Some(NOON - S(15)), Some(NOON - S(25))]);
+            truth.beats.insert(
+                silo(n),
+                [Some(NOON - S(5)), Some(NOON - S(15)), Some(NOON - S(25))],
+            );
             rows.insert(Row::encode(entry(n, SiloStatus::Active)));
         }
         let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
         row.row_count = silos as u64;
-        Self { truth, table: Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows } }
+        Self {
+            truth,
+            table: Snapshot {
+                token: row.token(&[]),
+                version_row: Arc::new(row),
+                rows,
+            },
+        }
     }
 
     /// The commit of these entries, made by silo 0.
@@ -67,8 +77,18 @@ impl Stage {
         removes: Vec<String>,
     ) -> (Snapshot, CommitRequest) {
         let id = CommitId::new(u128::from(self.table.version()) + 1);
-        let request = CommitRequest::new(self.table.token.clone(), id, Some(silo(0)), inserts, updates, removes);
-        (request.apply_to(&self.table, request.next_token(&[])), request)
+        let request = CommitRequest::new(
+            self.table.token.clone(),
+            id,
+            Some(silo(0)),
+            inserts,
+            updates,
+            removes,
+        );
+        (
+            request.apply_to(&self.table, request.next_token(&[])),
+            request,
+        )
     }
 
     /// What a checker says to such a commit, which then is the table.
@@ -80,12 +100,23 @@ impl Stage {
     ) -> Result<(), String> {
         let (after, request) = self.commit(inserts, updates, Vec::new());
         let before = std::mem::replace(&mut self.table, after.clone());
-        check.see(&Fact::Committed { before: &before, after: &after, request: &request }, &self.truth)
+        check.see(
+            &Fact::Committed {
+                before: &before,
+                after: &after,
+                request: &request,
+            },
+            &self.truth,
+        )
     }
 
     fn block(&mut self, a: usize, b: usize) {
         self.truth.any_block.set(true, NOON - S(30));
-        self.truth.blocks.entry((a, b)).or_default().set(true, NOON - S(30));
+        self.truth
+            .blocks
+            .entry((a, b))
+            .or_default()
+            .set(true, NOON - S(30));
     }
 }
 
@@ -97,7 +128,13 @@ pub(super) fn entry(n: usize, status: SiloStatus) -> MembershipEntry {
 
 pub(super) fn dead(n: usize, cause: CauseOfDeath, accusers: &[usize]) -> MembershipEntry {
     let mut e = entry(n, SiloStatus::Dead);
-    e.death = Some(Death { cause, at: WallTime::default(), by: None, version: 1, extra: Extra::default() });
+    e.death = Some(Death {
+        cause,
+        at: WallTime::default(),
+        by: None,
+        version: 1,
+        extra: Extra::default(),
+    });
     let truth = Stage::with(1).truth;
     e.suspicions = accusers
         .iter()
@@ -106,7 +143,11 @@ pub(super) fn dead(n: usize, cause: CauseOfDeath, accusers: &[usize]) -> Members
             at: truth.wall(&silo(0), truth.now),
             grounds: Grounds::Silent,
             // Silo 0 writes all these commits.
-            evidence: Evidence { misses: 3, via: (*a != 0).then(|| silo(0)), ..Evidence::default() },
+            evidence: Evidence {
+                misses: 3,
+                via: (*a != 0).then(|| silo(0)),
+                ..Evidence::default()
+            },
             extra: Extra::default(),
         })
         .collect();
@@ -118,14 +159,26 @@ pub(super) fn voted(n: usize, accusers: &[usize]) -> Vec<MembershipEntry> {
 }
 
 pub(super) fn evicted(n: usize) -> Vec<MembershipEntry> {
-    vec![dead(n, CauseOfDeath::Evicted { by: silo(0).to_string(), reason: "because".to_owned() }, &[])]
+    vec![dead(
+        n,
+        CauseOfDeath::Evicted {
+            by: silo(0).to_string(),
+            reason: "because".to_owned(),
+        },
+        &[],
+    )]
 }
 
 /// What a checker says to the eviction of silo 1: one that nobody ordered is judged like a death by votes, one that was ordered is not.
 fn judges_evictions(mut stage: Stage, check: &mut dyn Check) {
     stage.truth.evictions.insert((silo(1), silo(2).to_string()));
     let before = stage.table.clone();
-    assert!(stage.commits(check, vec![], evicted(1)).unwrap_err().contains("is declared dead"));
+    assert!(
+        stage
+            .commits(check, vec![], evicted(1))
+            .unwrap_err()
+            .contains("is declared dead")
+    );
     stage.table = before;
     stage.truth.evictions.insert((silo(1), silo(0).to_string()));
     stage.commits(check, vec![], evicted(1)).unwrap();
@@ -135,16 +188,26 @@ fn judges_evictions(mut stage: Stage, check: &mut dyn Check) {
 fn p1_sees_views_the_table_never_had() {
     let stage = Stage::with(3);
     let mut check = SameVersionSameMembers::default();
-    check.see(&Fact::Founded(&stage.table), &stage.truth).unwrap();
+    check
+        .see(&Fact::Founded(&stage.table), &stage.truth)
+        .unwrap();
     let mut publish = |snapshot: &Snapshot| {
         let view = ClusterView::new(snapshot.clone());
-        check.see(&Fact::Published { process: ProcessId(0), view: &view }, &stage.truth)
+        check.see(
+            &Fact::Published {
+                process: ProcessId(0),
+                view: &view,
+            },
+            &stage.truth,
+        )
     };
     publish(&stage.table).unwrap();
     let (never_landed, _) = stage.commit(vec![], voted(1, &[]), vec![]);
     assert!(publish(&never_landed).unwrap_err().contains("never had"));
     let mut other = stage.table.clone();
-    other.rows.insert(Row::encode(entry(2, SiloStatus::ShuttingDown)));
+    other
+        .rows
+        .insert(Row::encode(entry(2, SiloStatus::ShuttingDown)));
     assert!(publish(&other).unwrap_err().contains("other members"));
 }
 
@@ -153,12 +216,19 @@ fn p2_sees_a_version_published_twice() {
     let stage = Stage::with(1);
     let mut check = Rising::default();
     let view = ClusterView::new(stage.table.clone());
-    let fact = |p| Fact::Published { process: ProcessId(p), view: &view };
+    let fact = |p| Fact::Published {
+        process: ProcessId(p),
+        view: &view,
+    };
     check.see(&fact(0), &stage.truth).unwrap();
     check.see(&fact(1), &stage.truth).unwrap();
     check.see(&fact(0), &stage.truth).unwrap_err();
     let mut again = tampered_cluster(3, |_, effects| {
-        if let Some(publish) = effects.iter().find(|e| matches!(e, Effect::Publish(_))).cloned() {
+        if let Some(publish) = effects
+            .iter()
+            .find(|e| matches!(e, Effect::Publish(_)))
+            .cloned()
+        {
             effects.push(publish);
         }
     });
@@ -169,19 +239,40 @@ fn p2_sees_a_version_published_twice() {
 fn p3_sees_the_dead_return() {
     let mut stage = Stage::with(3);
     let mut check = DeadIsFinal::default();
-    stage.commits(&mut check, vec![], voted(1, &[0, 2])).unwrap();
-    stage.commits(&mut check, vec![], vec![entry(1, SiloStatus::Active)]).unwrap_err();
+    stage
+        .commits(&mut check, vec![], voted(1, &[0, 2]))
+        .unwrap();
+    stage
+        .commits(&mut check, vec![], vec![entry(1, SiloStatus::Active)])
+        .unwrap_err();
 
     let mut stage = Stage::with(3);
     let (after, request) = stage.commit(vec![], vec![], vec![silo(1).row_key()]);
-    let fact = Fact::Committed { before: &stage.table, after: &after, request: &request };
-    assert!(check.see(&fact, &stage.truth).unwrap_err().contains("was removed"), "alive, and removed");
+    let fact = Fact::Committed {
+        before: &stage.table,
+        after: &after,
+        request: &request,
+    };
+    assert!(
+        check
+            .see(&fact, &stage.truth)
+            .unwrap_err()
+            .contains("was removed"),
+        "alive, and removed"
+    );
     stage.table = after;
-    assert!(stage.commits(&mut check, vec![entry(1, SiloStatus::Joining)], vec![]).unwrap_err().contains("is back"));
+    assert!(
+        stage
+            .commits(&mut check, vec![entry(1, SiloStatus::Joining)], vec![])
+            .unwrap_err()
+            .contains("is back")
+    );
     let mut older = entry(0, SiloStatus::Joining);
     older.address = silo(0).with_epoch(0);
     stage.commits(&mut check, vec![older], vec![]).unwrap_err();
-    stage.commits(&mut check, vec![], vec![entry(2, SiloStatus::Joining)]).unwrap_err();
+    stage
+        .commits(&mut check, vec![], vec![entry(2, SiloStatus::Joining)])
+        .unwrap_err();
 }
 
 #[test]
@@ -190,7 +281,10 @@ fn p4_sees_a_silo_that_talks_after_its_end() {
         if matches!(input, Input::Command(crate::protocol::Command::FinishLeave)) {
             effects.push(Effect::Initialize {
                 call: crate::protocol::CallId(9),
-                request: crate::InitializeRequest { table_id: TableId::new(1), settings: SharedSettings::default() },
+                request: crate::InitializeRequest {
+                    table_id: TableId::new(1),
+                    settings: SharedSettings::default(),
+                },
             });
         }
     });
@@ -205,7 +299,15 @@ fn p4_sees_answers_after_reading_ones_own_death_and_a_second_farewell() {
     let mut stage = Stage::with(2);
     let mut check = Silence::default();
     let (me, truth) = (ProcessId(1), stage.truth.clone());
-    let wants = |check: &mut Silence, effect: Effect| check.see(&Fact::Wants { process: me, effect: &effect }, &truth);
+    let wants = |check: &mut Silence, effect: Effect| {
+        check.see(
+            &Fact::Wants {
+                process: me,
+                effect: &effect,
+            },
+            &truth,
+        )
+    };
     let send = |body| Effect::Send {
         to: Destination::Endpoint(silo(0).endpoint()),
         header: crate::protocol::Header {
@@ -220,58 +322,174 @@ fn p4_sees_answers_after_reading_ones_own_death_and_a_second_farewell() {
         },
         body: Arc::new(body),
     };
-    wants(&mut check, Effect::Tell(crate::protocol::Notice::Joining { silo: silo(1), version: 0 })).unwrap();
-    wants(&mut check, Effect::Publish(ClusterView::new(stage.table.clone()))).unwrap();
+    wants(
+        &mut check,
+        Effect::Tell(crate::protocol::Notice::Joining {
+            silo: silo(1),
+            version: 0,
+        }),
+    )
+    .unwrap();
+    wants(
+        &mut check,
+        Effect::Publish(ClusterView::new(stage.table.clone())),
+    )
+    .unwrap();
     wants(&mut check, send(Message::ProbeAck { nonce: 1 })).unwrap();
     // One whose table never went there takes it for another table, and goes on.
     let mut stranger = check.clone();
     stage.commits(&mut check, vec![], voted(1, &[0])).unwrap();
     let input = Input::Read {
         call: crate::protocol::CallId(1),
-        result: Ok(crate::ReadAnswer::Snapshot { snapshot: stage.table.clone(), heartbeats: None }),
+        result: Ok(crate::ReadAnswer::Snapshot {
+            snapshot: stage.table.clone(),
+            heartbeats: None,
+        }),
     };
-    check.see(&Fact::Takes { process: me, input: &input }, &stage.truth).unwrap();
-    stranger.see(&Fact::Takes { process: me, input: &input }, &stage.truth).unwrap();
+    check
+        .see(
+            &Fact::Takes {
+                process: me,
+                input: &input,
+            },
+            &stage.truth,
+        )
+        .unwrap();
+    stranger
+        .see(
+            &Fact::Takes {
+                process: me,
+                input: &input,
+            },
+            &stage.truth,
+        )
+        .unwrap();
     wants(&mut stranger, send(Message::ProbeAck { nonce: 1 })).unwrap();
     let mut other = check.clone();
-    wants(&mut check, send(Message::Farewell { version: 1, delta: None })).unwrap();
-    wants(&mut check, send(Message::Farewell { version: 1, delta: None })).unwrap_err();
-    wants(&mut other, send(Message::IndirectReply { round: 1, outcome: IndirectOutcome::Yes })).unwrap_err();
-    wants(&mut other, Effect::Publish(ClusterView::new(stage.table.clone()))).unwrap_err();
+    wants(
+        &mut check,
+        send(Message::Farewell {
+            version: 1,
+            delta: None,
+        }),
+    )
+    .unwrap();
+    wants(
+        &mut check,
+        send(Message::Farewell {
+            version: 1,
+            delta: None,
+        }),
+    )
+    .unwrap_err();
+    wants(
+        &mut other,
+        send(Message::IndirectReply {
+            round: 1,
+            outcome: IndirectOutcome::Yes,
+        }),
+    )
+    .unwrap_err();
+    wants(
+        &mut other,
+        Effect::Publish(ClusterView::new(stage.table.clone())),
+    )
+    .unwrap_err();
     wants(&mut other, Effect::Stop(Termination::Left { clean: true })).unwrap();
-    wants(&mut other, Effect::Tell(crate::protocol::Notice::Suspended(true))).unwrap_err();
+    wants(
+        &mut other,
+        Effect::Tell(crate::protocol::Notice::Suspended(true)),
+    )
+    .unwrap_err();
 }
 
 #[test]
 fn p4_sees_a_silo_that_takes_itself_for_dead() {
     let mut stage = Stage::with(2);
     let end = |stage: &Stage, check: &mut Silence| {
-        let declared = crate::protocol::DeclaredDead { silo: silo(1), version: 0, death: None, votes: Vec::new(), at: WallTime::default() };
+        let declared = crate::protocol::DeclaredDead {
+            silo: silo(1),
+            version: 0,
+            death: None,
+            votes: Vec::new(),
+            at: WallTime::default(),
+        };
         let effect = Effect::Stop(Termination::DeclaredDead(declared));
-        check.see(&Fact::Wants { process: ProcessId(1), effect: &effect }, &stage.truth)
+        check.see(
+            &Fact::Wants {
+                process: ProcessId(1),
+                effect: &effect,
+            },
+            &stage.truth,
+        )
     };
     let mut check = Silence::default();
-    check.see(&Fact::Founded(&stage.table), &stage.truth).unwrap();
+    check
+        .see(&Fact::Founded(&stage.table), &stage.truth)
+        .unwrap();
     assert!(end(&stage, &mut check).unwrap_err().contains("is not Dead"));
     let alive = stage.table.clone();
     stage.commits(&mut check, vec![], voted(1, &[0])).unwrap();
     end(&stage, &mut check.clone()).unwrap();
     // Alive again in a table that was restored, and then dead in another one; somebody must have told it, be it by a conflict.
     let me = ProcessId(1);
-    let tell = |check: &mut Silence, effect| check.see(&Fact::Wants { process: me, effect: &effect }, &stage.truth).unwrap();
-    tell(&mut check, Effect::Tell(crate::protocol::Notice::Joining { silo: silo(1), version: 0 }));
+    let tell = |check: &mut Silence, effect| {
+        check
+            .see(
+                &Fact::Wants {
+                    process: me,
+                    effect: &effect,
+                },
+                &stage.truth,
+            )
+            .unwrap()
+    };
+    tell(
+        &mut check,
+        Effect::Tell(crate::protocol::Notice::Joining {
+            silo: silo(1),
+            version: 0,
+        }),
+    );
     tell(&mut check, Effect::Publish(ClusterView::new(alive.clone())));
     for table in [&alive, &stage.table] {
         check.see(&Fact::Founded(table), &stage.truth).unwrap();
     }
-    assert!(end(&stage, &mut check.clone()).unwrap_err().contains("is not Dead"));
+    assert!(
+        end(&stage, &mut check.clone())
+            .unwrap_err()
+            .contains("is not Dead")
+    );
     let conflict = |snapshot: &Snapshot| Input::Committed {
         call: crate::protocol::CallId(1),
-        result: Ok(CommitOutcome::Conflict(Conflict { newest: None, snapshot: Some(snapshot.clone()) })),
+        result: Ok(CommitOutcome::Conflict(Conflict {
+            newest: None,
+            snapshot: Some(snapshot.clone()),
+        })),
     };
-    check.see(&Fact::Takes { process: me, input: &conflict(&alive) }, &stage.truth).unwrap();
-    assert!(end(&stage, &mut check.clone()).unwrap_err().contains("is not Dead"));
-    check.see(&Fact::Takes { process: me, input: &conflict(&stage.table) }, &stage.truth).unwrap();
+    check
+        .see(
+            &Fact::Takes {
+                process: me,
+                input: &conflict(&alive),
+            },
+            &stage.truth,
+        )
+        .unwrap();
+    assert!(
+        end(&stage, &mut check.clone())
+            .unwrap_err()
+            .contains("is not Dead")
+    );
+    check
+        .see(
+            &Fact::Takes {
+                process: me,
+                input: &conflict(&stage.table),
+            },
+            &stage.truth,
+        )
+        .unwrap();
     end(&stage, &mut check).unwrap();
 }
 
@@ -281,14 +499,32 @@ fn p4_sees_an_active_silo_that_stops_because_its_join_failed() {
     let mut check = Silence::default();
     let stops = |stage: &Stage, check: &mut Silence| {
         let effect = Effect::Stop(Termination::JoinFailed(crate::protocol::JoinError::Stopped));
-        check.see(&Fact::Wants { process: ProcessId(1), effect: &effect }, &stage.truth)
+        check.see(
+            &Fact::Wants {
+                process: ProcessId(1),
+                effect: &effect,
+            },
+            &stage.truth,
+        )
     };
     let publish = Effect::Publish(ClusterView::new(stage.table.clone()));
-    check.see(&Fact::Wants { process: ProcessId(1), effect: &publish }, &stage.truth).unwrap();
+    check
+        .see(
+            &Fact::Wants {
+                process: ProcessId(1),
+                effect: &publish,
+            },
+            &stage.truth,
+        )
+        .unwrap();
     stage.truth.now += S(12);
     stops(&stage, &mut check.clone()).unwrap();
     stage.truth.now += S(12);
-    assert!(stops(&stage, &mut check.clone()).unwrap_err().contains("its join failed"));
+    assert!(
+        stops(&stage, &mut check.clone())
+            .unwrap_err()
+            .contains("its join failed")
+    );
     stage.truth.lives[1].paused.set(true, stage.truth.now);
     stops(&stage, &mut check).unwrap();
 }
@@ -306,12 +542,20 @@ fn p6_sees_a_death_after_a_common_outage_but_not_a_deserved_one() {
         let mut stage = outage();
         change(&mut stage);
         let mut check = Outage::default();
-        stage.commits(&mut check, vec![], voted(1, &[0, 2])).map(|()| check.judged())
+        stage
+            .commits(&mut check, vec![], voted(1, &[0, 2]))
+            .map(|()| check.judged())
     };
     death(|_| {}).unwrap_err();
     assert_eq!(death(|s| s.truth.now += S(200)), Ok(0));
-    assert_eq!(death(|s| s.truth.lives[1].ended = Some(NOON - S(100))), Ok(1));
-    assert_eq!(death(|s| s.truth.lives[1].paused.set(true, NOON - S(100))), Ok(1));
+    assert_eq!(
+        death(|s| s.truth.lives[1].ended = Some(NOON - S(100))),
+        Ok(1)
+    );
+    assert_eq!(
+        death(|s| s.truth.lives[1].paused.set(true, NOON - S(100))),
+        Ok(1)
+    );
     assert_eq!(death(|s| s.block(0, 1)), Ok(0));
     death(|s| s.truth.lives[2].paused.set(true, NOON - S(100))).unwrap_err();
 }
@@ -321,22 +565,52 @@ fn p7_sees_what_is_not_well_again() {
     let stage = Stage::with(2);
     let view = ClusterView::new(stage.table.clone());
     let settled = |live: &[(ProcessId, Option<ClusterView>)], stage: &Stage| {
-        Recovery.see(&Fact::Settled { live, table: Some(&stage.table) }, &stage.truth)
+        Recovery.see(
+            &Fact::Settled {
+                live,
+                table: Some(&stage.table),
+            },
+            &stage.truth,
+        )
     };
-    let (a, b) = ((ProcessId(0), Some(view.clone())), (ProcessId(1), Some(view.clone())));
+    let (a, b) = (
+        (ProcessId(0), Some(view.clone())),
+        (ProcessId(1), Some(view.clone())),
+    );
     settled(&[a.clone(), b.clone()], &stage).unwrap();
-    assert!(settled(std::slice::from_ref(&a), &stage).unwrap_err().contains("no live process"));
+    assert!(
+        settled(std::slice::from_ref(&a), &stage)
+            .unwrap_err()
+            .contains("no live process")
+    );
     settled(&[a.clone(), (ProcessId(1), None)], &stage).unwrap_err();
     let mut later = Stage::with(2);
-    later.commits(&mut Rising::default(), vec![], vec![entry(1, SiloStatus::ShuttingDown)]).unwrap();
+    later
+        .commits(
+            &mut Rising::default(),
+            vec![],
+            vec![entry(1, SiloStatus::ShuttingDown)],
+        )
+        .unwrap();
     settled(&[a, b], &later).unwrap_err();
     let view = Some(ClusterView::new(later.table.clone()));
-    assert!(settled(&[(ProcessId(0), view.clone()), (ProcessId(1), view)], &later).unwrap_err().contains("ShuttingDown"));
+    assert!(
+        settled(
+            &[(ProcessId(0), view.clone()), (ProcessId(1), view)],
+            &later
+        )
+        .unwrap_err()
+        .contains("ShuttingDown")
+    );
     let mut cluster = tampered_cluster(3, |_, _| {});
     cluster.run_until_agreed(S(60)).unwrap();
     let victim = cluster.running()[1];
     cluster.kill(victim);
-    assert_eq!(cluster.settle().unwrap_err().invariant(), "P7", "these machines detect no crash");
+    assert_eq!(
+        cluster.settle().unwrap_err().invariant(),
+        "P7",
+        "these machines detect no crash"
+    );
 }
 
 #[test]
@@ -354,11 +628,22 @@ fn p8_measures_the_busiest_minute() {
         version: 0,
         digest: 0,
     };
-    let effect = Effect::Send { to: Destination::Endpoint(SocketAddr::from(([1, 1, 1, 1], 1))), header, body };
+    let effect = Effect::Send {
+        to: Destination::Endpoint(SocketAddr::from(([1, 1, 1, 1], 1))),
+        header,
+        body,
+    };
     for second in 0..400_u64 {
         truth.now = S(second);
         for _ in 0..if (200..260).contains(&second) { 40 } else { 10 } {
-            load.see(&Fact::Wants { process: ProcessId(0), effect: &effect }, &truth).unwrap();
+            load.see(
+                &Fact::Wants {
+                    process: ProcessId(0),
+                    effect: &effect,
+                },
+                &truth,
+            )
+            .unwrap();
         }
     }
     assert!((3.9..=4.1).contains(&load.peak()), "{}", load.peak());
@@ -381,7 +666,11 @@ fn p8_sees_silos_that_talk_to_everybody() {
         cluster.run_for(S(130)).unwrap();
         cluster.peak_load()
     };
-    assert!(Load::compare(peak(10, 99), peak(16, 99)).unwrap_err().contains("in the larger cluster"));
+    assert!(
+        Load::compare(peak(10, 99), peak(16, 99))
+            .unwrap_err()
+            .contains("in the larger cluster")
+    );
     Load::compare(peak(10, 3), peak(16, 3)).unwrap();
     Load::compare(0.0, 0.0).unwrap_err();
     Load::compare(10.0, 12.1).unwrap_err();
@@ -396,19 +685,37 @@ fn p9_sees_who_was_not_met() {
     (life.name, life.place, life.silo) = ("s3".to_owned(), 3, Some(silo(3)));
     stage.truth.lives.push(life);
     stage.truth.owners.insert(silo(3), ProcessId(3));
-    stage.commits(&mut check, vec![joiner.clone()], vec![]).unwrap();
+    stage
+        .commits(&mut check, vec![joiner.clone()], vec![])
+        .unwrap();
     joiner.status = SiloStatus::Active;
     let meet = |check: &mut Contact, stage: &Stage, from: usize, body: Message| {
-        check.see(&Fact::Delivered { from: ProcessId(from), to: ProcessId(3), body: &body }, &stage.truth).unwrap();
+        check
+            .see(
+                &Fact::Delivered {
+                    from: ProcessId(from),
+                    to: ProcessId(3),
+                    body: &body,
+                },
+                &stage.truth,
+            )
+            .unwrap();
     };
     meet(&mut check, &stage, 0, Message::DialBack { nonce: 1 });
     meet(&mut check, &stage, 1, Message::ProbeAck { nonce: 1 });
     meet(&mut check, &stage, 2, Message::DialBack { nonce: 1 });
     let before = stage.table.clone();
-    assert!(stage.commits(&mut check, vec![], vec![joiner.clone()]).unwrap_err().contains("never dialled by s1"));
+    assert!(
+        stage
+            .commits(&mut check, vec![], vec![joiner.clone()])
+            .unwrap_err()
+            .contains("never dialled by s1")
+    );
     stage.table = before.clone();
     meet(&mut check, &stage, 1, Message::DialBack { nonce: 1 });
-    stage.commits(&mut check, vec![], vec![joiner.clone()]).unwrap();
+    stage
+        .commits(&mut check, vec![], vec![joiner.clone()])
+        .unwrap();
     // Nor is one that a clock far away makes look abandoned, also where it was set right just before the commit landed.
     stage.table = before.clone();
     let mut check = Contact::default();
@@ -418,7 +725,12 @@ fn p9_sees_who_was_not_met() {
     for (until, due) in [(NOON - S(1_000), true), (NOON - S(1), false)] {
         stage.table = before.clone();
         stage.truth.lives[1].earlier_skews = vec![(until, right.stepped(S(0), -1_000_000))];
-        assert_eq!(stage.commits(&mut check, vec![], vec![joiner.clone()]).is_err(), due);
+        assert_eq!(
+            stage
+                .commits(&mut check, vec![], vec![joiner.clone()])
+                .is_err(),
+            due
+        );
     }
     stage.truth.lives[1].earlier_skews.clear();
     // A stale one need not be met.
@@ -437,15 +749,23 @@ fn p10_sees_the_death_of_a_silo_in_touch_with_all_but_one() {
         let mut stage = Stage::with(silos);
         change(&mut stage);
         let mut check = Reach::default();
-        stage.commits(&mut check, vec![], voted(1, &[0, 2])).map(|()| check.judged())
+        stage
+            .commits(&mut check, vec![], voted(1, &[0, 2]))
+            .map(|()| check.judged())
     };
     death(5, |_| {}).unwrap_err();
     death(5, |s| s.block(0, 1)).unwrap_err();
     death(5, |s| s.truth.lives[4].ended = Some(S(5))).unwrap_err();
     assert_eq!(death(2, |_| {}), Ok(0));
     assert_eq!(death(5, |s| (s.block(0, 1), s.block(1, 2)).1), Ok(1));
-    assert_eq!(death(5, |s| s.truth.lives[1].paused.set(true, NOON - S(60))), Ok(1));
-    assert_eq!(death(5, |s| s.truth.rough_network.set(true, NOON - S(60))), Ok(0));
+    assert_eq!(
+        death(5, |s| s.truth.lives[1].paused.set(true, NOON - S(60))),
+        Ok(1)
+    );
+    assert_eq!(
+        death(5, |s| s.truth.rough_network.set(true, NOON - S(60))),
+        Ok(0)
+    );
 }
 
 #[test]
@@ -489,8 +809,15 @@ fn p10_leaves_a_cluster_of_one_voter_to_itself() {
 fn p11_sees_a_death_on_the_larger_side() {
     let split = || {
         let mut stage = Stage::with(5);
-        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)].into_iter().collect();
-        stage.truth.split = Some(Split { since: NOON - S(60), healed: None, clean: true, group });
+        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1)]
+            .into_iter()
+            .collect();
+        stage.truth.split = Some(Split {
+            since: NOON - S(60),
+            healed: None,
+            clean: true,
+            group,
+        });
         stage
     };
     judges_evictions(split(), &mut LargerSide::default());
@@ -498,22 +825,40 @@ fn p11_sees_a_death_on_the_larger_side() {
         let mut stage = split();
         change(&mut stage);
         let mut check = LargerSide::default();
-        stage.commits(&mut check, vec![], voted(victim, &[0, 3])).map(|()| check.judged())
+        stage
+            .commits(&mut check, vec![], voted(victim, &[0, 3]))
+            .map(|()| check.judged())
     };
     death(1, |_| {}).unwrap_err();
     assert_eq!(death(4, |_| {}), Ok(1));
-    assert_eq!(death(1, |s| s.truth.lives[1].ended = Some(NOON - S(10))), Ok(0), "no side is more than half of all");
-    assert_eq!(death(1, |s| s.truth.lives[2].ended = Some(NOON - S(10))), Ok(0));
+    assert_eq!(
+        death(1, |s| s.truth.lives[1].ended = Some(NOON - S(10))),
+        Ok(0),
+        "no side is more than half of all"
+    );
+    assert_eq!(
+        death(1, |s| s.truth.lives[2].ended = Some(NOON - S(10))),
+        Ok(0)
+    );
     assert_eq!(death(1, |s| s.truth.table_down.set(true, NOON)), Ok(0));
 
     // A side that has only just become the larger one, because one of the others is leaving, was not when the others decided.
     let lately = |left: Duration| {
         let mut stage = Stage::with(6);
-        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1)].into_iter().collect();
-        stage.truth.split = Some(Split { since: NOON - S(100), healed: None, clean: true, group });
+        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1)]
+            .into_iter()
+            .collect();
+        stage.truth.split = Some(Split {
+            since: NOON - S(100),
+            healed: None,
+            clean: true,
+            group,
+        });
         let mut check = LargerSide::default();
         stage.truth.now = left;
-        stage.commits(&mut check, vec![], vec![entry(5, SiloStatus::ShuttingDown)]).unwrap();
+        stage
+            .commits(&mut check, vec![], vec![entry(5, SiloStatus::ShuttingDown)])
+            .unwrap();
         stage.truth.now = NOON;
         stage.commits(&mut check, vec![], voted(1, &[3, 4]))
     };
@@ -534,10 +879,29 @@ fn p11_sees_a_death_on_the_larger_side() {
     // are either.
     let joiner = |victim: usize| {
         let mut stage = Stage::with(8);
-        let group = [(0, 0), (1, 0), (2, 0), (7, 0), (3, 1), (4, 1), (5, 1), (6, 1)].into_iter().collect();
-        stage.truth.split = Some(Split { since: NOON - S(60), healed: None, clean: true, group });
+        let group = [
+            (0, 0),
+            (1, 0),
+            (2, 0),
+            (7, 0),
+            (3, 1),
+            (4, 1),
+            (5, 1),
+            (6, 1),
+        ]
+        .into_iter()
+        .collect();
+        stage.truth.split = Some(Split {
+            since: NOON - S(60),
+            healed: None,
+            clean: true,
+            group,
+        });
         for n in 5..8 {
-            stage.table.rows.insert(Row::encode(entry(n, SiloStatus::Joining)));
+            stage
+                .table
+                .rows
+                .insert(Row::encode(entry(n, SiloStatus::Joining)));
         }
         let mut check = LargerSide::default();
         stage.commits(&mut check, vec![], voted(victim, &[0, 3]))
@@ -547,17 +911,31 @@ fn p11_sees_a_death_on_the_larger_side() {
     joiner(5).unwrap();
     let joiners = |since| {
         let mut stage = Stage::with(5);
-        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 0), (6, 0)].into_iter().collect();
+        let group = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 0), (6, 0)]
+            .into_iter()
+            .collect();
         for n in 5..7 {
             let mut life = stage.truth.lives[0].clone();
-            (life.name, life.place, life.endpoint, life.silo) = (format!("s{n}"), n, silo(n).endpoint(), Some(silo(n)));
+            (life.name, life.place, life.endpoint, life.silo) =
+                (format!("s{n}"), n, silo(n).endpoint(), Some(silo(n)));
             stage.truth.lives.push(life);
             stage.truth.owners.insert(silo(n), ProcessId(n));
         }
         let mut check = LargerSide::default();
-        stage.commits(&mut check, (5..7).map(|n| entry(n, SiloStatus::Joining)).collect(), vec![]).unwrap();
+        stage
+            .commits(
+                &mut check,
+                (5..7).map(|n| entry(n, SiloStatus::Joining)).collect(),
+                vec![],
+            )
+            .unwrap();
         stage.truth.now += S(60);
-        stage.truth.split = Some(Split { since, healed: None, clean: true, group });
+        stage.truth.split = Some(Split {
+            since,
+            healed: None,
+            clean: true,
+            group,
+        });
         stage.commits(&mut check, vec![], voted(5, &[0, 3]))
     };
     joiners(NOON).unwrap_err();

@@ -15,7 +15,10 @@ pub struct SameVersionSameMembers {
 
 impl SameVersionSameMembers {
     fn record(&mut self, s: &Snapshot) {
-        self.states.insert((s.table_id(), s.version(), s.token.commit()), s.rows.digest());
+        self.states.insert(
+            (s.table_id(), s.version(), s.token.commit()),
+            s.rows.digest(),
+        );
     }
 }
 
@@ -26,13 +29,27 @@ impl Check for SameVersionSameMembers {
 
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
         match fact {
-            Fact::Founded(snapshot) | Fact::Committed { after: snapshot, .. } => self.record(snapshot),
+            Fact::Founded(snapshot)
+            | Fact::Committed {
+                after: snapshot, ..
+            } => self.record(snapshot),
             Fact::Published { process, view } => {
                 let name = truth.life(*process).map_or("?", |l| l.name.as_str());
-                match self.states.get(&(view.table_id(), view.version(), view.token().commit())) {
-                    None => return Err(format!("{name} published v{}, which the table never had", view.version())),
+                match self
+                    .states
+                    .get(&(view.table_id(), view.version(), view.token().commit()))
+                {
+                    None => {
+                        return Err(format!(
+                            "{name} published v{}, which the table never had",
+                            view.version()
+                        ));
+                    }
                     Some(digest) if *digest != view.digest() => {
-                        return Err(format!("{name} published v{} with other members than the table had", view.version()));
+                        return Err(format!(
+                            "{name} published v{} with other members than the table had",
+                            view.version()
+                        ));
                     }
                     Some(_) => {}
                 }
@@ -55,11 +72,21 @@ impl Check for Rising {
     }
 
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
-        let Fact::Published { process, view } = fact else { return Ok(()) };
+        let Fact::Published { process, view } = fact else {
+            return Ok(());
+        };
         let name = truth.life(*process).map_or("?", |l| l.name.as_str());
-        match self.last.insert(*process, (view.table_id(), view.version())) {
-            Some((table, _)) if table != view.table_id() => Err(format!("{name} published views of two tables")),
-            Some((_, last)) if last >= view.version() => Err(format!("{name} published v{} after v{last}", view.version())),
+        match self
+            .last
+            .insert(*process, (view.table_id(), view.version()))
+        {
+            Some((table, _)) if table != view.table_id() => {
+                Err(format!("{name} published views of two tables"))
+            }
+            Some((_, last)) if last >= view.version() => Err(format!(
+                "{name} published v{} after v{last}",
+                view.version()
+            )),
             _ => Ok(()),
         }
     }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Check, Fact, NewlyDead, active, changed, newly_dead};
 use crate::protocol::{IndirectOutcome, Message};
 use crate::testing::circumstances::{Circumstances, ProcessId, VirtualTime};
-use crate::{CauseOfDeath, CommitRequest, Grounds, SiloAddress, SiloStatus, Snapshot, Suspicion, WallTime};
+use crate::{
+    CauseOfDeath, CommitRequest, Grounds, SiloAddress, SiloStatus, Snapshot, Suspicion, WallTime,
+};
 
 /// P5: a silo is Dead only with one of the five causes: `evicted` only if somebody ordered it, and `voted` only with enough distinct, fresh,
 /// consenting votes of Active accusers in that commit. A vote is its accuser's own if the accuser wrote it; one that another wrote counts
@@ -36,32 +38,51 @@ impl Votes {
             Message::IndirectReply { round, outcome } => {
                 let suspect = self.asked.remove(&(to, from, *round));
                 let silo = |process| truth.life(process).and_then(|l| l.silo);
-                let (Some(suspect), Some(accuser), Some(asker)) = (suspect, silo(from), silo(to)) else { return };
-                if let IndirectOutcome::No { consent: Some(consent) } = outcome
+                let (Some(suspect), Some(accuser), Some(asker)) = (suspect, silo(from), silo(to))
+                else {
+                    return;
+                };
+                if let IndirectOutcome::No {
+                    consent: Some(consent),
+                } = outcome
                     && consent.accuser == accuser
                     && consent.evidence.accuser_health == 0
                 {
-                    self.consents.insert((suspect, accuser, truth.wall(&asker, truth.now)));
+                    self.consents
+                        .insert((suspect, accuser, truth.wall(&asker, truth.now)));
                 }
             }
             _ => {}
         }
     }
 
-    fn note(&mut self, before: &Snapshot, after: &Snapshot, request: &CommitRequest, truth: &Circumstances) {
+    fn note(
+        &mut self,
+        before: &Snapshot,
+        after: &Snapshot,
+        request: &CommitRequest,
+        truth: &Circumstances,
+    ) {
         for silo in changed(request) {
-            let Some(entry) = after.rows.get(&silo) else { continue };
+            let Some(entry) = after.rows.get(&silo) else {
+                continue;
+            };
             self.joining.entry(silo).or_insert(truth.now);
             let known = before.rows.get(&silo).map_or(&[][..], |e| &e.suspicions);
             for vote in &entry.suspicions {
-                let seen = self.appeared.entry((silo, vote.accuser)).or_insert((vote.at, truth.now));
+                let seen = self
+                    .appeared
+                    .entry((silo, vote.accuser))
+                    .or_insert((vote.at, truth.now));
                 if seen.0 != vote.at {
                     *seen = (vote.at, truth.now);
                 }
                 let this = (silo, vote.accuser, vote.at);
                 let is_new = !known.contains(vote);
                 let own = request.committer == Some(vote.accuser);
-                let consented = request.committer.is_some() && vote.evidence.via == request.committer && self.consents.contains(&this);
+                let consented = request.committer.is_some()
+                    && vote.evidence.via == request.committer
+                    && self.consents.contains(&this);
                 if is_new && !own && !consented {
                     self.unfounded.insert(this);
                 }
@@ -69,8 +90,17 @@ impl Votes {
         }
     }
 
-    fn fresh(&self, suspect: SiloAddress, vote: &Suspicion, request: &CommitRequest, truth: &Circumstances) -> bool {
-        let seen = self.appeared.get(&(suspect, vote.accuser)).map_or(truth.now, |(_, when)| *when);
+    fn fresh(
+        &self,
+        suspect: SiloAddress,
+        vote: &Suspicion,
+        request: &CommitRequest,
+        truth: &Circumstances,
+    ) -> bool {
+        let seen = self
+            .appeared
+            .get(&(suspect, vote.accuser))
+            .map_or(truth.now, |(_, when)| *when);
         may_count(suspect, vote, seen, request, truth)
     }
 
@@ -85,7 +115,11 @@ impl Votes {
     ) -> BTreeSet<std::net::SocketAddr> {
         let votes = dead.after.suspicions.iter();
         votes
-            .filter(|v| v.grounds == grounds && may_vote.contains(&v.accuser) && !v.accuser.same_endpoint(&dead.silo()))
+            .filter(|v| {
+                v.grounds == grounds
+                    && may_vote.contains(&v.accuser)
+                    && !v.accuser.same_endpoint(&dead.silo())
+            })
             .filter(|v| !self.unfounded.contains(&(dead.silo(), v.accuser, v.at)))
             .filter(|v| grounds == Grounds::Stuck || v.evidence.misses > 0)
             .filter(|v| self.fresh(dead.silo(), v, request, truth))
@@ -93,9 +127,18 @@ impl Votes {
             .collect()
     }
 
-    fn judge(&self, before: &Snapshot, after: &Snapshot, request: &CommitRequest, truth: &Circumstances) -> Result<(), String> {
+    fn judge(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        request: &CommitRequest,
+        truth: &Circumstances,
+    ) -> Result<(), String> {
         let voters: BTreeSet<SiloAddress> = active(before).map(|e| e.address).collect();
-        let live = voters.iter().filter(|silo| truth.certainly_fresh(silo, truth.decided(request.id))).count();
+        let live = voters
+            .iter()
+            .filter(|silo| truth.certainly_fresh(silo, truth.decided(request.id)))
+            .count();
         let configured = before.version_row.settings.num_votes_for_death_declaration as usize;
         let needed = configured.min(2).min(live.div_ceil(2)).max(1);
         let mut by_vote = Vec::new();
@@ -103,17 +146,30 @@ impl Votes {
             let (silo, name) = (dead.silo(), truth.name(&dead.silo()));
             let was = dead.before.map(|e| e.status);
             match &dead.death.cause {
-                CauseOfDeath::Left if request.committer != Some(silo) => return Err(format!("{name} was made to leave by another")),
-                CauseOfDeath::Superseded if !after.rows.at_endpoint(silo.endpoint()).any(|e| e.address > silo) => {
+                CauseOfDeath::Left if request.committer != Some(silo) => {
+                    return Err(format!("{name} was made to leave by another"));
+                }
+                CauseOfDeath::Superseded
+                    if !after
+                        .rows
+                        .at_endpoint(silo.endpoint())
+                        .any(|e| e.address > silo) =>
+                {
                     return Err(format!("{name} is superseded by nobody"));
                 }
-                CauseOfDeath::Evicted { by, .. } if !truth.evictions.contains(&(silo, by.clone())) => {
+                CauseOfDeath::Evicted { by, .. }
+                    if !truth.evictions.contains(&(silo, by.clone())) =>
+                {
                     return Err(format!("{name} is evicted by {by}, whom nobody told to"));
                 }
                 CauseOfDeath::Left | CauseOfDeath::Superseded | CauseOfDeath::Evicted { .. } => {}
-                CauseOfDeath::Stuck if was != Some(SiloStatus::Joining) => return Err(format!("{name}, {was:?}, is called stuck")),
+                CauseOfDeath::Stuck if was != Some(SiloStatus::Joining) => {
+                    return Err(format!("{name}, {was:?}, is called stuck"));
+                }
                 CauseOfDeath::Stuck => {
-                    let waited = truth.now.saturating_sub(self.joining.get(&silo).copied().unwrap_or(truth.now));
+                    let waited = truth
+                        .now
+                        .saturating_sub(self.joining.get(&silo).copied().unwrap_or(truth.now));
                     if waited < truth.shrunk(before.version_row.settings.max_join_attempt_time) {
                         return Err(format!("{name} is called stuck after {waited:?}"));
                     }
@@ -127,10 +183,22 @@ impl Votes {
             let (dead, grounds) = &by_vote[i];
             self.counting(dead, *grounds, voters, request, truth).len()
         };
-        in_some_order(&dying, &voters, |i, voters| count(i, voters) >= needed).map_err(|(i, voters)| {
-            let (name, how) = (truth.name(&dying[i]), if by_vote[i].1 == Grounds::Stuck { "called stuck" } else { "voted out" });
-            format!("{name} is {how} with {} votes that count, of {needed}", count(i, &voters))
-        })
+        in_some_order(&dying, &voters, |i, voters| count(i, voters) >= needed).map_err(
+            |(i, voters)| {
+                let (name, how) = (
+                    truth.name(&dying[i]),
+                    if by_vote[i].1 == Grounds::Stuck {
+                        "called stuck"
+                    } else {
+                        "voted out"
+                    },
+                );
+                format!(
+                    "{name} is {how} with {} votes that count, of {needed}",
+                    count(i, &voters)
+                )
+            },
+        )
     }
 }
 
@@ -146,7 +214,9 @@ pub(super) fn may_count(
     let expiry = truth.config.death_vote_expiration;
     let decided = truth.decided(request.id);
     let clock = truth.wall(&request.committer.unwrap_or(suspect), decided);
-    decided.saturating_sub(appeared) <= truth.stretched(expiry + truth.config.table_refresh_period * 2) || clock.distance(vote.at) <= expiry
+    decided.saturating_sub(appeared)
+        <= truth.stretched(expiry + truth.config.table_refresh_period * 2)
+        || clock.distance(vote.at) <= expiry
 }
 
 /// Whether the deaths can have happened one after the other, each with `enough` votes of those still Active. If not: one that no order gives
@@ -160,9 +230,15 @@ pub(super) fn in_some_order(
     enough: impl Fn(usize, &BTreeSet<SiloAddress>) -> bool,
 ) -> Result<(), (usize, BTreeSet<SiloAddress>)> {
     let mut left: Vec<usize> = (0..dying.len()).collect();
-    let mut alive: BTreeSet<SiloAddress> = voters.iter().filter(|v| !dying.contains(v)).copied().collect();
+    let mut alive: BTreeSet<SiloAddress> = voters
+        .iter()
+        .filter(|v| !dying.contains(v))
+        .copied()
+        .collect();
     while let Some(first) = left.first().copied() {
-        let Some(place) = left.iter().position(|i| enough(*i, &alive)) else { return Err((first, alive)) };
+        let Some(place) = left.iter().position(|i| enough(*i, &alive)) else {
+            return Err((first, alive));
+        };
         let last = dying[left.remove(place)];
         if voters.contains(&last) {
             alive.insert(last);
@@ -178,7 +254,11 @@ impl Check for Votes {
 
     fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
         match fact {
-            Fact::Committed { before, after, request } => {
+            Fact::Committed {
+                before,
+                after,
+                request,
+            } => {
                 self.note(before, after, request, truth);
                 self.judge(before, after, request, truth)
             }
@@ -190,7 +270,11 @@ impl Check for Votes {
                 // Whoever was behind has noticed nothing, and goes on with what it saw of these very rows and votes.
                 let there = |silo: &SiloAddress| snapshot.rows.get(silo);
                 self.appeared.retain(|(silo, accuser), (at, _)| {
-                    there(silo).is_some_and(|e| e.suspicions.iter().any(|v| v.accuser == *accuser && v.at == *at))
+                    there(silo).is_some_and(|e| {
+                        e.suspicions
+                            .iter()
+                            .any(|v| v.accuser == *accuser && v.at == *at)
+                    })
                 });
                 // Nor does a row that went with one table and came back with another begin anew for them.
                 for entry in snapshot.rows.entries() {

@@ -11,7 +11,10 @@ impl Cluster {
         self.skew(silo, |skew| skew.stepped(now, millis));
         if millis != 0 {
             self.stats.clock_offsets += 1;
-            self.note(silo, format!("has a clock that is wrong by {:.1}s", millis as f64 / 1e3));
+            self.note(
+                silo,
+                format!("has a clock that is wrong by {:.1}s", millis as f64 / 1e3),
+            );
         }
     }
 
@@ -29,13 +32,18 @@ impl Cluster {
     /// the time comes too early or too late. At most half as fast again, or half as fast.
     pub fn monotonic_drift(&mut self, silo: ProcessId, ppm: i64) {
         let now = self.now;
-        let Some(process) = self.processes.get_mut(silo.0) else { return };
+        let Some(process) = self.processes.get_mut(silo.0) else {
+            return;
+        };
         process.mono.set_rate(now, ppm);
         let ppm = process.mono.ppm();
         self.truth.worst_ppm = self.truth.worst_ppm.max(ppm.unsigned_abs());
         if ppm != 0 {
             self.stats.clock_drifts += 1;
-            self.note(silo, format!("has a monotonic clock that drifts by {ppm} ppm"));
+            self.note(
+                silo,
+                format!("has a monotonic clock that drifts by {ppm} ppm"),
+            );
         }
         self.plan_wake(silo);
     }
@@ -52,7 +60,9 @@ impl Cluster {
 
     /// The clocks of a machine are the same for the next process on it.
     pub(in crate::testing) fn inherit_clocks(&mut self, old: ProcessId, new: ProcessId) {
-        let Some(before) = self.processes.get(old.0) else { return };
+        let Some(before) = self.processes.get(old.0) else {
+            return;
+        };
         let (skew, ppm) = (before.skew, before.mono.ppm());
         self.clock_offset(new, skew.at(self.now));
         if skew.ppm() != 0 {
@@ -64,7 +74,12 @@ impl Cluster {
     }
 
     fn skew(&mut self, silo: ProcessId, change: impl Fn(Skew) -> Skew) {
-        let (Some(process), Some(life)) = (self.processes.get_mut(silo.0), self.truth.lives.get_mut(silo.0)) else { return };
+        let (Some(process), Some(life)) = (
+            self.processes.get_mut(silo.0),
+            self.truth.lives.get_mut(silo.0),
+        ) else {
+            return;
+        };
         process.skew = change(process.skew);
         if life.started < self.now {
             life.earlier_skews.push((self.now, life.skew));

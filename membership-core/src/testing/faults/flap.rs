@@ -19,8 +19,14 @@ impl Cluster {
     /// From now on the direction from one process's machine to another's is shut for so long, open for so long, and so on, until
     /// [`heal`](Self::heal).
     pub fn flap(&mut self, from: ProcessId, to: ProcessId, shut_for: Duration, open_for: Duration) {
-        let (Some(a), Some(b)) = (self.place(from), self.place(to)) else { return };
-        self.note_world(format!("the link from {} to {} flaps", self.label(from), self.label(to)));
+        let (Some(a), Some(b)) = (self.place(from), self.place(to)) else {
+            return;
+        };
+        self.note_world(format!(
+            "the link from {} to {} flaps",
+            self.label(from),
+            self.label(to)
+        ));
         self.begin_flapping(vec![(a, b)], shut_for, open_for);
     }
 
@@ -29,13 +35,27 @@ impl Cluster {
     pub fn flap_ingress(&mut self, silo: ProcessId, shut_for: Duration, open_for: Duration) {
         let Some(here) = self.place(silo) else { return };
         self.note_world(format!("all links to {} flap", self.label(silo)));
-        let links = self.all_places().filter(|there| *there != here).map(|there| (there, here)).collect();
+        let links = self
+            .all_places()
+            .filter(|there| *there != here)
+            .map(|there| (there, here))
+            .collect();
         self.begin_flapping(links, shut_for, open_for);
     }
 
-    fn begin_flapping(&mut self, links: Vec<(usize, usize)>, shut_for: Duration, open_for: Duration) {
+    fn begin_flapping(
+        &mut self,
+        links: Vec<(usize, usize)>,
+        shut_for: Duration,
+        open_for: Duration,
+    ) {
         let least = Duration::from_millis(1);
-        let flap = Flap { links, shut_for: shut_for.max(least), open_for: open_for.max(least), is_shut: false };
+        let flap = Flap {
+            links,
+            shut_for: shut_for.max(least),
+            open_for: open_for.max(least),
+            is_shut: false,
+        };
         self.flaps_so_far += 1;
         self.flaps.insert(self.flaps_so_far, flap);
         self.flap_on(self.flaps_so_far);
@@ -43,7 +63,9 @@ impl Cluster {
 
     /// The other state of links that flap, if they still do.
     pub(in crate::testing) fn flap_on(&mut self, number: u64) {
-        let Some(flap) = self.flaps.get_mut(&number) else { return };
+        let Some(flap) = self.flaps.get_mut(&number) else {
+            return;
+        };
         flap.is_shut = !flap.is_shut;
         let flap = flap.clone();
         for (from, to) in flap.links {
@@ -56,7 +78,11 @@ impl Cluster {
         self.stats.flaps += u64::from(flap.is_shut);
         self.taint_split();
         self.block_spell();
-        let lasts = if flap.is_shut { flap.shut_for } else { flap.open_for };
+        let lasts = if flap.is_shut {
+            flap.shut_for
+        } else {
+            flap.open_for
+        };
         self.agenda.plan(self.now + lasts, Event::Flap(number));
     }
 }

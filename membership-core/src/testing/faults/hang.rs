@@ -16,26 +16,46 @@ impl Cluster {
     /// applications of all others every second, and they say so ([`Input::Heard`]).
     pub fn hang(&mut self, silo: ProcessId, time: Duration) {
         self.pause(silo, time);
-        let Some(process) = self.processes.get_mut(silo.0).filter(|p| p.paused_until.is_some()) else { return };
+        let Some(process) = self
+            .processes
+            .get_mut(silo.0)
+            .filter(|p| p.paused_until.is_some())
+        else {
+            return;
+        };
         let already = std::mem::replace(&mut process.hung, true);
         self.stats.hangs += 1;
-        self.note(silo, "is half dead: its application still answers".to_owned());
+        self.note(
+            silo,
+            "is half dead: its application still answers".to_owned(),
+        );
         if !already {
             self.agenda.plan(self.now + CHATTER, Event::Chatter(silo));
         }
     }
 
     pub(in crate::testing) fn chatter(&mut self, id: ProcessId) {
-        let Some(process) = self.processes.get(id.0).filter(|p| p.hung) else { return };
-        let (Some(from), here) = (self.address(id), process.place) else { return };
+        let Some(process) = self.processes.get(id.0).filter(|p| p.hung) else {
+            return;
+        };
+        let (Some(from), here) = (self.address(id), process.place) else {
+            return;
+        };
         for other in self.running() {
-            let Some(peer) = self.processes.get(other.0) else { continue };
-            if other == id || peer.paused_until.is_some() || peer.machine.status() != SiloStatus::Active {
+            let Some(peer) = self.processes.get(other.0) else {
+                continue;
+            };
+            if other == id
+                || peer.paused_until.is_some()
+                || peer.machine.status() != SiloStatus::Active
+            {
                 continue;
             }
             let there = peer.place;
-            let (Some(to), Some(back)) = (self.network.carry(there, here, &mut self.dice), self.network.carry(here, there, &mut self.dice))
-            else {
+            let (Some(to), Some(back)) = (
+                self.network.carry(there, here, &mut self.dice),
+                self.network.carry(here, there, &mut self.dice),
+            ) else {
                 continue;
             };
             let asked = peer.mono.shows(self.now.saturating_sub(to + back));

@@ -35,14 +35,28 @@ impl Cluster {
         from: Option<ProcessId>,
         input: Input,
     ) -> Option<(Option<ProcessId>, Input)> {
-        let held = |p: &&mut crate::testing::process::Process| p.held_until.is_some() && p.is_running();
-        let Some(process) = self.processes.get_mut(id.0).filter(held) else { return Some((from, input)) };
-        if matches!(input, Input::Start | Input::Wake | Input::Command(_) | Input::ExecutorLag(_)) {
+        let held =
+            |p: &&mut crate::testing::process::Process| p.held_until.is_some() && p.is_running();
+        let Some(process) = self.processes.get_mut(id.0).filter(held) else {
+            return Some((from, input));
+        };
+        if matches!(
+            input,
+            Input::Start | Input::Wake | Input::Command(_) | Input::ExecutorLag(_)
+        ) {
             return Some((from, input));
         }
-        let waits = store::answers(&input).and_then(|call| process.asked.iter().find(|(c, _)| *c == call).copied());
+        let waits = store::answers(&input)
+            .and_then(|call| process.asked.iter().find(|(c, _)| *c == call).copied());
         if let (Some((call, deadline)), Some(late)) = (waits, store::given_up(&input)) {
-            self.agenda.plan(deadline, Event::GiveUp { process: id, call, input: late });
+            self.agenda.plan(
+                deadline,
+                Event::GiveUp {
+                    process: id,
+                    call,
+                    input: late,
+                },
+            );
         }
         process.inbox.push((from, input));
         None
@@ -50,27 +64,51 @@ impl Cluster {
 
     /// A process has waited long enough for an answer that is held, or that its call never went out for.
     pub(in crate::testing) fn give_up(&mut self, id: ProcessId, call: CallId, input: Input) {
-        if self.processes.get(id.0).is_some_and(|p| p.asked.iter().any(|(c, _)| *c == call)) {
+        if self
+            .processes
+            .get(id.0)
+            .is_some_and(|p| p.asked.iter().any(|(c, _)| *c == call))
+        {
             self.take(id, None, input);
         }
     }
 
     pub(in crate::testing) fn release(&mut self, id: ProcessId, at_once: bool) {
-        let Some(process) = self.processes.get_mut(id.0) else { return };
-        if !process.is_running() || process.held_until.is_none_or(|until| until > self.now && !at_once) {
+        let Some(process) = self.processes.get_mut(id.0) else {
+            return;
+        };
+        if !process.is_running()
+            || process
+                .held_until
+                .is_none_or(|until| until > self.now && !at_once)
+        {
             return;
         }
         process.held_until = None;
-        let (outbox, inbox) = (std::mem::take(&mut process.outbox), std::mem::take(&mut process.inbox));
+        let (outbox, inbox) = (
+            std::mem::take(&mut process.outbox),
+            std::mem::take(&mut process.inbox),
+        );
         if let Some(life) = self.truth.lives.get_mut(id.0) {
             life.held.set(false, self.now);
         }
-        self.note(id, format!("is held no more: {} things go out, {} come in", outbox.len(), inbox.len()));
+        self.note(
+            id,
+            format!(
+                "is held no more: {} things go out, {} come in",
+                outbox.len(),
+                inbox.len()
+            ),
+        );
         for held in outbox {
             match held {
                 Held::Message { to, header, body } => self.transmit(id, to, header, body),
                 Held::Call { call, what } => {
-                    let deadline = self.processes.get(id.0).and_then(|p| p.asked.iter().find(|(c, _)| *c == call)).map(|(_, d)| *d);
+                    let deadline = self
+                        .processes
+                        .get(id.0)
+                        .and_then(|p| p.asked.iter().find(|(c, _)| *c == call))
+                        .map(|(_, d)| *d);
                     self.launch(id, call, what, deadline.unwrap_or(self.now));
                 }
             }

@@ -51,12 +51,20 @@ impl Cluster {
         if self.network.shut(a, b) {
             self.stats.blocks += 1;
         }
-        self.truth.blocks.entry((a, b)).or_default().set(true, self.now);
+        self.truth
+            .blocks
+            .entry((a, b))
+            .or_default()
+            .set(true, self.now);
     }
 
     fn open(&mut self, a: usize, b: usize) {
         self.network.open(a, b);
-        self.truth.blocks.entry((a, b)).or_default().set(false, self.now);
+        self.truth
+            .blocks
+            .entry((a, b))
+            .or_default()
+            .set(false, self.now);
     }
 
     fn taint_split(&mut self) {
@@ -67,20 +75,30 @@ impl Cluster {
 
     fn block_spell(&mut self) {
         let lossy = self.network.lossy().next().is_some();
-        self.truth.any_block.set(lossy || self.network.any_shut(), self.now);
+        self.truth
+            .any_block
+            .set(lossy || self.network.any_shut(), self.now);
     }
 
     fn lossy_spell(&mut self, place: usize) {
         let lossy = self.network.lossy().any(|p| p == place);
-        self.truth.lossy.entry(place).or_default().set(lossy, self.now);
+        self.truth
+            .lossy
+            .entry(place)
+            .or_default()
+            .set(lossy, self.now);
         self.taint_split();
         self.block_spell();
     }
 
     fn rough_spell(&mut self) {
         let latency = self.network.latency();
-        let slow =
-            latency.slow.max(latency.high).max(self.network.longest_delay()).max(self.between_zones()) > self.config.min_probe_timeout / 4;
+        let slow = latency
+            .slow
+            .max(latency.high)
+            .max(self.network.longest_delay())
+            .max(self.between_zones())
+            > self.config.min_probe_timeout / 4;
         let rough = self.network.loss() > 0.0 || slow;
         self.truth.rough_network.set(rough, self.now);
         if rough {
@@ -90,8 +108,12 @@ impl Cluster {
     }
 
     fn rough_table_spell(&mut self) {
-        let slow = self.store.latency != self.usual.table || self.store.tail.0 > 0.0 || self.store.rate.is_some();
-        self.truth.rough_table.set(slow || self.store.unknown > 0.0, self.now);
+        let slow = self.store.latency != self.usual.table
+            || self.store.tail.0 > 0.0
+            || self.store.rate.is_some();
+        self.truth
+            .rough_table
+            .set(slow || self.store.unknown > 0.0, self.now);
     }
 
     fn touch_table(&mut self) {
@@ -101,7 +123,12 @@ impl Cluster {
     }
 
     fn all_places(&self) -> impl Iterator<Item = usize> + use<> {
-        let most = self.processes.iter().map(|p| p.place + 1).max().unwrap_or(0);
+        let most = self
+            .processes
+            .iter()
+            .map(|p| p.place + 1)
+            .max()
+            .unwrap_or(0);
         0..most
     }
 
@@ -110,6 +137,8 @@ impl Cluster {
     }
 
     fn label(&self, silo: ProcessId) -> String {
-        self.truth.life(silo).map_or_else(|| silo.to_string(), |l| l.name.clone())
+        self.truth
+            .life(silo)
+            .map_or_else(|| silo.to_string(), |l| l.name.clone())
     }
 }

@@ -11,8 +11,14 @@ use crate::testing::network::Latency;
 impl Cluster {
     /// Shuts the direction from one process's machine to another's.
     pub fn block(&mut self, from: ProcessId, to: ProcessId) {
-        let (Some(a), Some(b)) = (self.place(from), self.place(to)) else { return };
-        self.note_world(format!("nothing gets from {} to {}", self.label(from), self.label(to)));
+        let (Some(a), Some(b)) = (self.place(from), self.place(to)) else {
+            return;
+        };
+        self.note_world(format!(
+            "nothing gets from {} to {}",
+            self.label(from),
+            self.label(to)
+        ));
         self.shut(a, b);
         self.taint_split();
         self.block_spell();
@@ -26,7 +32,9 @@ impl Cluster {
 
     /// Opens the direction from one to another again.
     pub fn unblock(&mut self, from: ProcessId, to: ProcessId) {
-        let (Some(a), Some(b)) = (self.place(from), self.place(to)) else { return };
+        let (Some(a), Some(b)) = (self.place(from), self.place(to)) else {
+            return;
+        };
         self.open(a, b);
         self.block_spell();
     }
@@ -51,7 +59,12 @@ impl Cluster {
             && !self.truth.network_down.touched(clean_from);
         let mut group = BTreeMap::new();
         for (number, members) in groups.iter().enumerate() {
-            group.extend(members.iter().filter_map(|id| self.place(*id)).map(|place| (place, number)));
+            group.extend(
+                members
+                    .iter()
+                    .filter_map(|id| self.place(*id))
+                    .map(|place| (place, number)),
+            );
         }
         let places: Vec<usize> = self.all_places().collect();
         for a in &places {
@@ -61,16 +74,40 @@ impl Cluster {
                 }
             }
         }
-        let sizes: Vec<String> = groups.iter().map(|g| g.iter().map(|p| self.label(*p)).collect::<Vec<_>>().join(" ")).collect();
-        self.note_world(format!("the network splits: {} | everybody else", sizes.join(" | ")));
+        let sizes: Vec<String> = groups
+            .iter()
+            .map(|g| {
+                g.iter()
+                    .map(|p| self.label(*p))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+            .collect();
+        self.note_world(format!(
+            "the network splits: {} | everybody else",
+            sizes.join(" | ")
+        ));
         self.block_spell();
-        self.truth.split = Some(Split { since: self.now, healed: None, clean, group });
+        self.truth.split = Some(Split {
+            since: self.now,
+            healed: None,
+            clean,
+            group,
+        });
     }
 
     /// A machine that appears while the network is split is in no group: it does not bridge what is split.
     pub(in crate::testing) fn join_split(&mut self, place: usize) {
-        let Some(split) = self.truth.split.as_ref().filter(|s| s.healed.is_none()) else { return };
-        for there in split.group.keys().copied().filter(|p| *p != place).collect::<Vec<_>>() {
+        let Some(split) = self.truth.split.as_ref().filter(|s| s.healed.is_none()) else {
+            return;
+        };
+        for there in split
+            .group
+            .keys()
+            .copied()
+            .filter(|p| *p != place)
+            .collect::<Vec<_>>()
+        {
             self.shut(place, there);
             self.shut(there, place);
         }
@@ -83,7 +120,11 @@ impl Cluster {
             self.note_world("the network heals".to_owned());
         }
         for (a, b) in self.network.open_all() {
-            self.truth.blocks.entry((a, b)).or_default().set(false, self.now);
+            self.truth
+                .blocks
+                .entry((a, b))
+                .or_default()
+                .set(false, self.now);
         }
         self.block_spell();
         if let Some(split) = &mut self.truth.split {
@@ -96,7 +137,10 @@ impl Cluster {
 
     /// Nothing gets from any machine to another for so long (or until [`heal`](Self::heal)).
     pub fn network_outage(&mut self, time: Duration) {
-        self.note_world(format!("the network is down for {:.1}s", time.as_secs_f64()));
+        self.note_world(format!(
+            "the network is down for {:.1}s",
+            time.as_secs_f64()
+        ));
         self.stats.network_outages += 1;
         self.network.set_down(true);
         self.truth.network_down.set(true, self.now);
@@ -133,23 +177,37 @@ impl Cluster {
 
     /// So many messages (0 to 1) take up to so much longer, and are overtaken by others.
     pub fn delayed(&mut self, share: f64, most: Duration) {
-        self.note_world(format!("{:.0} % of messages take up to {:.1}s longer", share * 100.0, most.as_secs_f64()));
+        self.note_world(format!(
+            "{:.0} % of messages take up to {:.1}s longer",
+            share * 100.0,
+            most.as_secs_f64()
+        ));
         self.network.set_delayed(share, most);
         self.rough_spell();
     }
 
     /// So much of what leaves a process's machine gets lost: 0 to 1. The way to the table is not concerned.
     pub fn egress_loss(&mut self, silo: ProcessId, rate: f64) {
-        let Some(place) = self.place(silo) else { return };
-        self.note(silo, format!("loses {:.0} % of what it sends", rate * 100.0));
+        let Some(place) = self.place(silo) else {
+            return;
+        };
+        self.note(
+            silo,
+            format!("loses {:.0} % of what it sends", rate * 100.0),
+        );
         self.network.set_egress_loss(place, rate);
         self.lossy_spell(place);
     }
 
     /// So much of what gets to a process's machine gets lost there: 0 to 1. The way to the table is not concerned.
     pub fn ingress_loss(&mut self, silo: ProcessId, rate: f64) {
-        let Some(place) = self.place(silo) else { return };
-        self.note(silo, format!("loses {:.0} % of what reaches it", rate * 100.0));
+        let Some(place) = self.place(silo) else {
+            return;
+        };
+        self.note(
+            silo,
+            format!("loses {:.0} % of what reaches it", rate * 100.0),
+        );
         self.network.set_ingress_loss(place, rate);
         self.lossy_spell(place);
     }

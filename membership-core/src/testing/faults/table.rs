@@ -31,7 +31,10 @@ impl Cluster {
 
     /// Table calls take from `low` to `high` in either direction; beyond the call timeout a commit's outcome is unknown.
     pub fn slow_table(&mut self, low: Duration, high: Duration) {
-        self.note_world(format!("table calls take up to {:.1}s", high.as_secs_f64() * 2.0));
+        self.note_world(format!(
+            "table calls take up to {:.1}s",
+            high.as_secs_f64() * 2.0
+        ));
         self.store.latency = (low, high);
         self.rough_table_spell();
     }
@@ -44,7 +47,11 @@ impl Cluster {
 
     /// So many table calls (0 to 1) are slow in either direction, and take up to so long: the tail of the latencies.
     pub fn table_tail(&mut self, share: f64, slow: Duration) {
-        self.note_world(format!("{:.0} % of table calls take up to {:.1}s", share * 100.0, slow.as_secs_f64() * 2.0));
+        self.note_world(format!(
+            "{:.0} % of table calls take up to {:.1}s",
+            share * 100.0,
+            slow.as_secs_f64() * 2.0
+        ));
         self.store.tail = (share, slow);
         self.rough_table_spell();
     }
@@ -52,12 +59,10 @@ impl Cluster {
     /// The table reads and writes so many rows per second, one call after the other; none = as many as anybody wants. Calls that wait
     /// longer than their timeout have failed, or their outcome is unknown.
     pub fn table_rate(&mut self, rows_per_second: Option<f64>) {
-        self.note_world(
-            rows_per_second.map_or_else(
-                || "the table serves everybody at once".to_owned(),
-                |rate| format!("the table serves {rate:.0} rows per second"),
-            ),
-        );
+        self.note_world(rows_per_second.map_or_else(
+            || "the table serves everybody at once".to_owned(),
+            |rate| format!("the table serves {rate:.0} rows per second"),
+        ));
         self.store.rate = rows_per_second.filter(|rate| *rate > 0.0);
         self.store.busy_until = self.now;
         self.rough_table_spell();
@@ -65,13 +70,19 @@ impl Cluster {
 
     /// Before so many of all commits somebody else commits: 0 to 1.
     pub fn table_conflicts(&mut self, rate: f64) {
-        self.note_world(format!("foreign commits come before {:.0} % of all", rate * 100.0));
+        self.note_world(format!(
+            "foreign commits come before {:.0} % of all",
+            rate * 100.0
+        ));
         self.store.conflicts = rate;
     }
 
     /// The outcome of so many commits is unknown: they land, land later, or do not. 0 to 1.
     pub fn unknown_outcomes(&mut self, rate: f64) {
-        self.note_world(format!("the outcome of {:.0} % of commits is unknown", rate * 100.0));
+        self.note_world(format!(
+            "the outcome of {:.0} % of commits is unknown",
+            rate * 100.0
+        ));
         self.unknown_outcomes_of(None, rate);
     }
 
@@ -84,7 +95,15 @@ impl Cluster {
 
     /// The table cannot be reached by one process (or can again).
     pub fn cut_from_table(&mut self, silo: ProcessId, cut: bool) {
-        self.note(silo, if cut { "is cut off from the table" } else { "reaches the table again" }.to_owned());
+        self.note(
+            silo,
+            if cut {
+                "is cut off from the table"
+            } else {
+                "reaches the table again"
+            }
+            .to_owned(),
+        );
         if cut {
             self.store.cut.insert(silo);
         } else {
@@ -129,8 +148,12 @@ impl Cluster {
     /// Takes the table back by so many versions (or by as many as the world remembers: 64), heartbeats too: a store that failed over to a
     /// replica that lagged. Says by how many.
     pub fn roll_back_table(&mut self, versions: usize) -> u64 {
-        let Some(before) = self.store.truth.as_ref().map(crate::Snapshot::version) else { return 0 };
-        let Some(snapshot) = self.store.roll_back(versions) else { return 0 };
+        let Some(before) = self.store.truth.as_ref().map(crate::Snapshot::version) else {
+            return 0;
+        };
+        let Some(snapshot) = self.store.roll_back(versions) else {
+            return 0;
+        };
         let by = before - snapshot.version();
         self.note_world(format!("the table is rolled back by {by} versions"));
         self.stats.rollbacks += 1;

@@ -12,7 +12,10 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 fn ten_seconds(c: &mut Cluster) -> (u64, u64) {
     let before = *c.stats();
     c.run_for(S(10)).unwrap();
-    (c.stats().dropped - before.dropped, c.stats().inputs - before.inputs)
+    (
+        c.stats().dropped - before.dropped,
+        c.stats().inputs - before.inputs,
+    )
 }
 
 #[test]
@@ -22,20 +25,33 @@ fn nothing_gets_out_of_a_held_process_or_into_it_but_its_timers_run() {
     let one = c.running()[1];
     c.run_for(S(10)).unwrap();
     let usual = ten_seconds(&mut c).1;
-    let (sent, counter) = (c.messages_sent(one), c.truth().beats[&c.address(one).unwrap()]);
+    let (sent, counter) = (
+        c.messages_sent(one),
+        c.truth().beats[&c.address(one).unwrap()],
+    );
     c.hold(one, S(9));
     let (dropped, held) = ten_seconds(&mut c);
     assert_eq!(dropped, 0, "it is late, not lost");
-    assert!(c.messages_sent(one) > sent && held < usual, "{held} of {usual}");
+    assert!(
+        c.messages_sent(one) > sent && held < usual,
+        "{held} of {usual}"
+    );
     c.run_for(S(10)).unwrap();
-    assert_ne!(c.truth().beats[&c.address(one).unwrap()], counter, "what it wrote came late");
+    assert_ne!(
+        c.truth().beats[&c.address(one).unwrap()],
+        counter,
+        "what it wrote came late"
+    );
     // The machines here make the next call only after the answer to the last.
     c.hold(one, S(60));
     let failed = c.stats().failed_calls;
     c.run_for(S(59)).unwrap();
     assert_eq!(c.stats().failed_calls, failed, "nobody asked the table");
     c.run_for(S(11)).unwrap();
-    assert!(c.stats().failed_calls > failed, "calls that were given up go out in the end");
+    assert!(
+        c.stats().failed_calls > failed,
+        "calls that were given up go out in the end"
+    );
     assert!(c.is_running(one) && c.truth().life(one).unwrap().held.touched(S(0)));
     c.kill(one);
     c.hold(one, S(5));
@@ -69,7 +85,10 @@ fn losses_of_one_machine_concern_one_direction() {
     assert!((24..=36).contains(&ten_seconds(&mut c).0));
     c.ingress_loss(all[0], 1.0);
     c.egress_loss(all[0], 0.0);
-    assert!((24..=36).contains(&ten_seconds(&mut c).0), "fifteen probes of its own are answered, and fifteen get to it");
+    assert!(
+        (24..=36).contains(&ten_seconds(&mut c).0),
+        "fifteen probes of its own are answered, and fifteen get to it"
+    );
     c.ingress_loss(all[0], 0.5);
     let half = ten_seconds(&mut c).0;
     assert!((5..=25).contains(&half), "{half}");
@@ -93,7 +112,13 @@ fn a_silo_that_loses_most_of_what_it_sends_is_the_one_that_goes() {
 #[test]
 fn bytes_are_counted_when_asked_for_and_change_nothing() {
     let run = |count| {
-        let mut c = Cluster::builder().seed(2).silos(3).count_bytes(count).table_latency(MS(5), MS(20)).build().unwrap();
+        let mut c = Cluster::builder()
+            .seed(2)
+            .silos(3)
+            .count_bytes(count)
+            .table_latency(MS(5), MS(20))
+            .build()
+            .unwrap();
         c.run_until_agreed(S(60)).unwrap();
         c.run_for(S(60)).unwrap();
         let one = c.running()[0];

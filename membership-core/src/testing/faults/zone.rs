@@ -10,7 +10,10 @@ impl Cluster {
     pub fn zones(&mut self, zones: usize, between: Latency) {
         self.note_world(match zones {
             0 | 1 => "there are no zones".to_owned(),
-            _ => format!("{zones} zones, up to {:.0} ms apart", between.slow.max(between.high).as_secs_f64() * 1e3),
+            _ => format!(
+                "{zones} zones, up to {:.0} ms apart",
+                between.slow.max(between.high).as_secs_f64() * 1e3
+            ),
         });
         self.network.set_zones(zones, between);
         self.rough_spell();
@@ -24,7 +27,11 @@ impl Cluster {
         self.note_world(format!("nothing gets from zone {a} to zone {b}, nor back"));
         self.stats.zone_cuts += 1;
         self.cuts.push((a, b));
-        for place in self.all_places().filter(|p| self.network.zone(*p) == a).collect::<Vec<_>>() {
+        for place in self
+            .all_places()
+            .filter(|p| self.network.zone(*p) == a)
+            .collect::<Vec<_>>()
+        {
             self.shut_from_zone(place, b);
         }
         self.taint_split();
@@ -44,7 +51,11 @@ impl Cluster {
     }
 
     fn shut_from_zone(&mut self, place: usize, zone: usize) {
-        for there in self.all_places().filter(|p| self.network.zone(*p) == zone).collect::<Vec<_>>() {
+        for there in self
+            .all_places()
+            .filter(|p| self.network.zone(*p) == zone)
+            .collect::<Vec<_>>()
+        {
             self.shut(place, there);
             self.shut(there, place);
         }

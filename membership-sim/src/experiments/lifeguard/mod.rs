@@ -70,13 +70,29 @@ fn grid(full: bool, quick: bool) -> Vec<Cell> {
         }
     };
     let members = pick(&[1, 4, 8, 12, 16, 20, 24, 28, 32], &[1, 8, 16, 32], &[4]);
-    let on = pick(&[128, 512, 2_048, 8_192, 16_384, 32_768], &[512, 8_192, 32_768], &[32_768]);
-    let off = pick(&[1, 4, 16, 64, 256, 1_024, 4_096, 16_384], &[4, 1_024, 16_384], &[1_024]);
+    let on = pick(
+        &[128, 512, 2_048, 8_192, 16_384, 32_768],
+        &[512, 8_192, 32_768],
+        &[32_768],
+    );
+    let off = pick(
+        &[1, 4, 16, 64, 256, 1_024, 4_096, 16_384],
+        &[4, 1_024, 16_384],
+        &[1_024],
+    );
     let mut cells = Vec::new();
     for members in members.into_iter().filter_map(|m| usize::try_from(m).ok()) {
         for on in &on {
-            cells.push(Cell { members, on: *on, off: 0 });
-            cells.extend(off.iter().map(|off| Cell { members, on: *on, off: *off }));
+            cells.push(Cell {
+                members,
+                on: *on,
+                off: 0,
+            });
+            cells.extend(off.iter().map(|off| Cell {
+                members,
+                on: *on,
+                off: *off,
+            }));
         }
     }
     cells
@@ -112,20 +128,37 @@ impl Lifeguard {
     /// # Errors
     /// When a world stands still.
     pub fn report(&self) -> Result<Report, Trouble> {
-        let seeds = self.common.seeds_or(if self.full { REPETITIONS } else { 1 });
+        let seeds = self
+            .common
+            .seeds_or(if self.full { REPETITIONS } else { 1 });
         let (cells, systems) = (grid(self.full, self.common.quick), unique(&self.systems));
         let mut pieces = Vec::new();
         for system in &systems {
             let all = *system != System::Chitchat || self.common.quick || self.full;
-            let cells: Vec<Cell> = cells.iter().copied().filter(|cell| all || cell.is_for_chitchat()).collect();
+            let cells: Vec<Cell> = cells
+                .iter()
+                .copied()
+                .filter(|cell| all || cell.is_for_chitchat())
+                .collect();
             for repeat in 0..repeats(*system, &self.common) {
                 for seed in &seeds {
-                    pieces.extend(cells.iter().map(|cell| Piece { system: *system, repeat, seed: *seed, cell: *cell }));
+                    pieces.extend(cells.iter().map(|cell| Piece {
+                        system: *system,
+                        repeat,
+                        seed: *seed,
+                        cell: *cell,
+                    }));
                 }
             }
         }
         let threads = self.common.threads();
-        let outcomes = each("lifeguard", &pieces, threads, |piece| piece.seed, |piece| self.one(piece))?;
+        let outcomes = each(
+            "lifeguard",
+            &pieces,
+            threads,
+            |piece| piece.seed,
+            |piece| self.one(piece),
+        )?;
         let results: Vec<(Piece, Outcome)> = pieces.into_iter().zip(outcomes).collect();
         Ok(judge::judge(self.silos, &systems, &results))
     }
@@ -136,8 +169,14 @@ impl Lifeguard {
         let blocked = draw(&mut dice, silos, cell.members);
         let mut world = piece.system.world(dice.number(), silos)?;
         settled(&mut *world, silos, QUIET)?;
-        let well: BTreeSet<Member> = (0..silos).filter(|member| !blocked.contains(member)).collect();
-        let sent = |world: &dyn Arena| (0..silos).fold(Traffic::default(), |sum, member| sum.plus(world.sent(member)));
+        let well: BTreeSet<Member> = (0..silos)
+            .filter(|member| !blocked.contains(member))
+            .collect();
+        let sent = |world: &dyn Arena| {
+            (0..silos).fold(Traffic::default(), |sum, member| {
+                sum.plus(world.sent(member))
+            })
+        };
         let (began, before, asked) = (world.now(), sent(&*world), world.table());
         loop {
             for member in &blocked {
@@ -157,18 +196,35 @@ impl Lifeguard {
         let table = world.table().zip(asked).map(|(now, then)| now.since(&then));
         world.run_for(AFTER)?;
         let record = world.record();
-        let mut outcome = Outcome { traffic, table, member_seconds, ..Outcome::default() };
+        let mut outcome = Outcome {
+            traffic,
+            table,
+            member_seconds,
+            ..Outcome::default()
+        };
         if cell.off == 0 && cell.on >= NOTICEABLE {
-            let after = |at: Option<Duration>| at.map_or(f64::INFINITY, |at| (at - began).as_secs_f64());
+            let after =
+                |at: Option<Duration>| at.map_or(f64::INFINITY, |at| (at - began).as_secs_f64());
             for member in &blocked {
-                outcome.first.push(after(record.first_death(*member, &well)));
-                outcome.full.push(after(record.known_to_all(*member, &well)));
+                outcome
+                    .first
+                    .push(after(record.first_death(*member, &well)));
+                outcome
+                    .full
+                    .push(after(record.known_to_all(*member, &well)));
             }
         }
         outcome.all = false_deaths(&record, &well).count();
-        outcome.healthy = false_deaths(&record, &well).filter(|death| well.contains(&death.by)).count();
+        outcome.healthy = false_deaths(&record, &well)
+            .filter(|death| well.contains(&death.by))
+            .count();
         outcome.victims = victims(false_deaths(&record, &well));
-        outcome.blocked = victims(record.deaths.iter().filter(|death| blocked.contains(&death.of)));
+        outcome.blocked = victims(
+            record
+                .deaths
+                .iter()
+                .filter(|death| blocked.contains(&death.of)),
+        );
         Ok(outcome)
     }
 }
@@ -188,6 +244,9 @@ mod tests {
     fn no_two_cells_begin_in_the_same_world() {
         let cells = grid(true, false);
         let first = |cell: &Cell| (cell.dice(1).number(), cell.dice(2).number());
-        assert_eq!(cells.iter().map(first).collect::<BTreeSet<_>>().len(), cells.len());
+        assert_eq!(
+            cells.iter().map(first).collect::<BTreeSet<_>>().len(),
+            cells.len()
+        );
     }
 }

@@ -17,7 +17,12 @@ use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 /// Where a killed process finds the server.
 const URL: &str = "MEMBERSHIP_SQL_TEST_POSTGRES";
-const TABLES: [&str; 4] = ["membership_version", "membership_silo", "membership_heartbeat", "membership_cell"];
+const TABLES: [&str; 4] = [
+    "membership_version",
+    "membership_silo",
+    "membership_heartbeat",
+    "membership_cell",
+];
 /// Planted, and searched for.
 pub const SECRET: &str = "correct-horse-battery-staple";
 
@@ -34,14 +39,30 @@ pub struct Postgres {
 impl Postgres {
     /// Yours as it is, where one is named; else one of our own, durable, with a password.
     pub async fn start(options: Options) -> Self {
-        let yours = Kind::Postgres.url_variables().iter().any(|name| std::env::var_os(name).is_some());
-        let options = if yours { Options { durable: true, ..Options::default() } } else { ours(options) };
+        let yours = Kind::Postgres
+            .url_variables()
+            .iter()
+            .any(|name| std::env::var_os(name).is_some());
+        let options = if yours {
+            Options {
+                durable: true,
+                ..Options::default()
+            }
+        } else {
+            ours(options)
+        };
         let server = Server::start(Kind::Postgres, options).await.unwrap();
-        Self { url: server.url().to_owned(), server, pooler: false }
+        Self {
+            url: server.url().to_owned(),
+            server,
+            pooler: false,
+        }
     }
 
     pub fn config(&self) -> PostgresConfig {
-        PostgresConfig::from_url(&self.url).unwrap().pooler(self.pooler)
+        PostgresConfig::from_url(&self.url)
+            .unwrap()
+            .pooler(self.pooler)
     }
 
     async fn shell(&self) -> Result<Shell, Stop> {
@@ -51,7 +72,11 @@ impl Postgres {
 
 /// What every server of our own is like.
 pub fn ours(options: Options) -> Options {
-    Options { password: Some(SECRET.to_owned()), durable: true, ..options }
+    Options {
+        password: Some(SECRET.to_owned()),
+        durable: true,
+        ..options
+    }
 }
 
 /// Another program with a connection of its own.
@@ -71,10 +96,20 @@ impl Shell {
     /// The rows as texts.
     pub async fn ask(&self, sql: &str) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
         let row = |m| match m {
-            SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| row.get(i).unwrap_or_default().to_owned()).collect()),
+            SimpleQueryMessage::Row(row) => Some(
+                (0..row.len())
+                    .map(|i| row.get(i).unwrap_or_default().to_owned())
+                    .collect(),
+            ),
             _ => None,
         };
-        Ok(self.0.simple_query(sql).await?.into_iter().filter_map(row).collect())
+        Ok(self
+            .0
+            .simple_query(sql)
+            .await?
+            .into_iter()
+            .filter_map(row)
+            .collect())
     }
 }
 
@@ -83,8 +118,13 @@ pub fn quoted(text: &str) -> String {
     format!(" E'{doubled}'")
 }
 
-pub async fn open(config: PostgresConfig, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(PostgresTable::connect(config, cluster.clone()).await?))
+pub async fn open(
+    config: PostgresConfig,
+    cluster: &ClusterName,
+) -> Result<Arc<dyn MembershipTable>, TableError> {
+    Ok(Arc::new(
+        PostgresTable::connect(config, cluster.clone()).await?,
+    ))
 }
 
 /// The same server at another address.
@@ -98,9 +138,19 @@ fn columns(cluster: &str, text: &str) -> Result<String, Stop> {
         return Err(Stop::failed("the version row to stage is no JSON object"));
     };
     let mut take = |name: &str| all.remove(name);
-    let plain = |v: Option<serde_json::Value>, or: &str| v.map_or_else(|| or.to_owned(), |v| v.to_string().trim_matches('"').to_owned());
-    let recent = take("recent").and_then(|v| v.as_array().cloned()).unwrap_or_default();
-    let id = recent.last().map_or_else(|| format!("{:032x}", 0), |r| plain(r.get("id").cloned(), ""));
+    let plain = |v: Option<serde_json::Value>, or: &str| {
+        v.map_or_else(
+            || or.to_owned(),
+            |v| v.to_string().trim_matches('"').to_owned(),
+        )
+    };
+    let recent = take("recent")
+        .and_then(|v| v.as_array().cloned())
+        .unwrap_or_default();
+    let id = recent.last().map_or_else(
+        || format!("{:032x}", 0),
+        |r| plain(r.get("id").cloned(), ""),
+    );
     let values = [
         quoted(cluster),
         quoted("staged"),
@@ -111,7 +161,14 @@ fn columns(cluster: &str, text: &str) -> Result<String, Stop> {
         plain(take("row_count"), "0"),
         plain(take("layout"), "NULL"),
         plain(take("min_layout"), "NULL"),
-        format!("ARRAY[{}]::text[]", recent.iter().map(|r| quoted(&r.to_string())).collect::<Vec<_>>().join(",")),
+        format!(
+            "ARRAY[{}]::text[]",
+            recent
+                .iter()
+                .map(|r| quoted(&r.to_string()))
+                .collect::<Vec<_>>()
+                .join(",")
+        ),
         quoted(&take("settings").map_or_else(|| "null".to_owned(), |v| v.to_string())),
         quoted(&take("core").map_or_else(|| "\"\"".to_owned(), |v| v.to_string())),
         quoted(&serde_json::Value::Object(all).to_string()),
@@ -122,7 +179,11 @@ fn columns(cluster: &str, text: &str) -> Result<String, Stop> {
 #[async_trait]
 impl Backend for Postgres {
     fn name(&self) -> String {
-        if self.pooler { "postgres, as behind a pooler".to_owned() } else { "postgres".to_owned() }
+        if self.pooler {
+            "postgres, as behind a pooler".to_owned()
+        } else {
+            "postgres".to_owned()
+        }
     }
 
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
@@ -163,31 +224,49 @@ impl Backend for Postgres {
     }
 
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        let sql = format!("DELETE FROM membership_version WHERE cluster = {}", quoted(&cluster.store_key()));
+        let sql = format!(
+            "DELETE FROM membership_version WHERE cluster = {}",
+            quoted(&cluster.store_key())
+        );
         Ok(self.shell().await?.run(&sql).await?)
     }
 
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.restore(cluster, &(Box::new(Saved::new()) as Checkpoint)).await
+        self.restore(cluster, &(Box::new(Saved::new()) as Checkpoint))
+            .await
     }
 
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
         let shell = self.shell().await?;
         let mut saved = Saved::new();
         for table in TABLES {
-            let sql = format!("SELECT row_to_json(t)::text FROM {table} t WHERE cluster = {}", quoted(&cluster.store_key()));
-            saved.push((table, shell.ask(&sql).await?.into_iter().flatten().collect()));
+            let sql = format!(
+                "SELECT row_to_json(t)::text FROM {table} t WHERE cluster = {}",
+                quoted(&cluster.store_key())
+            );
+            saved.push((
+                table,
+                shell.ask(&sql).await?.into_iter().flatten().collect(),
+            ));
         }
         Ok(Box::new(saved))
     }
 
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved.downcast_ref::<Saved>().ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
+        let saved = saved
+            .downcast_ref::<Saved>()
+            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
         let key = quoted(&cluster.store_key());
-        let mut sql: String = TABLES.iter().map(|table| format!("DELETE FROM {table} WHERE cluster = {key};\n")).collect();
+        let mut sql: String = TABLES
+            .iter()
+            .map(|table| format!("DELETE FROM {table} WHERE cluster = {key};\n"))
+            .collect();
         for (table, rows) in saved {
             for row in rows {
-                sql += &format!("INSERT INTO {table} SELECT * FROM json_populate_record(NULL::{table}, {}::json);\n", quoted(row));
+                sql += &format!(
+                    "INSERT INTO {table} SELECT * FROM json_populate_record(NULL::{table}, {}::json);\n",
+                    quoted(row)
+                );
             }
         }
         Ok(self.shell().await?.run(&sql).await?)
@@ -199,7 +278,11 @@ impl Backend for Postgres {
     }
 
     async fn set_available(&self, available: bool) -> Result<(), Stop> {
-        let done = if available { self.server.start_again().await } else { self.server.kill().await };
+        let done = if available {
+            self.server.start_again().await
+        } else {
+            self.server.kill().await
+        };
         Ok(done?)
     }
 
@@ -207,16 +290,33 @@ impl Backend for Postgres {
         Ok(SECRET.to_owned())
     }
 
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        let url = self.url.replace("postgres@", "nobody@").replace("postgres:", "nobody:").replace("nobody://", "postgres://");
-        Some(open(PostgresConfig::from_url(&url).unwrap().pooler(self.pooler), cluster).await)
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+        let url = self
+            .url
+            .replace("postgres@", "nobody@")
+            .replace("postgres:", "nobody:")
+            .replace("nobody://", "postgres://");
+        Some(
+            open(
+                PostgresConfig::from_url(&url).unwrap().pooler(self.pooler),
+                cluster,
+            )
+            .await,
+        )
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
         let address: SocketAddr = self.server.address();
         let proxy = Proxy::to(address)?;
-        let config = PostgresConfig::from_url(&by_way_of(&self.url, address, proxy.address()))?.pooler(self.pooler);
-        Ok(Proxied { table: open(config.operation_timeout(Duration::from_secs(2)), cluster).await?, proxy })
+        let config = PostgresConfig::from_url(&by_way_of(&self.url, address, proxy.address()))?
+            .pooler(self.pooler);
+        Ok(Proxied {
+            table: open(config.operation_timeout(Duration::from_secs(2)), cluster).await?,
+            proxy,
+        })
     }
 
     fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {
@@ -229,6 +329,11 @@ impl Backend for Postgres {
 /// Does nothing unless it is the process that the suite kills.
 pub async fn crash_child() {
     if let (Some(cluster), Some(url)) = (child::cluster(), std::env::var(URL).ok()) {
-        child::run(&*open(PostgresConfig::from_url(&url).unwrap(), &cluster).await.unwrap()).await;
+        child::run(
+            &*open(PostgresConfig::from_url(&url).unwrap(), &cluster)
+                .await
+                .unwrap(),
+        )
+        .await;
     }
 }

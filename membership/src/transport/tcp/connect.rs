@@ -39,7 +39,12 @@ pub(super) struct Connection {
 
 impl Connection {
     fn new(reader: Reader, writer: OwnedWriteHalf, peer: &Introduction) -> Self {
-        Self { reader, writer, advertise: peer.advertise, instance: peer.instance }
+        Self {
+            reader,
+            writer,
+            advertise: peer.advertise,
+            instance: peer.instance,
+        }
     }
 }
 
@@ -51,24 +56,41 @@ fn halves(stream: TcpStream) -> (Reader, OwnedWriteHalf) {
 }
 
 /// Dials, within the two timeouts of the configuration. The error is for people.
-pub(super) async fn dial(shared: &Shared, to: SocketAddr, me: &Introduction) -> Result<Connection, String> {
+pub(super) async fn dial(
+    shared: &Shared,
+    to: SocketAddr,
+    me: &Introduction,
+) -> Result<Connection, String> {
     let attempt = async {
         let limit = shared.config.connect_timeout;
         let stream = match timeout(limit, TcpStream::connect(to)).await {
-            Err(_) => return Err(format!("cannot connect to {to}: no answer within {limit:?}")),
+            Err(_) => {
+                return Err(format!(
+                    "cannot connect to {to}: no answer within {limit:?}"
+                ));
+            }
             Ok(Err(error)) => return Err(format!("cannot connect to {to}: {error}")),
             Ok(Ok(stream)) => stream,
         };
         let (mut reader, mut writer) = halves(stream);
         let limit = shared.config.handshake_timeout;
         match timeout(limit, handshake::dial(&mut reader, &mut writer, me)).await {
-            Err(_) => Err(format!("{to} accepts connections, but says nothing within {limit:?}: the process hangs, or it is no silo")),
+            Err(_) => Err(format!(
+                "{to} accepts connections, but says nothing within {limit:?}: the process hangs, or it is no silo"
+            )),
             Ok(Err(error)) => Err(format!("{to}: {error}")),
             Ok(Ok(peer)) => Ok(Connection::new(reader, writer, &peer)),
         }
     };
     let result = attempt.await;
-    add(if result.is_ok() { &shared.counters.dialled } else { &shared.counters.dials_failed }, 1);
+    add(
+        if result.is_ok() {
+            &shared.counters.dialled
+        } else {
+            &shared.counters.dials_failed
+        },
+        1,
+    );
     result
 }
 
@@ -94,7 +116,12 @@ impl Drop for Place {
 }
 
 /// Accepts connections until the transport stops.
-pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener, inbox: Inbox, phase: watch::Receiver<Phase>) {
+pub(super) async fn accept_all(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    inbox: Inbox,
+    phase: watch::Receiver<Phase>,
+) {
     let mut end = phase.clone();
     let mut failing = false;
     loop {
@@ -106,8 +133,10 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener, inbox
             Ok((stream, _)) => {
                 failing = false;
                 let config = &shared.config;
-                let places = Place::take(&shared.incoming, config.max_incoming)
-                    .zip(Place::take(&shared.in_handshake, config.max_incoming_handshakes));
+                let places = Place::take(&shared.incoming, config.max_incoming).zip(Place::take(
+                    &shared.in_handshake,
+                    config.max_incoming_handshakes,
+                ));
                 let Some((place, in_handshake)) = places else {
                     add(&shared.counters.refused_too_many, 1);
                     continue;
@@ -130,7 +159,13 @@ pub(super) async fn accept_all(shared: Arc<Shared>, listener: TcpListener, inbox
     }
 }
 
-async fn incoming(shared: &Arc<Shared>, stream: TcpStream, in_handshake: Place, inbox: &Inbox, phase: &watch::Receiver<Phase>) {
+async fn incoming(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    in_handshake: Place,
+    inbox: &Inbox,
+    phase: &watch::Receiver<Phase>,
+) {
     // What the handshake needs is gone after it: connections are many, and live long.
     let connection = Box::pin(welcome(shared, stream, in_handshake, phase)).await;
     if let Some(connection) = connection {
@@ -139,7 +174,12 @@ async fn incoming(shared: &Arc<Shared>, stream: TcpStream, in_handshake: Place, 
 }
 
 /// The handshake with whoever dialled.
-async fn welcome(shared: &Shared, stream: TcpStream, _in_handshake: Place, phase: &watch::Receiver<Phase>) -> Option<Connection> {
+async fn welcome(
+    shared: &Shared,
+    stream: TcpStream,
+    _in_handshake: Place,
+    phase: &watch::Receiver<Phase>,
+) -> Option<Connection> {
     let me = shared.introduction()?;
     let (mut reader, mut writer) = halves(stream);
     let mut end = phase.clone();

@@ -35,7 +35,17 @@ pub(super) enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Hello, Self::Refuse, Self::Message, Self::Start, Self::More, Self::Ping, Self::Pong].into_iter().find(|k| *k as u8 == byte)
+        [
+            Self::Hello,
+            Self::Refuse,
+            Self::Message,
+            Self::Start,
+            Self::More,
+            Self::Ping,
+            Self::Pong,
+        ]
+        .into_iter()
+        .find(|k| *k as u8 == byte)
     }
 }
 
@@ -68,7 +78,10 @@ pub(super) fn put(buffer: &mut Vec<u8>, kind: Kind, parts: &[&[u8]]) {
 }
 
 /// Reads one frame of at most `limit` bytes. Not cancel safe.
-pub(super) async fn read<R: AsyncRead + Unpin>(from: &mut R, limit: usize) -> Result<(Kind, Vec<u8>), FrameError> {
+pub(super) async fn read<R: AsyncRead + Unpin>(
+    from: &mut R,
+    limit: usize,
+) -> Result<(Kind, Vec<u8>), FrameError> {
     let mut head = [0; 5];
     // The end of the stream is only in order before the first byte.
     if from.read(&mut head[..1]).await? == 0 {
@@ -104,11 +117,19 @@ impl Assembler {
     }
 
     /// Takes a `Start` frame of a message of at most `limit` bytes.
-    pub(super) fn start(&mut self, content: &[u8], limit: usize) -> Result<Option<Vec<u8>>, FrameError> {
-        let (total, piece) = content.split_first_chunk().ok_or(FrameError::Garbage("a message without a length"))?;
+    pub(super) fn start(
+        &mut self,
+        content: &[u8],
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>, FrameError> {
+        let (total, piece) = content
+            .split_first_chunk()
+            .ok_or(FrameError::Garbage("a message without a length"))?;
         let total = u32::from_be_bytes(*total);
         if self.total != 0 {
-            return Err(FrameError::Garbage("a second long message within the first"));
+            return Err(FrameError::Garbage(
+                "a second long message within the first",
+            ));
         }
         self.total = match usize::try_from(total) {
             Ok(0) => return Err(FrameError::Garbage("a long message of no length")),

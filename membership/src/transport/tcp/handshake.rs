@@ -31,7 +31,10 @@ pub(super) struct Versions {
 
 impl Versions {
     /// Those of this build.
-    pub(super) const MINE: Self = Self { min: MIN_PROTOCOL_VERSION, max: PROTOCOL_VERSION };
+    pub(super) const MINE: Self = Self {
+        min: MIN_PROTOCOL_VERSION,
+        max: PROTOCOL_VERSION,
+    };
 
     /// The newest version that both know.
     pub(super) fn common(self, other: Self) -> Option<u16> {
@@ -66,7 +69,12 @@ impl From<&Hello> for Introduction {
             silo: hello.silo,
             table_id: hello.table_id,
             version: hello.version,
-            authentication: hello.authentication.iter().copied().take(MAX_AUTHENTICATION).collect(),
+            authentication: hello
+                .authentication
+                .iter()
+                .copied()
+                .take(MAX_AUTHENTICATION)
+                .collect(),
         }
     }
 }
@@ -116,13 +124,20 @@ pub(super) fn judge(content: &[u8], me: &Introduction) -> Result<Introduction, H
     }
     let (peer, _newer_fields) = postcard::take_from_bytes::<Introduction>(rest)?;
     if peer.fingerprint != me.fingerprint || peer.cluster != me.cluster {
-        return Err(HandshakeError::Cluster { theirs: readable(&peer.cluster), mine: me.cluster.clone() });
+        return Err(HandshakeError::Cluster {
+            theirs: readable(&peer.cluster),
+            mine: me.cluster.clone(),
+        });
     }
     Ok(peer)
 }
 
 /// The side that dialled: speaks first.
-pub(super) async fn dial<R, W>(reader: &mut R, writer: &mut W, me: &Introduction) -> Result<Introduction, HandshakeError>
+pub(super) async fn dial<R, W>(
+    reader: &mut R,
+    writer: &mut W,
+    me: &Introduction,
+) -> Result<Introduction, HandshakeError>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -132,7 +147,11 @@ where
 }
 
 /// The side that accepted: listens first, and tells the other why it is refused.
-pub(super) async fn accept<R, W>(reader: &mut R, writer: &mut W, me: &Introduction) -> Result<Introduction, HandshakeError>
+pub(super) async fn accept<R, W>(
+    reader: &mut R,
+    writer: &mut W,
+    me: &Introduction,
+) -> Result<Introduction, HandshakeError>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -145,13 +164,20 @@ where
         Err(error) => {
             let reason = match &error {
                 // Told from the other side's point of view.
-                HandshakeError::Cluster { theirs, mine } => format!("this silo is of cluster `{mine}`, not of `{theirs}`"),
+                HandshakeError::Cluster { theirs, mine } => {
+                    format!("this silo is of cluster `{mine}`, not of `{theirs}`")
+                }
                 HandshakeError::Version { theirs } => {
                     let mine = Versions::MINE;
-                    format!("this silo speaks protocol {} to {}, not {} to {}", mine.min, mine.max, theirs.min, theirs.max)
+                    format!(
+                        "this silo speaks protocol {} to {}, not {} to {}",
+                        mine.min, mine.max, theirs.min, theirs.max
+                    )
                 }
                 HandshakeError::Damaged(_) => "the handshake was not understood".to_owned(),
-                HandshakeError::Foreign | HandshakeError::Frame(_) | HandshakeError::Refused(_) => return Err(error),
+                HandshakeError::Foreign | HandshakeError::Frame(_) | HandshakeError::Refused(_) => {
+                    return Err(error);
+                }
             };
             let mut bytes = MARK.to_vec();
             frame::put(&mut bytes, Kind::Refuse, &[reason.as_bytes()]);
@@ -162,7 +188,10 @@ where
     }
 }
 
-async fn read<R: AsyncRead + Unpin>(reader: &mut R, me: &Introduction) -> Result<Introduction, HandshakeError> {
+async fn read<R: AsyncRead + Unpin>(
+    reader: &mut R,
+    me: &Introduction,
+) -> Result<Introduction, HandshakeError> {
     let mut mark = [0; MARK.len()];
     // Byte by byte, so that whoever says something else is known at once and not waited for.
     for (i, expected) in MARK.iter().enumerate() {
@@ -173,12 +202,17 @@ async fn read<R: AsyncRead + Unpin>(reader: &mut R, me: &Introduction) -> Result
     }
     match frame::read(reader, MAX_HELLO).await? {
         (Kind::Hello, content) => judge(&content, me),
-        (Kind::Refuse, content) => Err(HandshakeError::Refused(readable(&String::from_utf8_lossy(&content)))),
+        (Kind::Refuse, content) => Err(HandshakeError::Refused(readable(
+            &String::from_utf8_lossy(&content),
+        ))),
         _ => Err(FrameError::Garbage("something before the hello").into()),
     }
 }
 
 /// A stranger's text, fit for a log.
 fn readable(text: &str) -> String {
-    text.chars().take(MAX_REASON_CHARS).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .take(MAX_REASON_CHARS)
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }

@@ -68,7 +68,8 @@ impl Link {
     /// Whether to dial anew rather than to rely on this connection.
     pub(super) fn is_doubtful(&self) -> bool {
         let pinged = self.pinged.load(Relaxed);
-        let unanswered = pinged > self.received.load(Relaxed) && self.now().saturating_sub(pinged) > millis(PONG_TIMEOUT);
+        let unanswered = pinged > self.received.load(Relaxed)
+            && self.now().saturating_sub(pinged) > millis(PONG_TIMEOUT);
         unanswered || self.doubted.load(Relaxed)
     }
 
@@ -98,8 +99,12 @@ impl Link {
 
     /// How much longer it stays open if nothing happens; none when its time is up.
     pub(super) fn idle_time_left(&self) -> Option<Duration> {
-        let until = self.progress.load(Relaxed).max(self.received.load(Relaxed)) + self.idle.load(Relaxed);
-        until.checked_sub(self.now()).filter(|ms| *ms > 0).map(Duration::from_millis)
+        let until =
+            self.progress.load(Relaxed).max(self.received.load(Relaxed)) + self.idle.load(Relaxed);
+        until
+            .checked_sub(self.now())
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis)
     }
 }
 
@@ -108,8 +113,16 @@ fn millis(d: Duration) -> u64 {
 }
 
 /// Carries messages until the connection ends, for whatever reason. The caller then forgets the link.
-pub(super) async fn run(shared: &Shared, link: &Link, connection: Connection, inbox: &Inbox, phase: &watch::Receiver<Phase>) {
-    let Connection { mut reader, writer, .. } = connection;
+pub(super) async fn run(
+    shared: &Shared,
+    link: &Link,
+    connection: Connection,
+    inbox: &Inbox,
+    phase: &watch::Receiver<Phase>,
+) {
+    let Connection {
+        mut reader, writer, ..
+    } = connection;
     let (mut end, draining) = (phase.clone(), phase.clone());
     let why = tokio::select! {
         error = read(shared, link, &mut reader, inbox) => error.to_string(),
@@ -134,7 +147,11 @@ impl Held<'_> {
         self.all.fetch_sub(self.mine, Relaxed);
         self.mine = bytes;
         let all = self.all.fetch_add(bytes, Relaxed) + bytes;
-        if bytes > 0 && all > limit { Err(FrameError::Oversized(all as u64)) } else { Ok(()) }
+        if bytes > 0 && all > limit {
+            Err(FrameError::Oversized(all as u64))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -154,10 +171,18 @@ async fn read(shared: &Shared, link: &Link, reader: &mut Reader, inbox: &Inbox) 
     error
 }
 
-async fn try_read(shared: &Shared, link: &Link, reader: &mut Reader, inbox: &Inbox) -> Result<std::convert::Infallible, FrameError> {
+async fn try_read(
+    shared: &Shared,
+    link: &Link,
+    reader: &mut Reader,
+    inbox: &Inbox,
+) -> Result<std::convert::Infallible, FrameError> {
     let limit = shared.config.max_message_bytes;
     let mut assembler = Assembler::default();
-    let mut held = Held { all: &shared.reassembly, mine: 0 };
+    let mut held = Held {
+        all: &shared.reassembly,
+        mine: 0,
+    };
     loop {
         let (kind, content) = frame::read(reader, MAX_FRAME).await?;
         add(&shared.counters.bytes_received, content.len() + 5);
@@ -181,9 +206,16 @@ async fn try_read(shared: &Shared, link: &Link, reader: &mut Reader, inbox: &Inb
     }
 }
 
-async fn deliver(shared: &Shared, link: &Link, bytes: Vec<u8>, inbox: &Inbox) -> Result<(), FrameError> {
+async fn deliver(
+    shared: &Shared,
+    link: &Link,
+    bytes: Vec<u8>,
+    inbox: &Inbox,
+) -> Result<(), FrameError> {
     let decoded = if bytes.len() > DECODE_ASIDE {
-        tokio::task::spawn_blocking(move || decode(&bytes)).await.map_err(|_| FrameError::Closed)?
+        tokio::task::spawn_blocking(move || decode(&bytes))
+            .await
+            .map_err(|_| FrameError::Closed)?
     } else {
         decode(&bytes)
     };
@@ -192,7 +224,11 @@ async fn deliver(shared: &Shared, link: &Link, bytes: Vec<u8>, inbox: &Inbox) ->
         FrameError::Garbage("a damaged message")
     })?;
     add(&shared.counters.received, 1);
-    if inbox.deliver(link.id, header, Arc::new(body)).await { Ok(()) } else { Err(FrameError::Closed) }
+    if inbox.deliver(link.id, header, Arc::new(body)).await {
+        Ok(())
+    } else {
+        Err(FrameError::Closed)
+    }
 }
 
 async fn write<W: AsyncWrite + Unpin>(

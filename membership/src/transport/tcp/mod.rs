@@ -112,7 +112,12 @@ impl TcpTransport {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         let phase = watch::Sender::new(Phase::Running);
-        Ok(Self { local, shared: Arc::new(Shared::new(config)), listener: Mutex::new(Some(listener)), phase })
+        Ok(Self {
+            local,
+            shared: Arc::new(Shared::new(config)),
+            listener: Mutex::new(Some(listener)),
+            phase,
+        })
     }
 
     /// The address that was bound, with the real port.
@@ -130,19 +135,35 @@ impl Transport for TcpTransport {
 
     async fn start(&self, hello: Hello, inbox: Inbox) -> Result<(), TransportError> {
         let runtime = Handle::try_current().map_err(|e| TransportError::Other(Box::new(e)))?;
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(TransportError::AlreadyStarted)?;
+        let listener = self
+            .listener
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .ok_or(TransportError::AlreadyStarted)?;
         let phase = self.phase.subscribe();
-        self.shared.begin(hello, inbox.clone(), phase.clone(), runtime.clone());
-        runtime.spawn(connect::accept_all(self.shared.clone(), listener, inbox, phase));
+        self.shared
+            .begin(hello, inbox.clone(), phase.clone(), runtime.clone());
+        runtime.spawn(connect::accept_all(
+            self.shared.clone(),
+            listener,
+            inbox,
+            phase,
+        ));
         Ok(())
     }
 
     fn send(&self, to: Destination, header: &Header, body: &Arc<Message>) {
-        let (head, body) = match encode_header(header).and_then(|head| Ok((head, self.shared.cache.body(body)?))) {
+        let (head, body) = match encode_header(header)
+            .and_then(|head| Ok((head, self.shared.cache.body(body)?)))
+        {
             Ok(parts) => parts,
             Err(error) => return tracing::error!(%error, message = body.name(), "message dropped"),
         };
-        let item = Item { head: Bytes::from(head), body };
+        let item = Item {
+            head: Bytes::from(head),
+            body,
+        };
         if item.len() > self.shared.config.max_message_bytes {
             self.shared.refuse_too_large(to, item.len());
         } else {
@@ -155,7 +176,12 @@ impl Transport for TcpTransport {
     }
 
     async fn shutdown(&self) {
-        drop(self.listener.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(
+            self.listener
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
         self.phase.send_if_modified(|p| {
             *p == Phase::Running && {
                 *p = Phase::Draining;

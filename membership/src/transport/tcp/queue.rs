@@ -29,7 +29,11 @@ impl Item {
             (start, bytes.len().min(start + most))
         };
         let (a, b) = cut(&self.head, from, most);
-        let (c, d) = cut(&self.body, from.saturating_sub(self.head.len()), most - (b - a));
+        let (c, d) = cut(
+            &self.body,
+            from.saturating_sub(self.head.len()),
+            most - (b - a),
+        );
         [&self.head[a..b], &self.body[c..d]]
     }
 }
@@ -81,7 +85,12 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(bounds: Bounds, counters: Arc<Counters>) -> Self {
-        Self { waiting: Mutex::default(), changed: Notify::new(), bounds, counters }
+        Self {
+            waiting: Mutex::default(),
+            changed: Notify::new(),
+            bounds,
+            counters,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -135,10 +144,16 @@ impl Queue {
     /// What to send next, perhaps nothing.
     pub(super) fn take(&self, want_long: bool) -> Batch {
         let mut waiting = self.lock();
-        let mut batch = Batch { ping: std::mem::take(&mut waiting.ping), pong: std::mem::take(&mut waiting.pong), ..Batch::default() };
+        let mut batch = Batch {
+            ping: std::mem::take(&mut waiting.ping),
+            pong: std::mem::take(&mut waiting.pong),
+            ..Batch::default()
+        };
         let (mut taken, mut short) = (0, 0);
         while short < CHUNK {
-            let Some(item) = waiting.short.pop_front() else { break };
+            let Some(item) = waiting.short.pop_front() else {
+                break;
+            };
             short += item.len();
             batch.short.push(item);
         }
@@ -168,7 +183,10 @@ impl Queue {
         let (short, long) = {
             let mut waiting = self.lock();
             waiting.long_bytes = 0;
-            (std::mem::take(&mut waiting.short), std::mem::take(&mut waiting.long))
+            (
+                std::mem::take(&mut waiting.short),
+                std::mem::take(&mut waiting.long),
+            )
         };
         for item in short.into_iter().chain(long) {
             sub(&self.counters.queued_bytes, item.len());
@@ -179,8 +197,14 @@ impl Queue {
     /// Drops everything that waits.
     pub(super) fn clear(&self) {
         let mut waiting = self.lock();
-        let (items, bytes) = waiting.short.drain(..).fold((0, 0), |(n, b), i| (n + 1, b + i.len()));
-        add(&self.counters.dropped_no_connection, items + waiting.long.len());
+        let (items, bytes) = waiting
+            .short
+            .drain(..)
+            .fold((0, 0), |(n, b), i| (n + 1, b + i.len()));
+        add(
+            &self.counters.dropped_no_connection,
+            items + waiting.long.len(),
+        );
         sub(&self.counters.queued_bytes, bytes + waiting.long_bytes);
         waiting.long.clear();
         waiting.long_bytes = 0;

@@ -111,10 +111,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin(&self, hello: Hello, inbox: Inbox, phase: watch::Receiver<Phase>, runtime: Handle) {
+    pub(super) fn begin(
+        &self,
+        hello: Hello,
+        inbox: Inbox,
+        phase: watch::Receiver<Phase>,
+        runtime: Handle,
+    ) {
         let mut state = self.state();
         state.hello = Some(hello);
-        state.running = Some(Running { inbox, phase, runtime });
+        state.running = Some(Running {
+            inbox,
+            phase,
+            runtime,
+        });
     }
 
     /// No new dials, and nothing more is taken to be sent.
@@ -134,14 +144,23 @@ impl Shared {
     }
 
     fn new_queue(&self) -> Arc<Queue> {
-        let bounds = Bounds { messages: self.config.max_queued_messages, bytes: self.config.max_queued_bytes };
+        let bounds = Bounds {
+            messages: self.config.max_queued_messages,
+            bytes: self.config.max_queued_bytes,
+        };
         Arc::new(Queue::new(bounds, self.counters.clone()))
     }
 
     /// Hands a message to a connection, or begins to make one.
     pub(super) fn send(self: &Arc<Self>, to: Destination, item: Item) {
         let mut state = self.state();
-        let State { running: Some(running), links, peers, .. } = &mut *state else {
+        let State {
+            running: Some(running),
+            links,
+            peers,
+            ..
+        } = &mut *state
+        else {
             return add(&self.counters.dropped_no_connection, 1);
         };
         match to {
@@ -161,7 +180,12 @@ impl Shared {
                         let queue = self.new_queue();
                         let dropped = queue.push(item);
                         peer.dial = Some(queue.clone());
-                        let task = self.clone().connect(to, queue, running.inbox.clone(), running.phase.clone());
+                        let task = self.clone().connect(
+                            to,
+                            queue,
+                            running.inbox.clone(),
+                            running.phase.clone(),
+                        );
                         running.runtime.spawn(task);
                         dropped
                     }
@@ -174,7 +198,10 @@ impl Shared {
                 let to = canonical(to);
                 let Some(place) = Place::take(&self.fresh_dials, MAX_FRESH_DIALS) else {
                     add(&self.counters.dropped_no_connection, 1);
-                    return running.inbox.failed(to, format!("did not dial {to}: {MAX_FRESH_DIALS} dials are under way"));
+                    return running.inbox.failed(
+                        to,
+                        format!("did not dial {to}: {MAX_FRESH_DIALS} dials are under way"),
+                    );
                 };
                 let Some(life) = Place::take(&self.fresh, MAX_FRESH) else {
                     add(&self.counters.dropped_no_connection, 1);
@@ -185,7 +212,13 @@ impl Shared {
                 let queue = self.new_queue();
                 queue.push(item);
                 let places = (place, life);
-                let task = self.clone().connect_fresh(to, queue, places, running.inbox.clone(), running.phase.clone());
+                let task = self.clone().connect_fresh(
+                    to,
+                    queue,
+                    places,
+                    running.inbox.clone(),
+                    running.phase.clone(),
+                );
                 running.runtime.spawn(task);
             }
         }
@@ -194,14 +227,29 @@ impl Shared {
     /// Reports that a message is too large to be sent at all.
     pub(super) fn refuse_too_large(&self, to: Destination, bytes: usize) {
         add(&self.counters.dropped_too_large, 1);
-        tracing::warn!(bytes, limit = self.config.max_message_bytes, "message dropped: larger than any message may be");
-        if let (Destination::Endpoint(to) | Destination::Fresh(to), Some(running)) = (to, &self.state().running) {
-            running.inbox.failed(to, format!("a message of {bytes} bytes is larger than any message may be"));
+        tracing::warn!(
+            bytes,
+            limit = self.config.max_message_bytes,
+            "message dropped: larger than any message may be"
+        );
+        if let (Destination::Endpoint(to) | Destination::Fresh(to), Some(running)) =
+            (to, &self.state().running)
+        {
+            running.inbox.failed(
+                to,
+                format!("a message of {bytes} bytes is larger than any message may be"),
+            );
         }
     }
 
     /// Dials until there is a connection or nothing to send, and then carries messages.
-    async fn connect(self: Arc<Self>, to: SocketAddr, queue: Arc<Queue>, inbox: Inbox, phase: watch::Receiver<Phase>) {
+    async fn connect(
+        self: Arc<Self>,
+        to: SocketAddr,
+        queue: Arc<Queue>,
+        inbox: Inbox,
+        phase: watch::Receiver<Phase>,
+    ) {
         loop {
             let begun = Instant::now();
             // What dialling needs is gone after it: connections are many, and live long.
@@ -223,13 +271,17 @@ impl Shared {
                     if let Some(reason) = reason {
                         inbox.failed(to, reason);
                     }
-                    let (mut end, rest) = (phase.clone(), DIAL_FLOOR.saturating_sub(begun.elapsed()));
+                    let (mut end, rest) =
+                        (phase.clone(), DIAL_FLOOR.saturating_sub(begun.elapsed()));
                     tokio::select! {
                         () = sleep(rest) => {}
                         _ = end.wait_for(|p| *p == Phase::Closed) => {}
                     }
                     let mut state = self.state();
-                    if queue.is_empty() || *phase.borrow() == Phase::Closed || phase.has_changed().is_err() {
+                    if queue.is_empty()
+                        || *phase.borrow() == Phase::Closed
+                        || phase.has_changed().is_err()
+                    {
                         queue.close();
                         if let Some(peer) = state.peers.get_mut(&to) {
                             peer.dial = None;
@@ -256,10 +308,18 @@ impl Shared {
         drop(dial);
         match result {
             Ok(connection) => {
-                let link = self.state().add(connection.instance, queue, LINGER.min(self.config.idle_timeout));
+                let link = self.state().add(
+                    connection.instance,
+                    queue,
+                    LINGER.min(self.config.idle_timeout),
+                );
                 add(&self.counters.open, 1);
                 // Pings alone would keep it for ever.
-                let _ = timeout(FRESH_LIFE, link::run(&self, &link, connection, &inbox, &phase)).await;
+                let _ = timeout(
+                    FRESH_LIFE,
+                    link::run(&self, &link, connection, &inbox, &phase),
+                )
+                .await;
                 self.forget(&link);
             }
             Err(reason) => {
@@ -272,8 +332,14 @@ impl Shared {
     }
 
     /// A connection, or why there is none; without a reason when the transport stops.
-    async fn dial(&self, to: SocketAddr, phase: &watch::Receiver<Phase>) -> Result<Connection, Option<String>> {
-        let Some(me) = self.introduction() else { return Err(None) };
+    async fn dial(
+        &self,
+        to: SocketAddr,
+        phase: &watch::Receiver<Phase>,
+    ) -> Result<Connection, Option<String>> {
+        let Some(me) = self.introduction() else {
+            return Err(None);
+        };
         let mut end = phase.clone();
         tokio::select! {
             result = connect::dial(self, to, &me) => result.map_err(Some),
@@ -293,16 +359,28 @@ impl Shared {
         link
     }
 
-    pub(super) async fn run_incoming(&self, connection: Connection, inbox: &Inbox, phase: &watch::Receiver<Phase>) {
+    pub(super) async fn run_incoming(
+        &self,
+        connection: Connection,
+        inbox: &Inbox,
+        phase: &watch::Receiver<Phase>,
+    ) {
         let link = {
             let mut state = self.state();
             // Another process at that address than the one I am connected to: that connection leads nowhere any more. At worst the claim
             // is wrong, and costs one dial.
-            let known = state.peers.get(&canonical(connection.advertise)).and_then(|p| p.link.as_ref());
+            let known = state
+                .peers
+                .get(&canonical(connection.advertise))
+                .and_then(|p| p.link.as_ref());
             if let Some(other) = known.filter(|l| l.instance != connection.instance) {
                 other.doubt();
             }
-            state.add(connection.instance, self.new_queue(), self.config.idle_timeout + INCOMING_IDLE_EXTRA)
+            state.add(
+                connection.instance,
+                self.new_queue(),
+                self.config.idle_timeout + INCOMING_IDLE_EXTRA,
+            )
         };
         add(&self.counters.open, 1);
         link::run(self, &link, connection, inbox, phase).await;

@@ -56,7 +56,12 @@ impl Document {
     }
 
     pub(in super::super) fn list(self, name: &str, values: impl IntoIterator<Item = Self>) -> Self {
-        let list = values.into_iter().enumerate().fold(Self::new(), |list, (n, value)| list.document(&n.to_string(), value));
+        let list = values
+            .into_iter()
+            .enumerate()
+            .fold(Self::new(), |list, (n, value)| {
+                list.document(&n.to_string(), value)
+            });
         self.element(LIST, name, &list.bytes())
     }
 
@@ -125,7 +130,11 @@ fn length(bytes: usize) -> i32 {
 }
 
 /// Asks the server to do one thing in this database; what it answers, an error of its own included.
-pub(in super::super) fn call(mut stream: impl Read + Write, database: &str, command: Document) -> io::Result<Document> {
+pub(in super::super) fn call(
+    mut stream: impl Read + Write,
+    database: &str,
+    command: Document,
+) -> io::Result<Document> {
     let body = command.text("$db", database).bytes();
     let mut message = length(body.len() + 21).to_le_bytes().to_vec();
     for number in [1, 0, MESSAGE, 0] {
@@ -137,7 +146,8 @@ pub(in super::super) fn call(mut stream: impl Read + Write, database: &str, comm
 
     let mut head = [0; 21];
     stream.read_exact(&mut head)?;
-    let size = usize::try_from(i32::from_le_bytes([head[0], head[1], head[2], head[3]])).unwrap_or(0);
+    let size =
+        usize::try_from(i32::from_le_bytes([head[0], head[1], head[2], head[3]])).unwrap_or(0);
     let kind = i32::from_le_bytes([head[12], head[13], head[14], head[15]]);
     if kind != MESSAGE || head[20] != 0 || !(26..LONGEST).contains(&size) {
         return Err(wrong("an answer that is not of the protocol"));
@@ -155,10 +165,24 @@ mod tests {
     #[test]
     fn values_are_found_by_their_names() {
         let inner = Document::new().text("host", "a").number("_id", 3);
-        let document = Document::new().list("members", [inner.clone()]).document("one", inner).text("t", "ok").number("ok", 1);
-        assert_eq!((document.whole("ok"), document.flag("ok"), document.whole("host")), (Some(1), None, None));
+        let document = Document::new()
+            .list("members", [inner.clone()])
+            .document("one", inner)
+            .text("t", "ok")
+            .number("ok", 1);
+        assert_eq!(
+            (
+                document.whole("ok"),
+                document.flag("ok"),
+                document.whole("host")
+            ),
+            (Some(1), None, None)
+        );
         assert!(document.is_ok() && !Document::new().is_ok());
         let whole = document.bytes();
-        assert_eq!(usize::try_from(u32::from_le_bytes([whole[0], whole[1], whole[2], whole[3]])).unwrap(), whole.len());
+        assert_eq!(
+            usize::try_from(u32::from_le_bytes([whole[0], whole[1], whole[2], whole[3]])).unwrap(),
+            whole.len()
+        );
     }
 }

@@ -13,11 +13,18 @@ use crate::transport::{decode, encode};
 use membership_core::protocol::Message;
 
 fn frozen(name: &str, now: &[u8]) -> Vec<u8> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(format!("{name}.bin"));
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/corpus")
+        .join(format!("{name}.bin"));
     if !path.exists() && std::env::var_os("MEMBERSHIP_BLESS").is_some_and(|v| v == "1") {
         std::fs::write(&path, now).unwrap();
     }
-    std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}; a new message? run once with MEMBERSHIP_BLESS=1", path.display()))
+    std::fs::read(&path).unwrap_or_else(|e| {
+        panic!(
+            "{}: {e}; a new message? run once with MEMBERSHIP_BLESS=1",
+            path.display()
+        )
+    })
 }
 
 #[test]
@@ -25,7 +32,11 @@ fn messages() {
     for (name, header, body) in samples() {
         let now = encode(&header, &body).unwrap();
         let frozen = frozen(name, &now);
-        assert_eq!(decode(&frozen).unwrap(), (header, body), "{name} means something else");
+        assert_eq!(
+            decode(&frozen).unwrap(),
+            (header, body),
+            "{name} means something else"
+        );
         assert_eq!(now, frozen, "{name} is sent otherwise");
     }
 }
@@ -35,15 +46,28 @@ fn handshakes() {
     let now = handshake::encode(Versions { min: 1, max: 1 }, &introduction()).unwrap();
     let hello = frozen("hello", &now);
     assert_eq!(now, hello);
-    let unknown = Introduction { silo: None, table_id: None, version: 0, authentication: Vec::new(), ..introduction() };
+    let unknown = Introduction {
+        silo: None,
+        table_id: None,
+        version: 0,
+        authentication: Vec::new(),
+        ..introduction()
+    };
     let first = handshake::encode(Versions { min: 1, max: 1 }, &unknown).unwrap();
     assert_eq!(first, frozen("hello-first", &first));
     // The mark, 4 bytes of length, 1 of kind.
     assert_eq!(hello[..8], MARK);
-    assert_eq!(handshake::judge(&hello[13..], &unknown).unwrap(), introduction());
+    assert_eq!(
+        handshake::judge(&hello[13..], &unknown).unwrap(),
+        introduction()
+    );
 
     let mut refusal = MARK.to_vec();
-    frame::put(&mut refusal, Kind::Refuse, &["this silo is of cluster `a/b`".as_bytes()]);
+    frame::put(
+        &mut refusal,
+        Kind::Refuse,
+        &["this silo is of cluster `a/b`".as_bytes()],
+    );
     assert_eq!(refusal, frozen("refusal", &refusal));
 }
 
@@ -52,7 +76,11 @@ async fn frames() {
     let message = encode(&header(), &Message::Delta(Box::new(delta(None, 3)))).unwrap();
     let (first, second) = message.split_at(1000);
     let mut now = Vec::new();
-    frame::put(&mut now, Kind::Start, &[&u32::try_from(message.len()).unwrap().to_be_bytes(), first]);
+    frame::put(
+        &mut now,
+        Kind::Start,
+        &[&u32::try_from(message.len()).unwrap().to_be_bytes(), first],
+    );
     frame::put(&mut now, Kind::Ping, &[]);
     frame::put(&mut now, Kind::Pong, &[]);
     frame::put(&mut now, Kind::More, &[second]);
@@ -63,11 +91,17 @@ async fn frames() {
     let mut assembler = Assembler::default();
     let mut next = async || frame::read(&mut from, 1 << 16).await.unwrap();
     let (kind, content) = next().await;
-    assert_eq!((kind, assembler.start(&content, 1 << 20).unwrap()), (Kind::Start, None));
+    assert_eq!(
+        (kind, assembler.start(&content, 1 << 20).unwrap()),
+        (Kind::Start, None)
+    );
     assert_eq!(next().await, (Kind::Ping, Vec::new()));
     assert_eq!(next().await, (Kind::Pong, Vec::new()));
     let (kind, content) = next().await;
-    assert_eq!((kind, assembler.more(&content).unwrap()), (Kind::More, Some(message)));
+    assert_eq!(
+        (kind, assembler.more(&content).unwrap()),
+        (Kind::More, Some(message))
+    );
 }
 
 #[test]
@@ -79,5 +113,10 @@ fn a_newer_hello_is_understood_or_refused_by_its_versions() {
     // Nothing but the versions is read of a build with which there is nothing in common.
     let alien = [2, 9, 0xff, 0xff];
     let error = handshake::judge(&alien, &me).unwrap_err();
-    assert!(error.to_string().contains("it speaks 2 to 9, this silo 1 to 1"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("it speaks 2 to 9, this silo 1 to 1"),
+        "{error}"
+    );
 }

@@ -63,7 +63,11 @@ async fn a_hundred_thousand_damaged_frames_do_no_harm() {
         let mut frames = Vec::new();
         frame::put(&mut frames, Kind::Message, &[&message]);
         let (first, second) = message.split_at(message.len() / 2);
-        frame::put(&mut frames, Kind::Start, &[&u32::try_from(message.len()).unwrap().to_be_bytes(), first]);
+        frame::put(
+            &mut frames,
+            Kind::Start,
+            &[&u32::try_from(message.len()).unwrap().to_be_bytes(), first],
+        );
         frame::put(&mut frames, Kind::Ping, &[]);
         frame::put(&mut frames, Kind::More, &[second]);
         assert!(matches!(receive(&frames).await, (2, FrameError::Closed)));
@@ -81,7 +85,10 @@ async fn a_hundred_thousand_damaged_frames_do_no_harm() {
         let as_frames = receive(&bytes).await;
         refused += u32::from(!understood && !matches!(as_frames, (_, FrameError::Closed)));
     }
-    assert!(refused > 50_000, "only {refused} were refused: the damage does not reach anything");
+    assert!(
+        refused > 50_000,
+        "only {refused} were refused: the damage does not reach anything"
+    );
 }
 
 #[test]
@@ -90,7 +97,10 @@ fn claimed_lengths_allocate_nothing() {
     let mut message = encode(&header(), &Message::Delta(Box::new(delta(None, 0)))).unwrap();
     let removed = message.len() - 1;
     message[removed - 1] = 0xff;
-    message.splice(removed.., [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f, 0]);
+    message.splice(
+        removed..,
+        [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f, 0],
+    );
     assert!(decode(&message).is_err());
 }
 
@@ -108,22 +118,40 @@ fn more_rows_than_any_cluster_has_are_refused() {
 #[tokio::test]
 async fn lengths_are_checked_before_anything_is_read() {
     let far_too_long = [0xff; 5];
-    assert!(matches!(frame::read(&mut far_too_long.as_slice(), MAX_FRAME).await, Err(FrameError::Oversized(0xffff_ffff))));
+    assert!(matches!(
+        frame::read(&mut far_too_long.as_slice(), MAX_FRAME).await,
+        Err(FrameError::Oversized(0xffff_ffff))
+    ));
     let empty = [0; 5];
-    assert!(matches!(frame::read(&mut empty.as_slice(), MAX_FRAME).await, Err(FrameError::Garbage(_))));
+    assert!(matches!(
+        frame::read(&mut empty.as_slice(), MAX_FRAME).await,
+        Err(FrameError::Garbage(_))
+    ));
     let cut = [0, 0, 0, 9, 2, 1];
-    assert!(matches!(frame::read(&mut cut.as_slice(), MAX_FRAME).await, Err(FrameError::Io(_))));
+    assert!(matches!(
+        frame::read(&mut cut.as_slice(), MAX_FRAME).await,
+        Err(FrameError::Io(_))
+    ));
 }
 
 #[test]
 fn pieces_that_do_not_fit_are_refused() {
     let mut a = Assembler::default();
     assert!(matches!(a.more(b"x"), Err(FrameError::Garbage(_))));
-    assert!(matches!(a.start(&[0, 0, 1], 100), Err(FrameError::Garbage(_))));
-    assert!(matches!(a.start(&[0, 0, 0, 101, 1], 100), Err(FrameError::Oversized(101))));
+    assert!(matches!(
+        a.start(&[0, 0, 1], 100),
+        Err(FrameError::Garbage(_))
+    ));
+    assert!(matches!(
+        a.start(&[0, 0, 0, 101, 1], 100),
+        Err(FrameError::Oversized(101))
+    ));
     assert!(matches!(a.start(&[0, 0, 0, 3, 1, 2], 100), Ok(None)));
     assert_eq!(a.held(), 2);
-    assert!(matches!(a.start(&[0, 0, 0, 3, 1, 2], 100), Err(FrameError::Garbage(_))));
+    assert!(matches!(
+        a.start(&[0, 0, 0, 3, 1, 2], 100),
+        Err(FrameError::Garbage(_))
+    ));
     assert!(matches!(a.more(&[]), Err(FrameError::Garbage(_))));
     assert!(matches!(a.more(&[3, 4]), Err(FrameError::Garbage(_))));
     assert_eq!(a.more(&[3]).unwrap(), Some(vec![1, 2, 3]));

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use membership_core::protocol::{Header, IndirectOutcome, Message};
 use membership_core::{
-    ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, Grounds, InstanceId, MembershipEntry, Row, Rows, SharedSettings,
-    SiloAddress, Suspicion, TableId, VersionRow, WallTime,
+    ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, Grounds, InstanceId,
+    MembershipEntry, Row, Rows, SharedSettings, SiloAddress, Suspicion, TableId, VersionRow,
+    WallTime,
 };
 
 use super::handshake::Introduction;
@@ -34,7 +35,14 @@ fn header() -> Header {
 
 /// What a silo says before it knows anything.
 fn first_header() -> Header {
-    Header { from: silo("10.0.3.9:7100@0"), to: None, table_id: None, version: 0, digest: 0, ..header() }
+    Header {
+        from: silo("10.0.3.9:7100@0"),
+        to: None,
+        table_id: None,
+        version: 0,
+        digest: 0,
+        ..header()
+    }
 }
 
 fn suspicion() -> Suspicion {
@@ -50,7 +58,13 @@ fn suspicion() -> Suspicion {
             accuser_health: 0,
             stale: true,
         },
-        extra: Extra([("newer".to_owned(), serde_json::json!({ "field": [1, "two"] }))].into()),
+        extra: Extra(
+            [(
+                "newer".to_owned(),
+                serde_json::json!({ "field": [1, "two"] }),
+            )]
+            .into(),
+        ),
     }
 }
 
@@ -59,7 +73,11 @@ fn rows(count: u16) -> Vec<Row> {
         .map(|i| {
             let [high, low] = i.to_be_bytes();
             let address = SiloAddress::new([10, 1, high, low].into(), 7100, 1_763_000_000_000);
-            let mut entry = MembershipEntry::new(address, InstanceId::new(u128::from(i) << 64), WallTime::from_millis(1_763_000_000_000));
+            let mut entry = MembershipEntry::new(
+                address,
+                InstanceId::new(u128::from(i) << 64),
+                WallTime::from_millis(1_763_000_000_000),
+            );
             entry.host_name = "höst".to_owned();
             entry.metadata.insert("k\"".to_owned(), "v".to_owned());
             entry.suspicions = vec![suspicion()];
@@ -92,8 +110,19 @@ fn delta(from: Option<u64>, count: u16) -> Delta {
     if from.is_some() {
         changed.push(Row::decode("10.1.9.9:7100@1", "not JSON"));
     }
-    let removed = if from.is_some() { vec!["10.0.0.1:1@1".to_owned()] } else { Vec::new() };
-    Delta { from, token: version_row.token(b"etag"), version_row: Arc::new(version_row), digest: all.digest(), rows: changed, removed }
+    let removed = if from.is_some() {
+        vec!["10.0.0.1:1@1".to_owned()]
+    } else {
+        Vec::new()
+    };
+    Delta {
+        from,
+        token: version_row.token(b"etag"),
+        version_row: Arc::new(version_row),
+        digest: all.digest(),
+        rows: changed,
+        removed,
+    }
 }
 
 /// Every kind of message, by the name of its file.
@@ -102,29 +131,116 @@ fn samples() -> Vec<(&'static str, Header, Message)> {
     let outcome = |outcome| Message::IndirectReply { round: 6, outcome };
     vec![
         ("identify", first_header(), Message::Identify { nonce: 1 }),
-        ("identity", header(), Message::Identity { nonce: 1, silo: Some(suspect), instance: InstanceId::new(9), host: "höst".into() }),
+        (
+            "identity",
+            header(),
+            Message::Identity {
+                nonce: 1,
+                silo: Some(suspect),
+                instance: InstanceId::new(9),
+                host: "höst".into(),
+            },
+        ),
         (
             "identity-unknown",
             first_header(),
-            Message::Identity { nonce: u64::MAX, silo: None, instance: InstanceId::new(9), host: "".into() },
+            Message::Identity {
+                nonce: u64::MAX,
+                silo: None,
+                instance: InstanceId::new(9),
+                host: "".into(),
+            },
         ),
         ("probe", header(), Message::Probe { nonce: 2 }),
         ("probe-ack", header(), Message::ProbeAck { nonce: 2 }),
         ("not-me", header(), Message::NotMe { nonce: 3 }),
-        ("indirect-probe", header(), Message::IndirectProbe { round: 6, suspect, timeout: Duration::new(5, 250_000_000) }),
-        ("indirect-reply-yes", header(), outcome(IndirectOutcome::Yes)),
-        ("indirect-reply-no", header(), outcome(IndirectOutcome::No { consent: None })),
-        ("indirect-reply-consent", header(), outcome(IndirectOutcome::No { consent: Some(suspicion()) })),
-        ("indirect-reply-unknown", header(), outcome(IndirectOutcome::Unknown)),
-        ("dial-me", header(), Message::DialMe { nonce: 8, endpoint: "[::1]:7100".parse().unwrap() }),
+        (
+            "indirect-probe",
+            header(),
+            Message::IndirectProbe {
+                round: 6,
+                suspect,
+                timeout: Duration::new(5, 250_000_000),
+            },
+        ),
+        (
+            "indirect-reply-yes",
+            header(),
+            outcome(IndirectOutcome::Yes),
+        ),
+        (
+            "indirect-reply-no",
+            header(),
+            outcome(IndirectOutcome::No { consent: None }),
+        ),
+        (
+            "indirect-reply-consent",
+            header(),
+            outcome(IndirectOutcome::No {
+                consent: Some(suspicion()),
+            }),
+        ),
+        (
+            "indirect-reply-unknown",
+            header(),
+            outcome(IndirectOutcome::Unknown),
+        ),
+        (
+            "dial-me",
+            header(),
+            Message::DialMe {
+                nonce: 8,
+                endpoint: "[::1]:7100".parse().unwrap(),
+            },
+        ),
         ("dial-back", header(), Message::DialBack { nonce: 8 }),
-        ("ask-delta", header(), Message::AskDelta { table_id: Some(TableId::new(7)), have: 298 }),
-        ("ask-everything", first_header(), Message::AskDelta { table_id: None, have: 0 }),
-        ("delta", header(), Message::Delta(Box::new(delta(Some(299), 1)))),
-        ("snapshot", header(), Message::Delta(Box::new(delta(None, 3)))),
-        ("farewell", header(), Message::Farewell { version: 300, delta: Some(Box::new(delta(Some(299), 1))) }),
-        ("farewell-unwritten", header(), Message::Farewell { version: 0, delta: None }),
-        ("you-are-dead", header(), Message::YouAreDead { version: 300 }),
+        (
+            "ask-delta",
+            header(),
+            Message::AskDelta {
+                table_id: Some(TableId::new(7)),
+                have: 298,
+            },
+        ),
+        (
+            "ask-everything",
+            first_header(),
+            Message::AskDelta {
+                table_id: None,
+                have: 0,
+            },
+        ),
+        (
+            "delta",
+            header(),
+            Message::Delta(Box::new(delta(Some(299), 1))),
+        ),
+        (
+            "snapshot",
+            header(),
+            Message::Delta(Box::new(delta(None, 3))),
+        ),
+        (
+            "farewell",
+            header(),
+            Message::Farewell {
+                version: 300,
+                delta: Some(Box::new(delta(Some(299), 1))),
+            },
+        ),
+        (
+            "farewell-unwritten",
+            header(),
+            Message::Farewell {
+                version: 0,
+                delta: None,
+            },
+        ),
+        (
+            "you-are-dead",
+            header(),
+            Message::YouAreDead { version: 300 },
+        ),
     ]
 }
 

@@ -9,12 +9,18 @@ use super::super::frame::CHUNK;
 use super::super::queue::{Bounds, Item, Queue};
 
 fn item(tag: u8, len: usize) -> Item {
-    Item { head: Bytes::from(vec![tag; 10]), body: Bytes::from(vec![tag; len - 10]) }
+    Item {
+        head: Bytes::from(vec![tag; 10]),
+        body: Bytes::from(vec![tag; len - 10]),
+    }
 }
 
 fn queue(messages: usize, bytes: usize) -> (Queue, Arc<Counters>) {
     let counters = Arc::new(Counters::default());
-    (Queue::new(Bounds { messages, bytes }, counters.clone()), counters)
+    (
+        Queue::new(Bounds { messages, bytes }, counters.clone()),
+        counters,
+    )
 }
 
 #[test]
@@ -23,7 +29,13 @@ fn old_short_messages_go_first() {
     assert_eq!((1..=5).map(|tag| q.push(item(tag, 20))).sum::<usize>(), 3);
     let tags: Vec<u8> = q.take(true).short.iter().map(|i| i.head[0]).collect();
     assert_eq!(tags, [4, 5]);
-    assert_eq!((counters.read().dropped_queue_full, counters.read().queued_bytes), (3, 0));
+    assert_eq!(
+        (
+            counters.read().dropped_queue_full,
+            counters.read().queued_bytes
+        ),
+        (3, 0)
+    );
 }
 
 #[test]
@@ -32,7 +44,11 @@ fn long_messages_are_bounded_by_bytes_but_one_always_waits() {
     assert_eq!(q.push(item(1, 10 * CHUNK)), 0, "however long");
     assert_eq!(q.push(item(2, 2 * CHUNK)), 1);
     assert_eq!(q.push(item(3, CHUNK + 1)), 1);
-    assert_eq!(q.push(item(4, 20)), 0, "short ones have a bound of their own");
+    assert_eq!(
+        q.push(item(4, 20)),
+        0,
+        "short ones have a bound of their own"
+    );
     assert_eq!(counters.read().queued_bytes, CHUNK as u64 + 21);
     let batch = q.take(false);
     assert_eq!((batch.short.len(), batch.long.is_none()), (1, true));
@@ -48,26 +64,53 @@ fn a_closed_queue_takes_nothing() {
     q.close();
     q.push(item(2, 20));
     assert!(q.take(true).is_empty());
-    assert_eq!((counters.read().dropped_no_connection, counters.read().queued_bytes), (3, 0));
+    assert_eq!(
+        (
+            counters.read().dropped_no_connection,
+            counters.read().queued_bytes
+        ),
+        (3, 0)
+    );
 }
 
 #[test]
 fn what_waits_can_go_another_way() {
     let (from, counters) = queue(8, 9 * CHUNK);
-    let to = Queue::new(Bounds { messages: 1, bytes: 9 * CHUNK }, counters.clone());
+    let to = Queue::new(
+        Bounds {
+            messages: 1,
+            bytes: 9 * CHUNK,
+        },
+        counters.clone(),
+    );
     from.push(item(1, 20));
     from.push(item(2, 30));
     from.push(item(3, 2 * CHUNK));
     from.pour_into(&to);
     assert!(from.is_empty());
     let batch = to.take(true);
-    assert_eq!((batch.short.iter().map(|i| i.head[0]).collect::<Vec<_>>(), batch.long.unwrap().head[0]), (vec![2], 3));
-    assert_eq!((counters.read().dropped_queue_full, counters.read().queued_bytes), (1, 0));
+    assert_eq!(
+        (
+            batch.short.iter().map(|i| i.head[0]).collect::<Vec<_>>(),
+            batch.long.unwrap().head[0]
+        ),
+        (vec![2], 3)
+    );
+    assert_eq!(
+        (
+            counters.read().dropped_queue_full,
+            counters.read().queued_bytes
+        ),
+        (1, 0)
+    );
 }
 
 #[test]
 fn pieces_cover_a_message_exactly() {
-    let it = Item { head: Bytes::from_static(b"head"), body: Bytes::from_static(b"and body") };
+    let it = Item {
+        head: Bytes::from_static(b"head"),
+        body: Bytes::from_static(b"and body"),
+    };
     for most in 1..=13 {
         let mut all = Vec::new();
         for from in (0..it.len()).step_by(most) {
