@@ -1,113 +1,19 @@
 //! What a provider gives the suite: clients, and as much staging as its store allows.
 
 use std::any::Any;
-use std::fmt;
 use std::process::Command;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use membership_core::{ClusterName, DocumentStore, MembershipTable, TableError};
 
+use crate::capability::{Capability, Reason};
+use crate::documents::{DocumentAccess, SavedDocument};
+use crate::environment;
 use crate::proxy::Proxy;
-use crate::{RoundTrips, documents, environment};
-
-/// Something the suite would like the store to do that no [`MembershipTable`] can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Capability {
-    /// Put any text in the place of a row or of the version row, and take the version row away.
-    RawAccess,
-    /// Remove a cluster past the contract.
-    Wipe,
-    /// Save a cluster and bring it back as it was.
-    SaveAndRestore,
-    /// Restart the store's server, or kill the one that leads, while clients run.
-    Restart,
-    /// Take the store away and bring it back.
-    Unavailable,
-    /// Connect with a secret that must not show.
-    Secret,
-    /// Let another process use the same store, to be killed in the middle of a commit.
-    Child,
-    /// Refuse the heartbeat of a silo that has no row, without a second round trip.
-    RefusesOrphanHeartbeats,
-    /// A client whose connections all go through a [`Proxy`].
-    Proxy,
-    /// Say by itself that the version may have moved: [`MembershipTable::hints`].
-    Hints,
-}
-
-/// Why something cannot apply to a store. There are no others: what could be staged and is not is a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// The store lives in the memory of this process: nothing to stop, nobody else to share it with.
-    InMemory,
-    /// The store is a file that every client opens by itself: there is no server to stop or restart.
-    NoServer,
-    /// Connecting takes no secret.
-    NoSecret,
-    /// The store could tell only with a second round trip, which the contract does not ask for.
-    SecondRoundTrip,
-    /// The store belongs to somebody else (a managed service), who does not let a test stop or restart it.
-    Managed,
-    /// The store's own rules make it impossible, as its provider's README explains.
-    StoreForbids,
-    /// The server cannot be reached through a proxy: it is somebody else's, or the way to it is not TCP.
-    NoProxy,
-    /// The store has no notifications, or its provider does not use them.
-    NoHints,
-    /// The suite was given the store's address and nothing else: nothing to stop its server with, nor to reach past the contract.
-    OnlyAddress,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InMemory => "the store lives in the memory of this process",
-            Self::NoServer => "the store is a file: there is no server",
-            Self::NoSecret => "connecting takes no secret",
-            Self::SecondRoundTrip => "the store could tell only with a second round trip",
-            Self::Managed => "the store is a managed service that a test cannot stop",
-            Self::StoreForbids => "the store's own rules make it impossible",
-            Self::NoProxy => "the server cannot be reached through a proxy",
-            Self::NoHints => "the store has no notifications",
-            Self::OnlyAddress => "there is only an address: nothing to stop the server or to reach past the contract with",
-        })
-    }
-}
-
-/// Why a case ends early.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Stop {
-    /// It failed, and this is what happened.
-    Failed(String),
-    /// It needs something that the backend does not stage. Not applicable where the backend's list says why; else a failure.
-    NotStaged(Capability),
-    /// The limits of the table or of its store leave nothing to test, for this reason.
-    NotApplicable(Reason),
-}
-
-impl Stop {
-    /// A failure.
-    pub fn failed(what: impl Into<String>) -> Self {
-        Self::Failed(what.into())
-    }
-}
-
-impl<E: std::error::Error> From<E> for Stop {
-    fn from(error: E) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        Self::Failed(text)
-    }
-}
+use crate::raw::RawAccess;
+use crate::round_trips::RoundTrips;
+use crate::stop::Stop;
 
 /// A client of its own, and the proxy that all its connections go through.
 #[derive(Debug)]
@@ -137,7 +43,7 @@ pub trait Backend: Send + Sync + 'static {
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError>;
 
     /// What cannot apply to this store, and why.
-    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+    fn not_applicable(&self) -> &[(Capability, Reason)] {
         &[]
     }
 
@@ -155,66 +61,51 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Puts any text under any row key; the version stays. Needs [`Capability::RawAccess`], as do the next two.
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
-        let documents = self
-            .documents(cluster)
-            .await?
-            .ok_or(Stop::NotStaged(Capability::RawAccess))?;
-        documents::edit(&*documents, |document| document["rows"][key] = body.into()).await
+        let documents = self.documents(cluster).await?;
+        document(documents, Capability::RawAccess)?
+            .put_row(key, body)
+            .await
     }
 
     /// Puts any text in the place of the version row.
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
-        let documents = self
-            .documents(cluster)
-            .await?
-            .ok_or(Stop::NotStaged(Capability::RawAccess))?;
-        documents::edit(&*documents, |document| {
-            document["version_row"] = text.into()
-        })
-        .await
+        let documents = self.documents(cluster).await?;
+        document(documents, Capability::RawAccess)?
+            .put_version_row(text)
+            .await
     }
 
     /// Takes the version row away and leaves the rows.
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        let documents = self
-            .documents(cluster)
-            .await?
-            .ok_or(Stop::NotStaged(Capability::RawAccess))?;
-        documents::edit(&*documents, |document| {
-            document["version_row"] = serde_json::Value::Null
-        })
-        .await
+        let documents = self.documents(cluster).await?;
+        document(documents, Capability::RawAccess)?
+            .drop_version_row()
+            .await
     }
 
     /// Removes everything of a cluster, as somebody with the store's own shell would.
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        let documents = self
-            .documents(cluster)
-            .await?
-            .ok_or(Stop::NotStaged(Capability::Wipe))?;
-        documents::replace(&*documents, None).await?;
-        Ok(documents.remove_heartbeats(None).await?)
+        let documents = self.documents(cluster).await?;
+        document(documents, Capability::Wipe)?
+            .restore(&SavedDocument::default())
+            .await
     }
 
     /// A backup of a cluster.
     async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
-        let documents = self
-            .documents(cluster)
-            .await?
-            .ok_or(Stop::NotStaged(Capability::SaveAndRestore))?;
-        Ok(Box::new(documents::save(&*documents).await?))
+        let documents = self.documents(cluster).await?;
+        let saved = document(documents, Capability::SaveAndRestore)?
+            .save()
+            .await?;
+        Ok(Box::new(saved))
     }
 
     /// Brings a backup of this cluster back, whatever happened since.
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let documents = self
-            .documents(cluster)
-            .await?
-            .ok_or(Stop::NotStaged(Capability::SaveAndRestore))?;
-        let saved = saved
-            .downcast_ref::<documents::Saved>()
-            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
-        documents::restore(&*documents, saved).await
+        let documents = self.documents(cluster).await?;
+        document(documents, Capability::SaveAndRestore)?
+            .restore(checkpoint(saved)?)
+            .await
     }
 
     /// Kills the server as a crash would (SIGKILL), starts it again on the data it had, and returns when it answers.
@@ -286,4 +177,21 @@ pub trait Backend: Send + Sync + 'static {
     fn child(&self, _cluster: &ClusterName) -> Result<Command, Stop> {
         Err(Stop::NotStaged(Capability::Child))
     }
+}
+
+/// Access to a document, where there is one; else what the backend does not stage.
+fn document(
+    documents: Option<Box<dyn DocumentStore>>,
+    needed: Capability,
+) -> Result<DocumentAccess, Stop> {
+    documents
+        .map(DocumentAccess::from)
+        .ok_or(Stop::NotStaged(needed))
+}
+
+/// What a backend has saved, as the type that it has saved.
+pub(crate) fn checkpoint<T: Any>(saved: &Checkpoint) -> Result<&T, Stop> {
+    saved
+        .downcast_ref()
+        .ok_or_else(|| Stop::failed("a checkpoint of another backend"))
 }

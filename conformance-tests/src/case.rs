@@ -15,7 +15,7 @@ use membership_core::{
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::suite::Effort;
+use crate::effort::Effort;
 use crate::{Backend, Capability, Clause, RoundTrips, Stop};
 
 /// Who watches long cases.
@@ -209,10 +209,7 @@ impl Cx {
     }
 
     pub fn initialize_request(&self) -> InitializeRequest {
-        InitializeRequest {
-            table_id: TableId::new(self.unique()),
-            settings: SharedSettings::default(),
-        }
+        InitializeRequest::new(TableId::new(self.unique()), SharedSettings::default())
     }
 
     /// A client of a new, initialized cluster.
@@ -236,7 +233,7 @@ impl Cx {
             InstanceId::new(self.unique()),
             WallTime::from_millis(n),
         );
-        entry.silo_name = format!("silo-{n}");
+        entry.info.silo_name = format!("silo-{n}");
         entry
     }
 
@@ -326,14 +323,7 @@ impl Random {
 
 /// The whole table and its heartbeats, or what stands in the way.
 pub(crate) async fn read(table: &Table) -> Result<(Snapshot, Heartbeats), Stop> {
-    match table
-        .read(&ReadRequest {
-            known: None,
-            heartbeats: true,
-            barrier: true,
-        })
-        .await?
-    {
+    match table.read(&ReadRequest::all().with_barrier(true)).await? {
         ReadAnswer::Snapshot {
             snapshot,
             heartbeats: Some(heartbeats),
@@ -380,12 +370,12 @@ pub(crate) async fn commit(table: &Table, request: &CommitRequest) -> Result<Ver
     match send(table, request).await? {
         CommitOutcome::Committed(token) => {
             must!(
-                token.version() == request.makes()
+                token.version() == request.next_version()
                     && token.commit() == request.id
                     && token.table_id() == request.expected.table_id(),
                 "commit {} of version {} gave the token {token:?}",
                 request.id,
-                request.makes()
+                request.next_version()
             );
             must!(
                 token.to_bytes().len() <= 128,
@@ -396,7 +386,7 @@ pub(crate) async fn commit(table: &Table, request: &CommitRequest) -> Result<Ver
         }
         CommitOutcome::Conflict(c) => Err(Stop::failed(format!(
             "a commit of version {} on {:?} conflicts with {:?}",
-            request.makes(),
+            request.next_version(),
             request.expected,
             c.newest
         ))),

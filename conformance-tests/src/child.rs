@@ -94,7 +94,7 @@ async fn commits(table: &dyn MembershipTable) -> Result<(), Stop> {
             let mut inserted = removed.clone();
             inserted.address = removed.address.with_epoch(version);
             for row in rows.iter_mut().chain([&mut inserted]) {
-                row.role = format!("mark {version}");
+                row.info.role = format!("mark {version}");
             }
             let id = CommitId::new(u128::from(std::process::id()) << 64 | u128::from(version));
             let request = CommitRequest::new(

@@ -99,10 +99,10 @@ pub async fn run(
     let unique = Unique::new();
     let settings = SharedSettings::default();
     table
-        .initialize(&InitializeRequest {
-            table_id: TableId::new(unique.id(0, 0)),
+        .initialize(&InitializeRequest::new(
+            TableId::new(unique.id(0, 0)),
             settings,
-        })
+        ))
         .await?;
     let verdict = compete(backend, cluster, &*table, &unique, writers, duration).await;
     let deleted = table.delete().await;
@@ -263,7 +263,7 @@ fn holds(
                 "writer {n} lost on version {version}, and nobody made the next one"
             ));
         }
-        let seen = last.rows.get(&address(*n)).map(|e| e.role.as_str());
+        let seen = last.rows.get(&address(*n)).map(|e| e.info.role.as_str());
         let written = note.written.as_deref().unwrap_or_default();
         if seen != Some(written) {
             return Err(format!(
@@ -363,8 +363,8 @@ impl Writer {
                 self.n
             )));
         };
-        entry.role = format!("{} {}", self.n, self.sent);
-        let written = entry.role.clone();
+        entry.info.role = format!("{} {}", self.n, self.sent);
+        let written = entry.info.role.clone();
         let id = CommitId::new(self.ids.id(self.n, self.sent));
         let mut request =
             CommitRequest::new(now.token.clone(), id, Some(self.silo), [], [entry], []);
@@ -387,8 +387,9 @@ impl Writer {
             match snapshot(&*self.table, true).await {
                 Ok(then) if then.version() > now.version() => {
                     let row = then.rows.get(&self.silo);
-                    let landed =
-                        row.is_some_and(|e| e.written_at == request.makes() && e.role == written);
+                    let landed = row.is_some_and(|e| {
+                        e.written_at == request.next_version() && e.info.role == written
+                    });
                     return Ok(if landed {
                         self.won(&request, written)
                     } else {
@@ -407,7 +408,9 @@ impl Writer {
     }
 
     fn won(&mut self, request: &CommitRequest, written: String) -> Told {
-        self.notes.committed.push((Instant::now(), request.makes()));
+        self.notes
+            .committed
+            .push((Instant::now(), request.next_version()));
         self.notes.written = Some(written);
         Told::Committed
     }
@@ -426,11 +429,11 @@ enum Told {
 
 async fn snapshot(table: &dyn MembershipTable, barrier: bool) -> Result<Snapshot, TableError> {
     match table
-        .read(&ReadRequest {
-            known: None,
-            heartbeats: false,
-            barrier,
-        })
+        .read(
+            &ReadRequest::all()
+                .with_heartbeats(false)
+                .with_barrier(barrier),
+        )
         .await?
     {
         ReadAnswer::Snapshot { snapshot, .. } => Ok(snapshot),

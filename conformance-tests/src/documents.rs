@@ -1,82 +1,115 @@
 //! What somebody with the store's own shell would do to a table over one document, staged through the provider's own [`DocumentStore`].
 
+use async_trait::async_trait;
 use membership_core::{DocumentStore, Heartbeats, Revision, Stored};
 
-use crate::Stop;
+use crate::raw::RawAccess;
+use crate::stop::Stop;
+
+/// The cluster of a table over one document, past the table.
+pub struct DocumentAccess(Box<dyn DocumentStore>);
 
 /// A document and its heartbeats as they were.
-pub(crate) struct Saved {
+#[derive(Debug, Default)]
+pub struct SavedDocument {
     text: Option<String>,
     heartbeats: Heartbeats,
 }
 
-async fn load(
-    documents: &dyn DocumentStore,
-) -> Result<(Option<(Revision, String)>, Heartbeats), Stop> {
-    let read = documents.load(None, true, true).await?;
-    let heartbeats = read.heartbeats.ok_or_else(|| {
-        Stop::failed("the document was loaded without the heartbeats that were asked for")
-    })?;
-    match read.document {
-        Stored::None => Ok((None, heartbeats)),
-        Stored::Document { revision, text } => Ok((Some((revision, text)), heartbeats)),
-        Stored::Unchanged => Err(Stop::failed(
-            "the store says unchanged to somebody who knows no revision",
-        )),
+impl DocumentAccess {
+    /// Access to this document.
+    pub fn new(document: impl DocumentStore) -> Self {
+        Self(Box::new(document))
+    }
+
+    async fn load(&self) -> Result<(Option<(Revision, String)>, Heartbeats), Stop> {
+        let read = self.0.load(None, true, true).await?;
+        let heartbeats = read.heartbeats.ok_or_else(|| {
+            Stop::failed("the document was loaded without the heartbeats that were asked for")
+        })?;
+        match read.document {
+            Stored::None => Ok((None, heartbeats)),
+            Stored::Document { revision, text } => Ok((Some((revision, text)), heartbeats)),
+            Stored::Unchanged => Err(Stop::failed(
+                "the store answers unchanged to a caller that knows no revision",
+            )),
+        }
+    }
+
+    /// Puts a text in the place of the document, or takes the document away. Heartbeats stay.
+    async fn replace(&self, text: Option<&str>) -> Result<(), Stop> {
+        let revision = self.load().await?.0.map(|(revision, _)| revision);
+        let done = match (text, &revision) {
+            (Some(text), revision) => self
+                .0
+                .store_if_unchanged(revision.as_ref(), text)
+                .await?
+                .is_some(),
+            (None, Some(revision)) => self.0.remove_if_unchanged(revision).await?,
+            (None, None) => true,
+        };
+        if done {
+            Ok(())
+        } else {
+            Err(Stop::failed(
+                "the document changed while the test staged something, and no other client exists",
+            ))
+        }
+    }
+
+    /// Changes the document, which must exist, as JSON.
+    async fn edit(&self, change: impl FnOnce(&mut serde_json::Value) + Send) -> Result<(), Stop> {
+        let loaded = self.load().await?.0;
+        let (_, text) =
+            loaded.ok_or_else(|| Stop::failed("there is no document to stage damage in"))?;
+        let mut value: serde_json::Value = serde_json::from_str(&text)?;
+        change(&mut value);
+        self.replace(Some(&value.to_string())).await
     }
 }
 
-/// Puts a text in the place of the document, or takes the document away. Heartbeats stay.
-pub(crate) async fn replace(documents: &dyn DocumentStore, text: Option<&str>) -> Result<(), Stop> {
-    let (now, _) = load(documents).await?;
-    let revision = now.map(|(revision, _)| revision);
-    let done = match (text, &revision) {
-        (Some(text), revision) => documents
-            .store_if_unchanged(revision.as_ref(), text)
-            .await?
-            .is_some(),
-        (None, Some(revision)) => documents.remove_if_unchanged(revision).await?,
-        (None, None) => true,
-    };
-    if done {
-        Ok(())
-    } else {
-        Err(Stop::failed(
-            "the document changed while the test staged something, and nobody else is there",
-        ))
+impl From<Box<dyn DocumentStore>> for DocumentAccess {
+    fn from(document: Box<dyn DocumentStore>) -> Self {
+        Self(document)
     }
 }
 
-/// Changes the document, which must be there, as JSON.
-pub(crate) async fn edit(
-    documents: &dyn DocumentStore,
-    change: impl FnOnce(&mut serde_json::Value) + Send,
-) -> Result<(), Stop> {
-    let (_, text) = load(documents)
-        .await?
-        .0
-        .ok_or_else(|| Stop::failed("there is no document to stage damage in"))?;
-    let mut value: serde_json::Value = serde_json::from_str(&text)?;
-    change(&mut value);
-    replace(documents, Some(&value.to_string())).await
-}
+#[async_trait]
+impl RawAccess for DocumentAccess {
+    type Saved = SavedDocument;
 
-pub(crate) async fn save(documents: &dyn DocumentStore) -> Result<Saved, Stop> {
-    let (now, heartbeats) = load(documents).await?;
-    Ok(Saved {
-        text: now.map(|(_, text)| text),
-        heartbeats,
-    })
-}
-
-pub(crate) async fn restore(documents: &dyn DocumentStore, saved: &Saved) -> Result<(), Stop> {
-    replace(documents, saved.text.as_deref()).await?;
-    documents.remove_heartbeats(None).await?;
-    for (silo, heartbeat) in &saved.heartbeats.silos {
-        documents.put_heartbeat(silo, heartbeat).await?;
+    async fn put_row(&mut self, key: &str, body: &str) -> Result<(), Stop> {
+        self.edit(|document| document["rows"][key] = body.into())
+            .await
     }
-    match &saved.heartbeats.cluster {
-        Some(text) => Ok(documents.put_cluster_cell(text).await?),
-        None => Ok(()),
+
+    async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
+        self.edit(|document| document["version_row"] = text.into())
+            .await
+    }
+
+    async fn drop_version_row(&mut self) -> Result<(), Stop> {
+        self.edit(|document| document["version_row"] = serde_json::Value::Null)
+            .await
+    }
+
+    async fn save(&mut self) -> Result<SavedDocument, Stop> {
+        let (now, heartbeats) = self.load().await?;
+        Ok(SavedDocument {
+            text: now.map(|(_, text)| text),
+            heartbeats,
+        })
+    }
+
+    async fn restore(&mut self, saved: &SavedDocument) -> Result<(), Stop> {
+        self.replace(saved.text.as_deref()).await?;
+        self.0.remove_heartbeats(None).await?;
+        for (silo, heartbeat) in &saved.heartbeats.silos {
+            self.0.put_heartbeat(silo, heartbeat).await?;
+        }
+        match &saved.heartbeats.cluster {
+            Some(text) => Ok(self.0.put_cluster_cell(text).await?),
+            None => Ok(()),
+        }
     }
 }

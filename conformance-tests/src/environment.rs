@@ -8,6 +8,7 @@ pub(crate) const SEED: &str = "MEMBERSHIP_CONFORMANCE_SEED";
 pub(crate) const CASES: &str = "MEMBERSHIP_CONFORMANCE_CASES";
 const CLAUSES: &str = "MEMBERSHIP_CONFORMANCE_CLAUSES";
 const EFFORT: &str = "MEMBERSHIP_CONFORMANCE_EFFORT";
+const SETUPS: &str = "MEMBERSHIP_CONFORMANCE_SETUPS";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Environment {
@@ -15,6 +16,7 @@ pub(crate) struct Environment {
     pub cases: Vec<String>,
     pub clauses: Vec<Clause>,
     pub soak: bool,
+    pub whole: bool,
 }
 
 impl Environment {
@@ -50,11 +52,21 @@ impl Environment {
                 ));
             }
         };
+        let whole = match value(SETUPS).as_deref().map(str::trim) {
+            None | Some("") => false,
+            Some("whole") => true,
+            Some(other) => {
+                return Err(format!(
+                    "{SETUPS}: `{other}` is unknown: write `whole`, or leave it away"
+                ));
+            }
+        };
         Ok(Self {
             seed: seed.transpose()?,
             cases: list(CASES),
             clauses: clauses.collect::<Result<_, _>>()?,
             soak,
+            whole: whole || soak,
         })
     }
 }
@@ -127,8 +139,15 @@ mod tests {
             parse(CLAUSES, "T5,t13").unwrap().clauses,
             [Clause::T5, Clause::T13]
         );
-        assert!(parse(EFFORT, "soak").unwrap().soak);
-        for (name, text) in [(SEED, "abc"), (CLAUSES, "T99"), (EFFORT, "hard")] {
+        let soak = parse(EFFORT, "soak").unwrap();
+        assert!(soak.soak && soak.whole);
+        assert!(parse(SETUPS, "whole").unwrap().whole);
+        for (name, text) in [
+            (SEED, "abc"),
+            (CLAUSES, "T99"),
+            (EFFORT, "hard"),
+            (SETUPS, "some"),
+        ] {
             let error = parse(name, text).unwrap_err();
             assert!(error.contains(name) && error.contains(text), "{error}");
         }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
+    Baseline, ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
     InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowRead, SiloAddress,
-    TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    TableError, TableErrorKind, TableLimits, VersionToken,
 };
 use tokio::task::JoinSet;
 
@@ -163,7 +163,7 @@ impl MembershipTable for Flaky {
         self.inner.hints()
     }
 
-    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
-        self.inner.yardstick()
+    fn baseline(&self) -> Option<Box<dyn Baseline>> {
+        self.inner.baseline()
     }
 }

@@ -39,33 +39,36 @@
 
 mod backend;
 pub mod backends;
+mod capability;
 mod case;
 mod cases;
 pub mod child;
 mod clause;
 pub mod contention;
 mod documents;
+mod effort;
 mod environment;
 pub mod flaky;
 mod heard;
+pub mod helpers;
 pub mod history;
-#[cfg(feature = "launch")]
-pub mod launch;
 mod model;
-pub mod proxy;
+mod raw;
 mod record;
 mod report;
 mod round_trips;
+pub mod servers;
+mod stop;
 mod suite;
-pub mod words;
 
-pub use backend::{Backend, Capability, Checkpoint, Proxied, Reason, Stop};
+/// The proxy that counts round trips and makes things go wrong between a client and its servers.
+pub use membership_fault_proxy as proxy;
+
+pub use backend::{Backend, Checkpoint, Proxied};
+pub use capability::{Capability, Reason};
 pub use clause::{Clause, ParseClauseError};
+pub use effort::Effort;
 pub use report::{CaseResult, Outcome, Report};
 pub use round_trips::RoundTrips;
-pub use suite::{Effort, Suite};
-
-/// The code in the document compiles and passes.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/new-provider.md")]
-struct Guide;
+pub use stop::Stop;
+pub use suite::Suite;

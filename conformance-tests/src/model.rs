@@ -180,17 +180,14 @@ impl Pair {
         } else {
             None
         };
-        let request = ReadRequest {
-            known,
-            heartbeats: self.random.percent(60),
-            barrier: self.random.percent(50),
-        };
+        let request = ReadRequest::all()
+            .with_known(known)
+            .with_heartbeats(self.random.percent(60))
+            .with_barrier(self.random.percent(50));
         // Only a read with a barrier is as recent as the model on every store.
-        let request = ReadRequest {
-            barrier: request.barrier
-                || client.guarantees().reads != membership_core::Recency::Linearizable,
-            ..request
-        };
+        let linearizable = client.guarantees().reads == membership_core::Recency::Linearizable;
+        let barrier = request.barrier || !linearizable;
+        let request = request.with_barrier(barrier);
         let Some((a, b)) = agree(client.read(&request).await, self.model.read_sync(&request))?
         else {
             return Ok(());
@@ -313,7 +310,8 @@ impl Pair {
                         SiloStatus::Stopping,
                     ];
                     e.status = statuses[self.random.below(statuses.len())];
-                    e.metadata
+                    e.info
+                        .metadata
                         .insert("n".to_owned(), self.cx.number().to_string());
                     updates.push(e);
                 }

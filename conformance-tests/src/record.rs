@@ -56,12 +56,13 @@ impl Report {
     }
 }
 
-/// Keeps a whole run where the environment says so; a part of one says nothing about a store.
-pub(crate) fn keep(report: &Report) {
+/// Keeps a run where the environment says so: a whole one, or the usual part of one over a set-up that repeats another. Another part says
+/// nothing about a store.
+pub(crate) fn keep(report: &Report, is_usual_part: bool) {
     let Some(folder) = std::env::var_os(FOLDER) else {
         return;
     };
-    if report.results.len() < Suite::cases().count() {
+    if report.results.len() < Suite::cases().count() && !is_usual_part {
         return;
     }
     if let Err(error) = report.record(Path::new(&folder)) {

@@ -5,78 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::case::{Case, Cx, Progress};
+use crate::effort::Effort;
 use crate::environment::Environment;
 use crate::{Backend, CaseResult, Clause, Outcome, Report, Stop, cases};
-
-/// How much work the long cases do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Effort {
-    /// Operations of the model-based run. Default 3,000.
-    pub model_operations: usize,
-    /// Clients of the concurrent histories, at least 2. Default 8.
-    pub clients: usize,
-    /// Commits of each concurrent history. Default 2,000.
-    pub commits: usize,
-    /// How often the crashing client is killed. Default 200.
-    pub kills: usize,
-    /// How often the server is killed under the clients of one history. Default 1.
-    pub server_kills: usize,
-    /// Rows of the large table. Default 5,000.
-    pub rows: usize,
-    /// Writers that all want to write the version row. Default 8.
-    pub writers: usize,
-    /// For how long they do. Default 3 s.
-    pub contention: Duration,
-    /// Rows of the large table that is read while it changes. Default 200.
-    pub busy_rows: usize,
-    /// For how long it changes. Default 3 s.
-    pub busy: Duration,
-    /// How long one operation may take, also when the store is away. Default 30 s.
-    pub operation_timeout: Duration,
-    /// How long one case may take. Default 5 min.
-    pub case_timeout: Duration,
-}
-
-impl Default for Effort {
-    fn default() -> Self {
-        Self {
-            model_operations: 3_000,
-            clients: 8,
-            commits: 2_000,
-            kills: 200,
-            server_kills: 1,
-            rows: 5_000,
-            writers: 8,
-            contention: Duration::from_secs(3),
-            busy_rows: 200,
-            busy: Duration::from_secs(3),
-            operation_timeout: Duration::from_secs(30),
-            case_timeout: Duration::from_secs(300),
-        }
-    }
-}
-
-impl Effort {
-    /// The long runs, for before something is called finished: about half an hour for a store that takes a millisecond.
-    #[must_use]
-    pub fn soak() -> Self {
-        Self {
-            model_operations: 50_000,
-            clients: 16,
-            commits: 30_000,
-            kills: 1_000,
-            server_kills: 20,
-            rows: 5_000,
-            writers: 32,
-            contention: Duration::from_secs(60),
-            busy_rows: 1_000,
-            busy: Duration::from_secs(180),
-            operation_timeout: Duration::from_secs(30),
-            case_timeout: Duration::from_secs(3_600),
-        }
-    }
-}
 
 type Listener = Box<dyn Fn(&CaseResult) + Send + Sync>;
 
@@ -85,8 +16,13 @@ pub struct Suite {
     backend: Arc<dyn Backend>,
     seed: u64,
     effort: Effort,
+    /// The environment asks for the long runs.
+    soak: bool,
     clauses: Vec<Clause>,
     names: Vec<String>,
+    /// The clauses that a set-up which repeats another one can change; empty: all.
+    differing: Vec<Clause>,
+    whole: bool,
     listener: Option<Listener>,
     progress: Option<Progress>,
     /// What the environment asks for and cannot have.
@@ -102,6 +38,7 @@ impl Suite {
     /// | `MEMBERSHIP_CONFORMANCE_CASES` | names, or parts of names, separated by commas | [`named`](Self::named) |
     /// | `MEMBERSHIP_CONFORMANCE_CLAUSES` | clauses, separated by commas: `T5,T13` | [`clauses`](Self::clauses) |
     /// | `MEMBERSHIP_CONFORMANCE_EFFORT` | `soak` | [`Effort::soak`] |
+    /// | `MEMBERSHIP_CONFORMANCE_SETUPS` | `whole` | every case, also where a set-up [`repeats`](Self::repeats) another one |
     ///
     /// What the caller asks for afterwards comes on top. A value that makes no sense fails the run.
     pub fn new(backend: impl Backend) -> Self {
@@ -124,8 +61,11 @@ impl Suite {
             } else {
                 Effort::default()
             },
+            soak: asked.soak,
             clauses: asked.clauses,
             names: asked.cases,
+            differing: Vec::new(),
+            whole: asked.whole,
             listener: None,
             progress: None,
             wrong,
@@ -146,6 +86,13 @@ impl Suite {
         self
     }
 
+    /// How much work the long cases do, unless the environment asks for a soak: less of what only repeats, where a store is slow. No case is
+    /// left out, and none checks less per round.
+    #[must_use]
+    pub fn effort_unless_soak(self, change: impl FnOnce(&mut Effort)) -> Self {
+        if self.soak { self } else { self.effort(change) }
+    }
+
     /// Only the cases that prove one of these clauses (together with those of earlier calls).
     #[must_use]
     pub fn clauses(mut self, clauses: impl IntoIterator<Item = Clause>) -> Self {
@@ -157,6 +104,15 @@ impl Suite {
     #[must_use]
     pub fn named(mut self, part: impl Into<String>) -> Self {
         self.names.push(part.into());
+        self
+    }
+
+    /// This backend is another set-up (TLS, several servers) of a store whose every case another run takes: only the cases that prove
+    /// one of these clauses run, which the set-up can change. With `MEMBERSHIP_CONFORMANCE_SETUPS=whole`, and where the caller asks for
+    /// clauses or cases, this changes nothing.
+    #[must_use]
+    pub fn repeats(mut self, differing: impl IntoIterator<Item = Clause>) -> Self {
+        self.differing.extend(differing);
         self
     }
 
@@ -225,7 +181,7 @@ impl Suite {
             seed: self.seed,
             results,
         };
-        crate::record::keep(&report);
+        crate::record::keep(&report, self.is_shortened());
         report
     }
 
@@ -244,7 +200,18 @@ impl Suite {
         }
     }
 
+    /// Whether cases are left out because another run takes them.
+    fn is_shortened(&self) -> bool {
+        !self.differing.is_empty()
+            && !self.whole
+            && self.clauses.is_empty()
+            && self.names.is_empty()
+    }
+
     fn wants(&self, case: &Case) -> bool {
+        if self.is_shortened() && !case.clauses.iter().any(|c| self.differing.contains(c)) {
+            return false;
+        }
         (self.clauses.is_empty() || case.clauses.iter().any(|c| self.clauses.contains(c)))
             && (self.names.is_empty()
                 || self

@@ -11,11 +11,7 @@ use membership_core::{
 
 fn start() -> Snapshot {
     let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-    Snapshot {
-        token: row.token(&[]),
-        version_row: row.into(),
-        rows: Default::default(),
-    }
+    Snapshot::new(row.token(&[]), row, Default::default())
 }
 
 /// A commit of one new row.
@@ -139,10 +135,8 @@ fn commits_one_after_the_other() {
         [Clause::T6, Clause::T1]
     );
     // The rows of one version under the number of another.
-    let torn = Snapshot {
-        rows: one.rows.clone(),
-        ..two.clone()
-    };
+    let mut torn = two.clone();
+    torn.rows = one.rows.clone();
     assert_eq!(
         told(
             begin
@@ -191,10 +185,8 @@ fn a_conflict_needs_a_reason_in_time() {
     ];
     assert_eq!(told(lost), FINE);
     // A row that is there already is a reason of its own.
-    let c = CommitRequest {
-        expected: one.token.clone(),
-        ..request(&one, 1)
-    };
+    let mut c = request(&one, 1);
+    c.expected = one.token.clone();
     let rows = [
         (0, 1, 2, commit(&a, committed(&a))),
         (1, 3, 4, commit(&c, conflict())),
@@ -204,10 +196,7 @@ fn a_conflict_needs_a_reason_in_time() {
         told(rows).contains(&Clause::T5),
         "the same id was used for both"
     );
-    let c = CommitRequest {
-        id: CommitId::new(77),
-        ..c
-    };
+    c.id = CommitId::new(77);
     let rows = [
         (0, 1, 2, commit(&a, committed(&a))),
         (1, 3, 4, commit(&c, conflict())),

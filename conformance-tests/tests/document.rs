@@ -110,10 +110,10 @@ async fn table() -> DocumentTable<Unlucky> {
         },
     );
     table
-        .initialize(&InitializeRequest {
-            table_id: TableId::new(1),
-            settings: SharedSettings::default(),
-        })
+        .initialize(&InitializeRequest::new(
+            TableId::new(1),
+            SharedSettings::default(),
+        ))
         .await
         .unwrap();
     table
@@ -169,7 +169,7 @@ async fn a_document_that_would_be_too_large_is_not_sent() {
     let table = table().await;
     let token = table.read_all().await.unwrap().0.token;
     let mut large = entry(1);
-    large.silo_name = "x".repeat(3_000);
+    large.info.silo_name = "x".repeat(3_000);
     let error = table
         .insert_row(large, &token, CommitId::new(1))
         .await

@@ -76,10 +76,7 @@ impl Document {
             .lines()
             .filter_map(|l| l.split_once(' '))
             .filter_map(|(s, b)| Some((s.parse().ok()?, b.parse().ok()?)));
-        Heartbeats {
-            silos: silos.collect(),
-            cluster: (!cell.is_empty()).then(|| cell.to_owned()),
-        }
+        Heartbeats::new(silos.collect(), (!cell.is_empty()).then(|| cell.to_owned()))
     }
 
     fn change_beats(&self, change: impl FnOnce(&mut Heartbeats)) -> Result<(), TableError> {
@@ -120,10 +117,10 @@ impl DocumentStore for Document {
             Some((revision, _)) if known == Some(&revision) => Stored::Unchanged,
             Some((revision, text)) => Stored::Document { revision, text },
         };
-        Ok(DocumentRead {
+        Ok(DocumentRead::new(
             document,
-            heartbeats: heartbeats.then(|| self.beats()),
-        })
+            heartbeats.then(|| self.beats()),
+        ))
     }
 
     async fn store_if_unchanged(
@@ -184,19 +181,11 @@ impl DocumentStore for Document {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits {
-            rows_per_commit: 500,
-            bytes_per_row: 1 << 16,
-            bytes_per_commit: 1 << 22,
-            rows: 20_000,
-        }
+        TableLimits::new(500, 1 << 16, 1 << 22, 20_000)
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: Durability::Kept,
-        }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 }
 

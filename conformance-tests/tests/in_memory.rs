@@ -30,7 +30,7 @@ const IN_MEMORY: [(&str, Reason); 26] = [
     ("dropped_before_the_question_arrives", Reason::InMemory),
     ("dropped_before_the_answer_arrives", Reason::InMemory),
     ("many_dropped_at_once", Reason::InMemory),
-    ("a_table_is_founded_between_two_requests", Reason::InMemory),
+    ("a_table_is_created_between_two_requests", Reason::InMemory),
     ("a_table_is_made_anew_during_a_delete", Reason::InMemory),
     ("initialize_cut_at_every_stage", Reason::InMemory),
     ("read_cut_at_every_stage", Reason::InMemory),

@@ -1,235 +1,219 @@
-//! Making a cluster's table, and removing it. Clauses T1, T9, T12.
+//! Creating and deleting a cluster. Clauses T1, T9, T12.
 
 use std::time::Duration;
 
 use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow};
+use tokio::time::{Instant, sleep};
 
 use crate::batch::{Action, Outcome, Properties, Step, quoted};
-use crate::entity::{self, CELL, Entity, VERSION};
-use crate::error::error;
-use crate::link::{Deadline, Single};
-use crate::read::{Version, is_row, no_version_row};
-use crate::table::Inner;
+use crate::client::Inner;
+use crate::codec::{self, Entity, Version, no_version_row};
+use crate::error::{error, no_etag};
+use crate::keys::{self, CELL, VERSION};
+use crate::requests::Single;
 
-/// How often it is tried again when somebody else was faster. Each time that is somebody's progress.
+/// How often a request is tried that others may be making at the same time. Each failure means that
+/// another caller succeeded.
 const COLLISIONS: u32 = 32;
-/// Removed in one transaction, besides the version row.
+/// How many entities are removed in one transaction, besides the version row.
 const CHUNK: usize = 99;
 
-/// What stands first in a partition.
+/// The beginning of a partition.
 #[derive(Default)]
-struct First {
+struct Found {
     version: Option<Entity>,
-    /// A row, if one is there.
+    /// The key of any row.
     stray: Option<String>,
     no_table: bool,
 }
 
-async fn first(inner: &Inner, by: Deadline) -> Result<First, TableError> {
-    let filter = format!("PartitionKey eq '{}'", quoted(&inner.partition));
-    let (mut first, mut next) = (First::default(), None);
-    loop {
-        // The cell, the version row, and one more: a row, if there is one.
-        let page = inner
-            .link
-            .query(by, &filter, None, Some(3), next.as_ref())
-            .await?;
-        first.no_table = page.no_table;
-        for entity in page.entities {
-            if entity.row_key == VERSION {
-                first.version = Some(entity);
-            } else if is_row(&entity.row_key) {
-                first.stray = Some(entity::row_name(&entity.row_key));
-            }
-        }
-        next = page.next;
-        if first.version.is_some() || first.stray.is_some() || next.is_none() {
-            return Ok(first);
-        }
-    }
-}
-
 /// Waits a little, longer each time.
 async fn pause(attempt: u32) {
-    tokio::time::sleep(Duration::from_millis(1 << attempt.min(8))).await;
+    sleep(Duration::from_millis(1 << attempt.min(8))).await;
 }
 
-pub(crate) async fn initialize(
-    inner: &Inner,
-    request: &InitializeRequest,
-) -> Result<(), TableError> {
-    let by = inner.link.deadline();
-    let row = VersionRow::initial(request.table_id, request.settings.clone());
-    for attempt in 0..COLLISIONS {
-        let found = first(inner, by).await?;
-        if found.no_table {
-            inner.link.create_table(by).await?;
-        }
-        match (&found.version, &found.stray) {
-            (Some(version), _) => return Version::of(version, None).map(drop),
-            // Several pages are several moments: a cluster that is founded between them shows its rows only.
-            (None, Some(_)) if attempt == 0 => continue,
-            (None, Some(stray)) => return Err(no_version_row(Some(stray), None)),
-            (None, None) => {}
-        }
-        let steps = [
-            // A beat needs no more than that it is there.
-            Step {
-                row_key: CELL.to_owned(),
-                action: Action::InsertOrMerge(Properties::new()),
-            },
-            Step {
-                row_key: VERSION.to_owned(),
-                action: Action::Insert(entity::initial(&row)?),
-            },
-        ];
-        match inner.link.transaction(by, &inner.partition, &steps).await {
-            Ok(Outcome::Done(_)) => {
-                tracing::info!(cluster = %inner.cluster, table_id = %request.table_id, "membership table created");
-                return Ok(());
+impl Inner {
+    /// # Errors
+    /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
+    pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
+        let client = &self.client;
+        let deadline = client.deadline();
+        let row = VersionRow::initial(request.table_id, request.settings.clone());
+        for attempt in 0..COLLISIONS {
+            let found = self.find(deadline).await?;
+            if found.no_table {
+                client.create_table(deadline).await?;
             }
-            // Somebody else was first.
-            Ok(_) => {}
-            // The table was removed again.
-            Err(e) if e.kind() == TableErrorKind::NotInitialized => {}
-            Err(e) => return Err(e),
-        }
-        pause(attempt).await;
-    }
-    Err(error(
-        TableErrorKind::Busy,
-        "others kept making and removing the same table",
-    ))
-}
-
-/// Marks the version row, so that an interrupted delete shows; then everything else, some at a time; the version row last.
-///
-/// Each request has its own time, and all of them as much as they need: thousands of rows are hundreds of transactions, and one that is not
-/// answered ends it.
-pub(crate) async fn delete(inner: &Inner) -> Result<(), TableError> {
-    let by = || inner.link.deadline();
-    let mut marked = false;
-    for attempt in 0..COLLISIONS {
-        let found = first(inner, by()).await?;
-        let Some(version) = found.version else {
-            if found.no_table || sweep(inner, None).await?.is_some() {
-                return Ok(());
+            match (&found.version, &found.stray) {
+                (Some(version), _) => return Version::of(version, None).map(drop),
+                // Several pages are of several moments: a cluster that is created between them
+                // shows only its rows.
+                (None, Some(_)) if attempt == 0 => continue,
+                (None, Some(stray)) => return Err(no_version_row(Some(stray), None)),
+                (None, None) => {}
             }
-            continue;
-        };
-        let Some(mut etag) = version.etag.clone() else {
-            return Err(error(
-                TableErrorKind::Configuration,
-                "the service gives no ETag for the version row: is it a table service?",
-            ));
-        };
-        match Version::of(&version, None) {
-            // Made anew since this delete has marked it: another delete was faster, and this cluster is not ours to delete.
-            Ok(_) if marked => return Ok(()),
-            Ok(_) => {
-                match inner
-                    .link
-                    .merge(by(), &inner.partition, VERSION, &mark(), Some(&etag))
-                    .await?
-                {
-                    Single::Done(Some(next)) => etag = next,
-                    _ => {
-                        pause(attempt).await;
-                        continue;
-                    }
-                }
-                marked = true;
-            }
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    TableErrorKind::ForeignTable | TableErrorKind::NewerLayout
-                ) =>
-            {
-                return Err(e);
-            }
-            // Marked, or damaged.
-            Err(_) => marked = true,
-        }
-        if let Some(last) = sweep(inner, Some(etag)).await? {
-            match inner
-                .link
-                .remove(by(), &inner.partition, VERSION, &last)
-                .await?
-            {
-                Single::Done(_) | Single::NoTable => {
-                    tracing::info!(cluster = %inner.cluster, "membership table deleted");
+            let steps = [
+                // A heartbeat of the cluster needs the entity to exist.
+                Step {
+                    row_key: CELL.to_owned(),
+                    action: Action::InsertOrMerge(Properties::new()),
+                },
+                Step {
+                    row_key: VERSION.to_owned(),
+                    action: Action::Insert(codec::initial(&row)),
+                },
+            ];
+            match client.transaction(deadline, &self.partition, &steps).await {
+                Ok(Outcome::Done(_)) => {
+                    tracing::info!(cluster = %self.cluster, table_id = %request.table_id, "membership table created");
                     return Ok(());
                 }
-                // Another delete is at work as well.
-                Single::Missing | Single::Stale => {}
+                // Another caller was faster.
+                Ok(_) => {}
+                // The table was removed again.
+                Err(e) if e.kind() == TableErrorKind::NotInitialized => {}
+                Err(e) => return Err(e),
+            }
+            pause(attempt).await;
+        }
+        let why = "other callers keep creating and removing the same table";
+        Err(error(TableErrorKind::Busy, why))
+    }
+
+    /// Marks the version row, so that an interrupted delete is visible; then removes everything
+    /// else in chunks, and the version row last.
+    ///
+    /// Each request has a deadline of its own, because thousands of rows are hundreds of
+    /// transactions. The first request without an answer ends the deletion.
+    ///
+    /// # Errors
+    /// As [`MembershipTable::delete`](membership_core::MembershipTable::delete).
+    pub(crate) async fn delete(&self) -> Result<(), TableError> {
+        self.cache.clear();
+        let (client, partition) = (&self.client, &self.partition);
+        let mut marked = false;
+        for attempt in 0..COLLISIONS {
+            let found = self.find(client.deadline()).await?;
+            let Some(version) = found.version else {
+                if found.no_table || self.sweep(None).await?.is_some() {
+                    return Ok(());
+                }
+                continue;
+            };
+            let mut etag = version.etag.clone().ok_or_else(no_etag)?;
+            match Version::of(&version, None) {
+                // Created again since this call marked it: another delete was faster, and the new
+                // cluster must stay.
+                Ok(_) if marked => return Ok(()),
+                Ok(_) => {
+                    let (mark, deadline) = (mark(), client.deadline());
+                    let marked_row = client.merge(deadline, partition, VERSION, &mark, Some(&etag));
+                    let Single::Done(Some(next)) = marked_row.await? else {
+                        pause(attempt).await;
+                        continue;
+                    };
+                    etag = next;
+                    marked = true;
+                }
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        TableErrorKind::ForeignTable | TableErrorKind::NewerLayout
+                    ) =>
+                {
+                    return Err(e);
+                }
+                // Marked, or damaged.
+                Err(_) => marked = true,
+            }
+            if let Some(last) = self.sweep(Some(etag)).await? {
+                let removed = client.remove(client.deadline(), partition, VERSION, &last);
+                match removed.await? {
+                    Single::Done(_) | Single::NoTable => {
+                        tracing::info!(cluster = %self.cluster, "membership table deleted");
+                        return Ok(());
+                    }
+                    // Another delete runs as well.
+                    Single::Missing | Single::Stale => {}
+                }
+            }
+            pause(attempt).await;
+        }
+        let why = "the version row changed under every attempt";
+        Err(error(TableErrorKind::Busy, why))
+    }
+
+    /// The version row, or any row.
+    async fn find(&self, deadline: Instant) -> Result<Found, TableError> {
+        let filter = format!("PartitionKey eq '{}'", quoted(&self.partition));
+        let (mut found, mut next) = (Found::default(), None);
+        loop {
+            // The cell, the version row, and one more: a row, if there is one.
+            let query = self
+                .client
+                .query(deadline, &filter, None, Some(3), next.as_ref());
+            let page = query.await?;
+            found.no_table = page.no_table;
+            for entity in page.entities {
+                if entity.row_key == VERSION {
+                    found.version = Some(entity);
+                } else if keys::is_row(&entity.row_key) {
+                    found.stray = Some(keys::row_name(&entity.row_key));
+                }
+            }
+            next = page.next;
+            if found.version.is_some() || found.stray.is_some() || next.is_none() {
+                return Ok(found);
             }
         }
-        pause(attempt).await;
     }
-    Err(error(
-        TableErrorKind::Busy,
-        "the version row changed under every attempt",
-    ))
+
+    /// Removes everything but the version row, on the condition of its ETag if one is given. Returns
+    /// the ETag after that (empty without one); none if another caller changed the version row.
+    async fn sweep(&self, mut etag: Option<String>) -> Result<Option<String>, TableError> {
+        let client = &self.client;
+        let filter = format!(
+            "PartitionKey eq '{}' and RowKey ne '{VERSION}'",
+            quoted(&self.partition)
+        );
+        let mut next = None;
+        loop {
+            let deadline = client.deadline();
+            let page = client.query(deadline, &filter, Some("RowKey"), None, next.as_ref());
+            let page = page.await?;
+            for entities in page.entities.chunks(CHUNK) {
+                let delete = |entity: &Entity| Step {
+                    row_key: entity.row_key.clone(),
+                    action: Action::Delete("*".to_owned()),
+                };
+                let mut steps: Vec<Step> = entities.iter().map(delete).collect();
+                if let Some(etag) = &etag {
+                    steps.push(Step {
+                        row_key: VERSION.to_owned(),
+                        action: Action::Merge(mark(), etag.clone()),
+                    });
+                }
+                let sent = client.transaction(client.deadline(), &self.partition, &steps);
+                let Outcome::Done(etags) = sent.await? else {
+                    return Ok(None);
+                };
+                match (&mut etag, etags.last().cloned().flatten()) {
+                    (Some(etag), Some(now)) => *etag = now,
+                    (None, _) => {}
+                    (Some(_), None) => return Ok(None),
+                }
+            }
+            // Nothing is inserted while the version row is marked.
+            if page.next.is_none() {
+                return Ok(Some(etag.unwrap_or_default()));
+            }
+            // Removed entities are not found again: after a page with entities the next page is the
+            // first one.
+            next = page.next.filter(|_| page.entities.is_empty());
+        }
+    }
 }
 
 fn mark() -> Properties {
     Properties::from_iter([("Deleting".to_owned(), true.into())])
-}
-
-/// Removes everything but the version row, under its ETag where there is one. The ETag it has then (empty without one); none when somebody else
-/// was at work.
-async fn sweep(inner: &Inner, mut etag: Option<String>) -> Result<Option<String>, TableError> {
-    let filter = format!(
-        "PartitionKey eq '{}' and RowKey ne '{VERSION}'",
-        quoted(&inner.partition)
-    );
-    let mut next = None;
-    loop {
-        let page = inner
-            .link
-            .query(
-                inner.link.deadline(),
-                &filter,
-                Some("RowKey"),
-                None,
-                next.as_ref(),
-            )
-            .await?;
-        for entities in page.entities.chunks(CHUNK) {
-            let delete = |entity: &Entity| Step {
-                row_key: entity.row_key.clone(),
-                action: Action::Delete("*".to_owned()),
-            };
-            let mut steps: Vec<Step> = entities.iter().map(delete).collect();
-            if let Some(etag) = &etag {
-                steps.push(Step {
-                    row_key: VERSION.to_owned(),
-                    action: Action::Merge(mark(), etag.clone()),
-                });
-            }
-            match inner
-                .link
-                .transaction(inner.link.deadline(), &inner.partition, &steps)
-                .await?
-            {
-                Outcome::Done(etags) => match (&mut etag, etags.last().cloned().flatten()) {
-                    (Some(etag), Some(now)) => *etag = now,
-                    (None, _) => {}
-                    (Some(_), None) => return Ok(None),
-                },
-                _ => return Ok(None),
-            }
-        }
-        // Nothing comes back once the version row is marked.
-        if page.next.is_none() {
-            return Ok(Some(etag.unwrap_or_default()));
-        }
-        // What was removed is not found again: then the next page is the first one.
-        next = if page.entities.is_empty() {
-            page.next
-        } else {
-            None
-        };
-    }
 }

@@ -1,4 +1,4 @@
-//! Who asks: the key of an account, a shared access signature, or a token of Entra ID.
+//! Credentials: the key of an account, a shared access signature, or a token of Entra ID.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use azure_identity::{
     WorkloadIdentityCredential, WorkloadIdentityCredentialOptions,
 };
 use membership_core::TableError;
+use membership_provider::environment;
 
 use crate::error::wrong;
 
-/// What tokens of Entra ID are asked for.
+/// The scope of the requested tokens.
 const SCOPE: &str = "https://storage.azure.com/.default";
 
 /// How requests are authorized. `Debug` shows no secret (clause T15).
@@ -27,11 +28,11 @@ const SCOPE: &str = "https://storage.azure.com/.default";
 pub(crate) enum Credential {
     /// The key of the account, in base64.
     Key(Secret),
-    /// A shared access signature: what stands behind the `?`.
+    /// A shared access signature, without its `?`.
     Sas(Secret),
     /// A credential of the caller's own.
     Token(Arc<dyn TokenCredential>),
-    /// One of those that this process finds in its surroundings.
+    /// A credential that this process finds.
     Identity(Identity),
 }
 
@@ -50,7 +51,8 @@ impl fmt::Debug for Credential {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Identity {
-    /// The first of the others that is there: a service principal of the environment, a workload identity, a managed identity, developer tools.
+    /// The first of the others that exists: a service principal of the environment, a workload
+    /// identity, a managed identity, developer tools.
     #[default]
     Default,
     /// A service principal: `AZURE_TENANT_ID`, `AZURE_CLIENT_ID` and `AZURE_CLIENT_SECRET`.
@@ -64,7 +66,7 @@ pub enum Identity {
 }
 
 impl Credential {
-    /// Refuses what cannot work before anything is sent.
+    /// Refuses credentials that cannot work.
     pub(crate) fn validate(&self) -> Result<(), TableError> {
         match self {
             Self::Key(key) if hmac_sha256("", key).is_err() || key.secret().is_empty() => {
@@ -79,7 +81,7 @@ impl Credential {
         }
     }
 
-    /// What signs each request. A shared access signature is part of the address instead.
+    /// The policies that sign each request. A shared access signature is part of the URL instead.
     pub(crate) fn policies(
         &self,
         account: &str,
@@ -104,7 +106,8 @@ impl Credential {
     }
 }
 
-/// Signs a request with the key of the account, as the table service takes it: the time, and the path as it is sent, after the account's name.
+/// Signs a request with the key of the account: the time, and the path as it is sent, after the
+/// account's name.
 struct SharedKeyLite {
     account: String,
     key: Secret,
@@ -145,7 +148,7 @@ impl Policy for SharedKeyLite {
             Some((first, rest)) => first.send(ctx, request, rest).await,
             None => Err(azure_core::Error::with_message(
                 azure_core::error::ErrorKind::Other,
-                "nothing sends",
+                "there is no transport",
             )),
         }
     }
@@ -159,7 +162,6 @@ fn find(
     let no = |what: &'static str| {
         move |why: azure_core::Error| wrong(format!("{what} cannot be used: {why}"))
     };
-    let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let principal = || match (
         environment("AZURE_TENANT_ID"),
         environment("AZURE_CLIENT_ID"),
@@ -211,7 +213,7 @@ fn find(
         Identity::Workload => workload(),
         Identity::Managed => managed(),
         Identity::Developer => developer(),
-        // Which of them is there shows only when it is asked.
+        // Only a request for a token tells which of them exists.
         Identity::Default => Ok(Arc::new(Chain(
             [principal(), workload(), managed(), developer()]
                 .into_iter()
@@ -250,9 +252,9 @@ impl TokenCredential for Chain {
 mod tests {
     use super::*;
 
-    /// The signature that Azurite has taken for the right one, of the key that its documentation shows.
+    /// A signature that Azurite accepted, with the key from its documentation.
     #[test]
-    fn requests_are_signed_as_the_service_does_it() {
+    fn requests_are_signed_as_the_service_expects() {
         let key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
         let policy = SharedKeyLite {
             account: "devstoreaccount1".to_owned(),
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_key_is_told() {
+    fn invalid_credentials_are_refused() {
         for (credential, why) in [
             (Credential::Key(Secret::new("not base64!")), "base64"),
             (Credential::Key(Secret::new("")), "base64"),

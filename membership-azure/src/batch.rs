@@ -1,14 +1,15 @@
 //! Entity group transactions as HTTP carries them: `multipart/mixed` in both directions.
 //!
-//! The writer puts each operation on as few and as plain lines as the strictest reader wants: absolute addresses, no blanks within the values of
-//! headers, a body of one line of ASCII. The reader never guesses: an answer says that a transaction happened only if it holds one complete
-//! success for each operation and ends as it should; whatever is neither that nor one complete refusal is unclear (clauses T2, T5).
+//! The writer uses the plainest form, which every server accepts: absolute URLs, no blanks in header
+//! values, a body of one line of ASCII. The reader never guesses: a transaction happened only if its
+//! answer holds one complete success for each operation and a proper end. An answer that is neither
+//! that nor one complete refusal is unclear (clauses T2, T5).
 
 use serde_json::{Map, Value};
 
-/// What the service takes in one transaction.
+/// How many operations the service takes in one transaction.
 pub(crate) const MAX_STEPS: usize = 100;
-/// And in one request.
+/// How many bytes it takes in one request.
 pub(crate) const MAX_BYTES: usize = 4 << 20;
 
 /// The properties of an entity, without its keys.
@@ -17,36 +18,36 @@ pub(crate) type Properties = Map<String, Value>;
 /// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
-    /// The row key of the entity, as the store has it.
+    /// The row key of the entity.
     pub(crate) row_key: String,
     pub(crate) action: Action,
 }
 
-/// What is done to the entity.
+/// What an operation does to the entity.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// It must not be there.
+    /// It must not exist.
     Insert(Properties),
-    /// It must be there, with any ETag; what it had is gone.
+    /// It must exist, with any ETag; its other properties are removed.
     Replace(Properties),
-    /// It must be there, with that ETag (or any: `*`); properties that are not named stay.
+    /// It must exist, with that ETag (`*`: any); its other properties stay.
     Merge(Properties, String),
-    /// Whether it is there or not.
+    /// It may exist or not.
     InsertOrMerge(Properties),
-    /// It must be there, with that ETag (or any: `*`).
+    /// It must exist, with that ETag (`*`: any).
     Delete(String),
 }
 
 /// Where the entities are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
-    /// Address of the table: `https://account.table.core.windows.net/table`.
+pub(crate) struct Target<'a> {
+    /// URL of the table: `https://account.table.core.windows.net/table`.
     pub(crate) table: &'a str,
     pub(crate) partition: &'a str,
 }
 
-/// A request body, and the type it must be sent with.
-pub(crate) fn write(place: Place<'_>, steps: &[Step], nonce: u64) -> (String, String) {
+/// The content type and the body of a request.
+pub(crate) fn write(target: Target<'_>, steps: &[Step], nonce: u64) -> (String, String) {
     let (batch, changes) = (
         format!("batch_{nonce:016x}"),
         format!("changeset_{nonce:016x}"),
@@ -69,9 +70,12 @@ pub(crate) fn write(place: Place<'_>, steps: &[Step], nonce: u64) -> (String, St
         let of_entity = if inserts {
             String::new()
         } else {
-            keys(place.partition, &step.row_key)
+            keys(target.partition, &step.row_key)
         };
-        out.push_str(&format!("{method} {}{of_entity} HTTP/1.1\r\n", place.table));
+        out.push_str(&format!(
+            "{method} {}{of_entity} HTTP/1.1\r\n",
+            target.table
+        ));
         out.push_str(
             "Accept: application/json;odata=minimalmetadata\r\nDataServiceVersion: 3.0\r\n",
         );
@@ -85,7 +89,7 @@ pub(crate) fn write(place: Place<'_>, steps: &[Step], nonce: u64) -> (String, St
             None => out.push_str("\r\n"),
             Some(properties) => {
                 out.push_str("Content-Type: application/json\r\n\r\n");
-                out.push_str(&entity(place.partition, &step.row_key, properties));
+                out.push_str(&entity(target.partition, &step.row_key, properties));
                 out.push_str("\r\n");
             }
         }
@@ -94,22 +98,22 @@ pub(crate) fn write(place: Place<'_>, steps: &[Step], nonce: u64) -> (String, St
     (format!("multipart/mixed; boundary={batch}"), out)
 }
 
-/// `(PartitionKey='…',RowKey='…')`, as it stands in addresses.
+/// `(PartitionKey='…',RowKey='…')`, as in URLs.
 pub(crate) fn keys(partition: &str, row_key: &str) -> String {
     format!(
         "(PartitionKey='{}',RowKey='{}')",
-        in_address(&quoted(partition)),
-        in_address(&quoted(row_key))
+        in_url(&quoted(partition)),
+        in_url(&quoted(row_key))
     )
 }
 
-/// Quotes within a quoted text are doubled, in addresses and in filters alike.
+/// Doubles the quotes within a quoted text, for URLs and filters.
 pub(crate) fn quoted(text: &str) -> String {
     text.replace('\'', "''")
 }
 
-/// Percent-encodes everything that has a meaning in an address or may be taken for something else.
-pub(crate) fn in_address(text: &str) -> String {
+/// Percent-encodes everything but letters, digits and `-_.~`.
+pub(crate) fn in_url(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
@@ -121,7 +125,7 @@ pub(crate) fn in_address(text: &str) -> String {
     out
 }
 
-/// An entity as one line of ASCII: some readers end a line at any of Unicode's line ends.
+/// An entity as one line of ASCII: some servers end a line at any Unicode line end.
 pub(crate) fn entity(partition: &str, row_key: &str, properties: &Properties) -> String {
     let mut all = Properties::new();
     all.insert("PartitionKey".to_owned(), partition.into());
@@ -141,7 +145,7 @@ pub(crate) fn entity(partition: &str, row_key: &str, properties: &Properties) ->
         if c.is_ascii() {
             out.push(c);
         } else {
-            // Outside of strings JSON has nothing but ASCII.
+            // Outside of strings JSON is ASCII.
             for unit in c.encode_utf16(&mut units) {
                 out.push_str(&format!("\\u{unit:04x}"));
             }
@@ -150,14 +154,14 @@ pub(crate) fn entity(partition: &str, row_key: &str, properties: &Properties) ->
     out
 }
 
-/// What a transaction came to.
+/// The outcome of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It happened. The new ETag of each entity, where there is one.
     Done(Vec<Option<String>>),
-    /// It did not, because of this.
+    /// It did not happen, because of this.
     Refused(Refusal),
-    /// The answer does not tell; why not.
+    /// The answer does not tell, for this reason.
     Unclear(&'static str),
 }
 
@@ -166,11 +170,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Refusal {
     /// The status of HTTP.
     pub(crate) status: u16,
-    /// The service's word for it; empty where it said none.
+    /// The service's error code; empty if there is none.
     pub(crate) code: String,
-    /// Which operation of the transaction failed, where it said.
+    /// The index of the failed operation, if the service names it.
     pub(crate) step: Option<usize>,
-    /// The first line of its explanation.
+    /// The first line of the service's explanation.
     pub(crate) message: String,
 }
 
@@ -179,7 +183,7 @@ pub(crate) fn read(content_type: &str, body: &[u8], steps: usize) -> Outcome {
     match answers(content_type, body) {
         Err(why) => Outcome::Unclear(why),
         Ok(answers) => match answers.as_slice() {
-            // Whatever else stands there: one operation that failed is all of them.
+            // One failed operation stands for all of them.
             [one] if one.status >= 400 => match one.refusal() {
                 Some(refusal) => Outcome::Refused(refusal),
                 None => Outcome::Unclear("an operation failed, and the answer does not say how"),
@@ -191,19 +195,19 @@ pub(crate) fn read(content_type: &str, body: &[u8], steps: usize) -> Outcome {
                         .collect(),
                 )
             }
-            _ => Outcome::Unclear("the answer is not one for each operation"),
+            _ => Outcome::Unclear("the answer does not have one part for each operation"),
         },
     }
 }
 
-/// One answer within the answer.
-struct Inner<'a> {
+/// The answer to one operation.
+struct Part<'a> {
     status: u16,
     headers: Vec<(&'a str, &'a str)>,
     body: &'a [u8],
 }
 
-impl<'a> Inner<'a> {
+impl<'a> Part<'a> {
     fn header(&self, name: &str) -> Option<&'a str> {
         header(&self.headers, name)
     }
@@ -242,7 +246,7 @@ pub(crate) fn explained(status: u16, body: &[u8]) -> Refusal {
         refusal.code = tag("Code").unwrap_or_default();
         tag("Message").unwrap_or_default()
     };
-    // A code is one word; what is not is somebody else's page.
+    // A code is one word; anything else is the page of a proxy.
     if refusal.code.len() > 80 || !refusal.code.bytes().all(|b| b.is_ascii_alphanumeric()) {
         refusal.code.clear();
     }
@@ -265,11 +269,11 @@ pub(crate) fn explained(status: u16, body: &[u8]) -> Refusal {
     refusal
 }
 
-fn answers<'a>(content_type: &str, body: &'a [u8]) -> Result<Vec<Inner<'a>>, &'static str> {
+fn answers<'a>(content_type: &str, body: &'a [u8]) -> Result<Vec<Part<'a>>, &'static str> {
     let outer = boundary(content_type).ok_or("it is not the answer to a transaction")?;
     let whole = match parts(body, outer)?.as_slice() {
         [one] => *one,
-        _ => return Err("it does not hold exactly one transaction"),
+        _ => return Err("it does not contain exactly one transaction"),
     };
     let (headers, body) = head(whole).ok_or("its part has no end of headers")?;
     let inner = header(&headers, "content-type")
@@ -278,7 +282,7 @@ fn answers<'a>(content_type: &str, body: &'a [u8]) -> Result<Vec<Inner<'a>>, &'s
     parts(body, inner)?.into_iter().map(answer).collect()
 }
 
-fn answer(part: &[u8]) -> Result<Inner<'_>, &'static str> {
+fn answer(part: &[u8]) -> Result<Part<'_>, &'static str> {
     let (_, http) = head(part).ok_or("an operation's part has no end of headers")?;
     let (line, rest) = line(http).ok_or("an operation's answer has no end of line")?;
     let status = std::str::from_utf8(line)
@@ -293,7 +297,7 @@ fn answer(part: &[u8]) -> Result<Inner<'_>, &'static str> {
         .filter(|status| (100..600).contains(status))
         .ok_or("an operation's answer has no status")?;
     let (headers, body) = head(rest).ok_or("an operation's answer has no end of headers")?;
-    Ok(Inner {
+    Ok(Part {
         status,
         headers,
         body,
@@ -315,7 +319,7 @@ fn boundary(content_type: &str) -> Option<&str> {
     (!value.is_empty() && value.len() <= 200).then_some(value)
 }
 
-/// What stands between the boundaries. The last one must be there and say that it is the last.
+/// The parts between the boundaries. The closing boundary must exist.
 fn parts<'a>(body: &'a [u8], boundary: &str) -> Result<Vec<&'a [u8]>, &'static str> {
     let (mut found, mut begun, mut rest, mut at) = (Vec::new(), None, body, 0);
     while !rest.is_empty() {

@@ -1,12 +1,13 @@
-//! Errors of the service and of the way to it ⇄ the contract. Clauses T4, T5, T15.
+//! The service's errors and connection errors as errors of the contract. Clauses T4, T5, T15.
 
 use azure_core::error::ErrorKind;
 use membership_core::{Operation, TableError, TableErrorKind};
+use membership_provider::innermost;
 
 use crate::STORE;
 use crate::batch::Refusal;
 
-/// An error under the name of connecting; whoever knows better calls `during`.
+/// An error of this store. The table's methods set the operation.
 pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
@@ -16,9 +17,15 @@ pub(crate) fn wrong(message: impl Into<String>) -> TableError {
     error(TableErrorKind::Configuration, message)
 }
 
-/// The kind of error that an answer of the service is. Conditions that failed are not among them: who set them judges them.
+/// The answer lacks the ETag that every entity has.
+pub(crate) fn no_etag() -> TableError {
+    wrong("the service gives no ETag for the version row: is it a table service?")
+}
+
+/// The kind of an error answer. Failed conditions are not errors: the requests handle them.
 ///
-/// A status above 499 says by itself nothing about what happened: only throttling is said to happen before anything is done.
+/// After a status above 499 the outcome is unknown. Only throttling is documented to happen before
+/// anything is done.
 pub(crate) fn kind(refusal: &Refusal) -> TableErrorKind {
     match (refusal.code.as_str(), refusal.status) {
         ("ServerBusy" | "TableBeingDeleted" | "TooManyRequests", _) | (_, 429) => {
@@ -44,23 +51,23 @@ pub(crate) fn kind(refusal: &Refusal) -> TableErrorKind {
     }
 }
 
-/// One line for an answer that is an error.
-pub(crate) fn refused(refusal: &Refusal, place: &str) -> TableError {
+/// An error answer.
+pub(crate) fn refused(refusal: &Refusal, endpoint: &str) -> TableError {
     let kind = kind(refusal);
     let code = if refusal.code.is_empty() {
         "no code"
     } else {
         &refusal.code
     };
-    let said = format!("{place} answers {} ({code})", refusal.status);
+    let said = format!("{endpoint} answers {} ({code})", refusal.status);
     let advice = match (refusal.code.as_str(), kind) {
         ("TableBeingDeleted", _) => {
-            ": the table is being deleted, which takes the service about a minute; then it can be made anew".to_owned()
+            ": the table is being deleted, which takes the service about a minute; then it can be created again".to_owned()
         }
         ("AuthenticationFailed" | "AuthorizationFailure", _) => {
             ": is the key or signature right, not expired, and this machine's clock within 15 minutes of the true time?".to_owned()
         }
-        ("KeyBasedAuthenticationNotPermitted", _) => ": this account takes no keys; use `credential=default`".to_owned(),
+        ("KeyBasedAuthenticationNotPermitted", _) => ": this account accepts no keys; use `credential=default`".to_owned(),
         (_, TableErrorKind::PermissionDenied) => {
             ": Entra ID needs the role `Storage Table Data Contributor`, an account's signature service `t`, types `co` and `raud`"
                 .to_owned()
@@ -74,43 +81,35 @@ pub(crate) fn refused(refusal: &Refusal, place: &str) -> TableError {
     error(kind, format!("{said}{advice}"))
 }
 
-/// One line for a request that got no answer. The error itself is not kept: it holds the address, and that may hold a signature (clause T15).
-pub(crate) fn unanswered(failure: &azure_core::Error, place: &str) -> TableError {
+/// A request without an answer. The source is not kept: it contains the URL, and that may contain a
+/// signature (clause T15).
+pub(crate) fn unanswered(failure: &azure_core::Error, endpoint: &str) -> TableError {
+    // The innermost cause does not contain the URL.
     let why = innermost(failure);
     match failure.kind() {
-        // A credential says why itself, and nothing was sent to the table.
+        // The credential's message says why. Nothing was sent to the table.
         ErrorKind::Credential => error(
             TableErrorKind::PermissionDenied,
-            format!("no token of Entra ID for {place}: {failure}"),
+            format!("no token of Entra ID for {endpoint}: {failure}"),
         ),
         ErrorKind::Connection if why.contains("certificate") => error(
             TableErrorKind::Configuration,
-            format!("{place} is not trusted ({why}): name its authority with `tls_ca`"),
+            format!(
+                "{endpoint} has an untrusted certificate ({why}): name its authority with `tls_ca`"
+            ),
         ),
         ErrorKind::Connection => error(
             TableErrorKind::Unavailable,
-            format!("{place} cannot be reached ({why})"),
+            format!("{endpoint} cannot be reached ({why})"),
         ),
         ErrorKind::Other if why.contains("non-TLS") => wrong(format!(
-            "tokens of Entra ID are not sent to {place}, which has no TLS: use https, or give the `account_key`"
+            "tokens of Entra ID are not sent to {endpoint}, which has no TLS: use https, or give the `account_key`"
         )),
         _ => error(
             TableErrorKind::OutcomeUnknown,
-            format!("{place} has not answered ({why})"),
+            format!("{endpoint} did not answer ({why})"),
         ),
     }
-}
-
-/// What the system said, without what was being asked of it.
-fn innermost(failure: &azure_core::Error) -> String {
-    let mut inner: &dyn std::error::Error = failure;
-    let mut text = None;
-    while let Some(source) = inner.source() {
-        inner = source;
-        text = Some(inner.to_string());
-    }
-    // An error without a cause names no address.
-    text.unwrap_or_else(|| failure.to_string())
 }
 
 #[cfg(test)]
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart_by_what_to_do_next() {
+    fn every_answer_has_a_kind() {
         use TableErrorKind::*;
         for (code, status, expected) in [
             ("ServerBusy", 503, Busy),
@@ -141,7 +140,7 @@ mod tests {
             ("InvalidInput", 400, Configuration),
             ("ResourceNotFound", 404, Configuration),
             ("", 301, Configuration),
-            // May have happened: a gateway's word is not the service's.
+            // May have happened: these may come from a gateway instead of the service.
             ("OperationTimedOut", 500, OutcomeUnknown),
             ("InternalError", 500, OutcomeUnknown),
             ("", 500, OutcomeUnknown),

@@ -1,7 +1,7 @@
 //! The membership table in Azure Table storage.
 //!
-//! A cluster is one partition; a commit is one entity group transaction, whose condition is the ETag of the version row, so that two silos never
-//! both succeed on one version. Start at [`AzureTable`].
+//! A cluster is one partition. A commit is one entity group transaction on the condition of the
+//! version row's ETag, so that two silos never both succeed on one version. Start at [`AzureTable`].
 //!
 //! ```no_run
 //! use membership_azure::{AzureTable, AzureTableConfig};
@@ -9,42 +9,47 @@
 //!
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = AzureTableConfig::from_url("azure-table://contoso/membership?credential=managed")?;
-//! let table = AzureTable::open(config, "billing/blue".parse()?)?;
-//! // A silo does this by itself when it starts; doing it again changes nothing.
-//! table.initialize(&InitializeRequest { table_id: TableId::new(random), settings: SharedSettings::default() }).await?;
+//! let table = AzureTable::connect(config, "billing/blue".parse()?).await?;
+//! // A silo does this when it starts; doing it again changes nothing.
+//! let (table_id, settings) = (TableId::new(random), SharedSettings::default());
+//! table.initialize(&InitializeRequest::new(table_id, settings)).await?;
 //! # Ok(()) }
 //! ```
 //!
-//! Set-up, permissions, layout, limits and what reads are worth are in the crate's `README.md`.
+//! Set-up, permissions, layout, limits and consistency are in the crate's `README.md`.
 //!
-//! * `config`, `url`, `settings`, `auth`: which table, and who asks.
-//! * `link`, `batch`: one request and its answer; transactions as HTTP carries them.
-//! * `entity`, `read`: what stands in the table, and snapshots out of pages.
-//! * `table`, `admin`, `yardstick`: the contract.
+//! * `config`, `auth`: the options and the credentials. `client`, `requests`, `batch`, `error`:
+//!   requests, transactions as HTTP carries them, errors.
+//! * `keys`, `codec`: names and entities ⇄ version rows, rows and heartbeats. `fence`: one snapshot
+//!   out of pages of different moments.
+//! * `read`, `commit`, `heartbeat`, `admin`: the operations. `table`, `baseline`: the contract.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod admin;
 mod auth;
+mod baseline;
 mod batch;
+mod client;
+mod codec;
+mod commit;
 mod config;
-mod entity;
 mod error;
-mod link;
+mod fence;
+mod heartbeat;
+mod keys;
 mod read;
-mod settings;
+mod requests;
 mod table;
-mod url;
-mod yardstick;
 
 pub use auth::Identity;
 pub use config::AzureTableConfig;
-pub use table::AzureTable;
+pub use table::{AzureProvider, AzureTable};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "azure-table";
 
-/// The code in the document compiles.
+/// The code in the README compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Package;

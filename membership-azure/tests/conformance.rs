@@ -3,23 +3,20 @@
 
 mod support;
 
-use conformance_tests::{Suite, child};
-use support::{Store, URL, open};
+use conformance_tests::Suite;
+use conformance_tests::helpers::passes;
+use conformance_tests::servers::ServerBackend;
+use support::{AzureStore, SECRET, server};
 
+/// With fewer rounds: Azurite is one thread of JavaScript that looks through every entity of a table for each query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn azure_table() {
-    // The histories are shorter, but for `cargo xtask soak`: see there.
-    let report = Suite::new(Store::start().await)
-        .effort(support::shorter)
-        .run()
-        .await;
-    assert!(report.passed(), "{report}");
+    let backend = ServerBackend::new("azure-table", AzureStore, server().await).secret(SECRET);
+    passes(Suite::new(backend).effort_unless_soak(|effort| effort.commits = 600)).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(URL)) {
-        child::run(&*open(&url, &cluster).unwrap()).await;
-    }
+    conformance_tests::servers::crash_child(&AzureStore).await;
 }

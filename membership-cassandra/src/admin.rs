@@ -1,6 +1,7 @@
-//! Keyspace and tables, and the beginning and the end of a cluster in them. Clauses T1, T8, T12.
+//! Creating and deleting a cluster. Clauses T1, T8, T12.
 
-use std::collections::BTreeMap;
+pub(crate) mod schema;
+
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
@@ -8,316 +9,54 @@ use futures_util::future::try_join;
 use membership_core::{
     InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, encoding::LAYOUT,
 };
+use membership_provider::json;
 use scylla::response::query_result::QueryResult;
-use scylla::value::CqlValue;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::sleep;
 
-use crate::codec::{self, Gathered, Stored, Value, big, int, text};
-use crate::commit::still_unknown;
-use crate::config::wrong;
-use crate::error::{Doubt, Failed, error, shorten};
-use crate::link::{Link, Open};
-use crate::schema::{self, COLUMNS};
-use crate::table::Inner;
+use crate::client::Inner;
+use crate::codec::{self, Partition, Stored, Value, big, int, text};
+use crate::error::{Doubt, Failed, error, still_unknown};
+use crate::keys::VERSION;
+use crate::statements::Statements;
 
-/// How often something is tried that others do at the same time; each failure is somebody's progress.
+/// How often a request is tried that others may be making at the same time. Each failure means that
+/// another caller succeeded.
 const COLLISIONS: u64 = 20;
-/// Rows that are removed at once.
+/// How many rows are removed at once.
 const BATCH: usize = 100;
-/// How long it may take until keyspace and tables are there, and every node knows them.
-const CREATING: Duration = Duration::from_secs(60);
-
-/// What stands under the names of our tables.
-#[derive(Debug)]
-pub(crate) enum Found {
-    Nothing,
-    Ours,
-}
-
-impl Link {
-    /// Looks at the tables without touching them.
-    ///
-    /// # Errors
-    /// `ForeignTable` where they have other columns.
-    pub(crate) async fn look(&self, deadline: Instant) -> Result<Found, TableError> {
-        // Without values: nothing of it is prepared, which the making of tables could undo.
-        let columns = format!(
-            "SELECT table_name, column_name, type FROM system_schema.columns WHERE keyspace_name = '{}' AND table_name IN ('silos', \
-             'heartbeats')",
-            self.config.keyspace()
-        );
-        let answer = self
-            .query_schema(deadline, false, &columns)
-            .await
-            .map_err(|failed| failed.error)?;
-        let mut found = BTreeMap::new();
-        for row in codec::named(answer)? {
-            let word = |name: &str| {
-                row.get(name)
-                    .and_then(CqlValue::as_text)
-                    .cloned()
-                    .unwrap_or_default()
-            };
-            found.insert((word("table_name"), word("column_name")), word("type"));
-        }
-        for table in [schema::SILOS, schema::HEARTBEATS] {
-            let there = found.keys().any(|(of, _)| of == table);
-            let fits = COLUMNS
-                .iter()
-                .filter(|(of, ..)| *of == table)
-                .all(|(of, name, kind)| {
-                    found
-                        .get(&((*of).to_owned(), (*name).to_owned()))
-                        .is_some_and(|found| found == kind)
-                });
-            if there && !fits {
-                let message = format!(
-                    "the table {}.{table} has other columns than ours: name another keyspace",
-                    self.config.keyspace()
-                );
-                return Err(error(TableErrorKind::ForeignTable, message).at(&self.at));
-            }
-            if !there {
-                return Ok(Found::Nothing);
-            }
-        }
-        Ok(Found::Ours)
-    }
-
-    /// Why a request is not taken: where the tables are somebody else's, that is the reason.
-    pub(crate) async fn explained(&self, e: TableError) -> TableError {
-        match e.kind() {
-            TableErrorKind::Configuration => self
-                .look(self.deadline())
-                .await
-                .err()
-                .filter(|e| e.kind() == TableErrorKind::ForeignTable)
-                .unwrap_or(e),
-            _ => e,
-        }
-    }
-
-    /// Makes keyspace and tables where they are missing, and returns when every node knows them. Anybody may do so at the same time: all ask the
-    /// same node, which makes one after another.
-    async fn prepare(&self) -> Result<(), TableError> {
-        let until = Instant::now() + CREATING.max(self.config.timeout());
-        self.nodes_known(until).await?;
-        let mut agreed = false;
-        loop {
-            if matches!(self.look(until.min(self.deadline())).await?, Found::Ours) {
-                return self.agreed(until).await;
-            }
-            if !self.config.may_create() {
-                let what = self
-                    .config
-                    .schema()
-                    .split_whitespace()
-                    .collect::<Vec<_>>()
-                    .join(" ");
-                return Err(wrong(format!(
-                    "keyspace or tables are missing, and create=false: make them with {what}"
-                ))
-                .at(&self.at));
-            }
-            // What was made somewhere else a moment ago is known here then. And of many that begin at once one is first, and spares the others
-            // the making.
-            if !agreed {
-                sleep(Duration::from_millis(
-                    RandomState::new().hash_one(&self.cluster) % 300,
-                ))
-                .await;
-                self.agreed(until).await?;
-                agreed = true;
-                continue;
-            }
-            if Instant::now() >= until {
-                let message = "keyspace and tables were made, and are not there: do the nodes agree on the schema?";
-                return Err(error(TableErrorKind::Unavailable, message).at(&self.at));
-            }
-            match self.create(until).await {
-                Ok(()) => {}
-                // Somebody else was at it.
-                Err(e)
-                    if Instant::now() < until
-                        && matches!(
-                            e.kind(),
-                            TableErrorKind::Busy | TableErrorKind::Unavailable
-                        ) =>
-                {
-                    tracing::debug!(error = %e, "keyspace and tables are not made yet");
-                    sleep(Duration::from_millis(200)).await;
-                }
-                Err(e) => return Err(e),
-            }
-        }
-    }
-
-    async fn create(&self, until: Instant) -> Result<(), TableError> {
-        let replication = match self.config.chosen_replication()? {
-            Some(chosen) => chosen,
-            None => self.usual_replication().await?,
-        };
-        let mut statements = vec![schema::keyspace(self.config.keyspace(), &replication)];
-        statements.extend(schema::tables(self.config.keyspace()));
-        for text in statements {
-            // Making a table takes longer than anything else.
-            let deadline =
-                until.min(Instant::now() + self.config.timeout().max(Duration::from_secs(20)));
-            match self.query_schema(deadline, true, &text).await {
-                Ok(_) => self.agreed(until).await?,
-                Err(failed)
-                    if failed.doubt == Doubt::None
-                        && failed.error.kind() != TableErrorKind::Configuration =>
-                {
-                    return Err(failed.error);
-                }
-                // Made or not, by this one or another: looked at again.
-                Err(failed) => {
-                    return Err(
-                        error(TableErrorKind::Busy, failed.error.message().to_owned()).at(&self.at),
-                    );
-                }
-            }
-        }
-        tracing::info!(keyspace = self.config.keyspace(), at = self.at, %replication, "Cassandra tables created");
-        Ok(())
-    }
-
-    /// Three replicas in each data centre, or as many as it has nodes.
-    async fn usual_replication(&self) -> Result<String, TableError> {
-        let open = self.open(self.deadline()).await?;
-        let mut nodes: BTreeMap<String, u8> = BTreeMap::new();
-        for node in open.session.get_cluster_state().get_nodes_info() {
-            if let Some(datacenter) = &node.datacenter {
-                let count = nodes.entry(datacenter.replace('\'', "''")).or_default();
-                *count = count.saturating_add(1);
-            }
-        }
-        if nodes.is_empty() {
-            return Err(error(
-                TableErrorKind::Unavailable,
-                "no node says in which data centre it is",
-            )
-            .at(&self.at));
-        }
-        if nodes.values().any(|count| *count < 3) {
-            tracing::warn!(
-                ?nodes,
-                "the keyspace gets fewer than three replicas, because there are no more nodes: one that fails takes the table along"
-            );
-        }
-        Ok(nodes
-            .iter()
-            .map(|(name, count)| format!("'{name}': {}", count.min(&3)))
-            .collect::<Vec<_>>()
-            .join(", "))
-    }
-
-    /// A driver that could not ask which nodes there are goes on with the addresses it was given, and asks again much later. That does for
-    /// rows, but says neither how many replicas there can be nor which node makes the tables.
-    async fn nodes_known(&self, until: Instant) -> Result<(), TableError> {
-        loop {
-            let open = self.open(until.min(self.deadline())).await?;
-            if open
-                .session
-                .get_cluster_state()
-                .get_nodes_info()
-                .iter()
-                .any(|node| node.datacenter.is_some())
-            {
-                return Ok(());
-            }
-            if Instant::now() >= until {
-                return Err(error(
-                    TableErrorKind::Unavailable,
-                    "the nodes do not say which nodes there are",
-                )
-                .at(&self.at));
-            }
-            // What comes of it is seen in the next turn.
-            let _ = timeout_at(until.min(self.deadline()), open.session.refresh_metadata()).await;
-            sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    async fn agreed(&self, until: Instant) -> Result<(), TableError> {
-        loop {
-            let open = self.open(until.min(self.deadline())).await?;
-            match self.agree(&open, until.min(self.deadline())).await {
-                Err(_) if Instant::now() < until => sleep(Duration::from_millis(100)).await,
-                other => return other,
-            }
-        }
-    }
-
-    /// Whether all nodes that can be asked have the same schema now.
-    ///
-    /// # Errors
-    /// `Unavailable` if they have not, or do not say.
-    pub(crate) async fn agree(&self, open: &Open, deadline: Instant) -> Result<(), TableError> {
-        // The driver asks every node it is connected to, and waits for each.
-        let why = match timeout_at(deadline, open.session.check_schema_agreement()).await {
-            Ok(Ok(Some(_))) => return Ok(()),
-            Ok(Ok(None)) => "the nodes do not agree on the schema".to_owned(),
-            Ok(Err(e)) => format!(
-                "the nodes do not say their schema ({})",
-                shorten(&e.to_string())
-            ),
-            Err(_) => "the nodes do not all say their schema in time".to_owned(),
-        };
-        Err(error(TableErrorKind::Unavailable, why).at(&self.at))
-    }
-}
 
 impl Inner {
-    /// Everything of the cluster but its heartbeats.
-    pub(crate) async fn gather(&self, deadline: Instant) -> Result<Gathered, TableError> {
-        let values = (text(&self.link.cluster),);
-        let answer = self
-            .link
-            .execute(deadline, false, |all| &all.all, values)
-            .await
-            .map_err(|failed| failed.error)?;
-        Ok(Gathered::new(codec::named(answer)?))
-    }
-
     /// # Errors
     /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let row = VersionRow::initial(request.table_id, request.settings.clone());
         let mut unknown = None;
-        match self.started(&row, &mut unknown).await {
-            Ok(()) => Ok(()),
-            Err(e) => Err(match unknown {
-                Some(ours) => still_unknown(ours.error.message(), e).at(&self.link.at),
+        self.create_cluster(&row, &mut unknown)
+            .await
+            .map_err(|e| match unknown {
+                Some(ours) => still_unknown(ours.error.message(), e).at(&self.client.endpoint),
                 None => e,
-            }),
-        }
+            })
     }
 
-    /// Returns when there is a version row. `unknown` is ours while it is not known what became of it.
-    async fn started(
+    /// Returns when there is a version row. `unknown` is set while the outcome of our own request is
+    /// unknown.
+    async fn create_cluster(
         &self,
         row: &VersionRow,
         unknown: &mut Option<Failed>,
     ) -> Result<(), TableError> {
         for turn in 0..COLLISIONS {
-            let gathered = match self.told().await {
-                Ok(gathered) => gathered,
+            let partition = match self.find().await.map_err(TableError::from) {
+                Ok(partition) => partition,
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {
-                    self.link.prepare().await?;
+                    self.client.create_tables().await?;
                     continue;
                 }
-                Err(e) => return Err(self.link.explained(e).await),
+                Err(e) => return Err(self.client.explained(e).await),
             };
-            match codec::usable(
-                gathered.version.as_ref(),
-                gathered.stray(),
-                None,
-                Operation::Initialize,
-                &self.decided_by,
-            ) {
-                // What nobody is at work on any more, and is not there, did not happen.
+            match partition.usable(None, Operation::Initialize, &self.decided_by) {
+                // A request that no server works on any more, and left no row, did not happen.
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {
                     drop(unknown.take_if(|ours| ours.doubt == Doubt::Settled))
                 }
@@ -326,14 +65,14 @@ impl Inner {
                     return other.map(drop);
                 }
             }
-            match self.begin(row).await {
+            match self.insert_version_row(row).await {
                 Ok(true) => {
                     tracing::info!(cluster = %self.cluster, table_id = %row.table_id, "membership table created");
                     return Ok(());
                 }
                 Ok(false) => {}
                 Err(failed) if failed.doubt != Doubt::None => {
-                    tracing::debug!(error = %failed.error, "whether the version row was made is looked at");
+                    tracing::debug!(error = %failed.error, "checks whether the version row was created");
                     unknown.get_or_insert(failed);
                 }
                 Err(failed)
@@ -342,65 +81,51 @@ impl Inner {
                         TableErrorKind::Busy | TableErrorKind::NotInitialized
                     ) =>
                 {
-                    tracing::debug!(error = %failed.error, "the version row is not made yet");
+                    tracing::debug!(error = %failed.error, "the version row is not created yet");
                 }
                 Err(failed) => return Err(failed.error),
             }
-            sleep(Duration::from_millis(
-                RandomState::new().hash_one(turn) % (20 * (turn + 1)),
-            ))
-            .await;
+            let pause = RandomState::new().hash_one(turn) % (20 * (turn + 1));
+            sleep(Duration::from_millis(pause)).await;
         }
-        Err(error(
-            TableErrorKind::Busy,
-            "others make the same table at the same time",
-        ))
+        let why = "other callers create the same table at the same time";
+        Err(error(TableErrorKind::Busy, why))
     }
 
-    /// The version row; where there is none, all rows. As the node that is asked knows it: whether others have tables that it misses is looked
-    /// at before any are made.
-    async fn told(&self) -> Result<Gathered, TableError> {
-        let link = &self.link;
-        let of_version = (text(&link.cluster), codec::keys([schema::VERSION]));
-        let answer = link
-            .told(link.deadline(), false, |all| &all.some, of_version)
-            .await
-            .map_err(|failed| failed.error)?;
-        let version = Gathered::new(codec::named(answer)?);
-        if version.version.is_some() {
-            return Ok(version);
+    /// The version row; if there is none, all rows. An answer that tables are missing is that of one
+    /// node: they are inspected before any are created.
+    async fn find(&self) -> Result<Partition, Failed> {
+        let client = &self.client;
+        let cluster = || text(&client.cluster);
+        let version = (cluster(), codec::keys([VERSION]));
+        let answer = client.execute_unconfirmed(client.deadline(), false, |all| &all.some, version);
+        let found = Partition::of(answer.await?).map_err(Failed::certain)?;
+        if found.version.is_some() {
+            return Ok(found);
         }
-        let answer = link
-            .told(
-                link.deadline(),
-                false,
-                |all| &all.all,
-                (text(&link.cluster),),
-            )
-            .await
-            .map_err(|failed| failed.error)?;
-        Ok(Gathered::new(codec::named(answer)?))
+        let answer =
+            client.execute_unconfirmed(client.deadline(), false, |all| &all.all, (cluster(),));
+        Partition::of(answer.await?).map_err(Failed::certain)
     }
 
     /// Writes the version row of a new cluster; false where there was one.
-    async fn begin(&self, row: &VersionRow) -> Result<bool, Failed> {
-        let settings = codec::json(&row.settings).map_err(Failed::certain)?;
+    async fn insert_version_row(&self, row: &VersionRow) -> Result<bool, Failed> {
         let values = vec![
-            text(&self.link.cluster),
+            text(&self.client.cluster),
             text(row.table_id.to_string()),
             big(row.version),
             text(row.last_commit().to_string()),
             big(row.row_count),
             int(row.layout),
             int(row.min_layout),
-            text(settings),
+            text(json(&row.settings)),
             text(&self.decided_by),
         ];
+        let deadline = self.client.deadline();
         let answer = self
-            .link
-            .told(self.link.deadline(), true, |all| &all.begin, values)
-            .await?;
-        match codec::named(answer) {
+            .client
+            .execute_unconfirmed(deadline, true, |all| &all.begin, values);
+        match codec::named(answer.await?) {
             Ok(rows) => Ok(codec::verdict(rows).0),
             Err(e) => Err(Failed {
                 doubt: Doubt::Settled,
@@ -412,56 +137,54 @@ impl Inner {
     /// # Errors
     /// As [`MembershipTable::delete`](membership_core::MembershipTable::delete).
     pub(crate) async fn delete(&self) -> Result<(), TableError> {
-        let link = &self.link;
+        let client = &self.client;
         for turn in 0..COLLISIONS {
-            let (gathered, beats) = match try_join(
-                self.gather(link.deadline()),
-                link.beat_times(link.deadline()),
-            )
-            .await
-            {
+            let (rows, times) = (
+                self.snapshot_read(client.deadline()),
+                client.heartbeat_times(client.deadline()),
+            );
+            let (partition, times) = match try_join(rows, times).await {
                 // No table: nothing to delete.
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => return Ok(()),
                 other => other?,
             };
-            if let Some(stored) = &gathered.version {
-                codec::decided(stored.serial.as_deref(), &self.decided_by)?;
+            if let Some(stored) = &partition.version {
+                codec::check_serial(stored.serial.as_deref(), &self.decided_by)?;
                 let readable = match codec::any_version(stored, &self.decided_by) {
                     Err(e) if e.kind() != TableErrorKind::Damaged => return Err(e),
                     read => read.is_ok(),
                 };
                 if !stored.deleting {
-                    self.mark(stored, readable).await?;
+                    self.mark_deleting(stored, readable).await?;
                     continue;
                 }
             }
             let mut gone = true;
-            for rows in gathered.rows.chunks(BATCH) {
+            for rows in partition.rows.chunks(BATCH) {
                 let values: Vec<_> = rows
                     .iter()
-                    .map(|(key, _)| vec![text(&link.cluster), text(key)])
+                    .map(|(key, _)| vec![text(&client.cluster), text(key)])
                     .collect();
-                let statements = |all: &schema::Statements| vec![all.remove.clone(); rows.len()];
-                gone &= self.tried(link.batch(link.deadline(), statements, &values).await)?;
+                let statements = |all: &Statements| vec![all.remove.clone(); rows.len()];
+                let removed = client.batch(client.deadline(), statements, &values);
+                gone &= applied(removed.await)?;
             }
             if !gone {
                 sleep(Duration::from_millis(10 * (turn + 1))).await;
                 continue;
             }
-            link.remove_beats(&beats).await?;
-            if gathered.version.is_none() {
+            client.remove_heartbeats(&times).await?;
+            if partition.version.is_none() {
                 return Ok(());
             }
-            // Refused where somebody else has removed it, and perhaps made another one since.
-            let values = (text(&link.cluster),);
-            if self.tried(
-                link.execute(link.deadline(), true, |all| &all.unmark, values)
-                    .await,
-            )? {
+            // Refused if another caller has removed it, and perhaps created a new one.
+            let version = (text(&client.cluster),);
+            let removed = client.execute(client.deadline(), true, |all| &all.unmark, version);
+            if applied(removed.await)? {
                 tracing::info!(cluster = %self.cluster, "membership table deleted");
                 return Ok(());
             }
-            match self.version(link.deadline()).await? {
+            match self.version(client.deadline()).await? {
                 None => return Ok(()),
                 Some(stored)
                     if !stored.deleting
@@ -469,39 +192,42 @@ impl Inner {
                 {
                     return Ok(());
                 }
-                // It is still there, or a damaged one is.
+                // The marked row is still there, or a damaged one is.
                 Some(_) => {}
             }
         }
-        Err(error(
-            TableErrorKind::Busy,
-            "somebody writes what is being deleted",
-        ))
+        let why = "somebody writes to the cluster that is being deleted";
+        Err(error(TableErrorKind::Busy, why))
     }
 
-    /// Begins the deletion; whether it was begun is looked at. One that is readable may change meanwhile and is meant all the same. One that is
-    /// not must be the one that was seen: nothing in it says that this build may touch what somebody has put in its place.
-    async fn mark(&self, stored: &Stored, readable: bool) -> Result<(), TableError> {
-        let (link, partition) = (&self.link, text(&self.link.cluster));
+    /// Marks the version row as being deleted; the next turn checks it. A readable row may change
+    /// meanwhile. A damaged row must be exactly the one that was read, because nothing in its
+    /// successor would say that this build may change it.
+    async fn mark_deleting(&self, stored: &Stored, readable: bool) -> Result<(), TableError> {
+        let (client, partition) = (&self.client, text(&self.client.cluster));
         let marked = if readable {
             let values = (partition, int(LAYOUT), text(&self.decided_by));
-            link.execute(link.deadline(), true, |all| &all.mark, values)
+            let deadline = client.deadline();
+            client
+                .execute(deadline, true, |all| &all.mark, values)
                 .await
         } else {
             let mut values = vec![partition];
             values.extend(stored.fence.iter().cloned().map(Value::Set));
-            link.execute(link.deadline(), true, |all| &all.mark_damaged, values)
+            let deadline = client.deadline();
+            client
+                .execute(deadline, true, |all| &all.mark_damaged, values)
                 .await
         };
-        self.tried(marked).map(drop)
+        applied(marked).map(drop)
     }
+}
 
-    /// Whether a transaction was applied; false where it is not known, and has to be looked at again.
-    fn tried(&self, answer: Result<QueryResult, Failed>) -> Result<bool, TableError> {
-        match answer {
-            Ok(answer) => Ok(codec::verdict(codec::named(answer)?).0),
-            Err(failed) if failed.doubt == Doubt::Settled => Ok(false),
-            Err(failed) => Err(failed.error),
-        }
+/// Whether a transaction was applied; false if that is unknown and must be read.
+fn applied(answer: Result<QueryResult, Failed>) -> Result<bool, TableError> {
+    match answer {
+        Ok(answer) => Ok(codec::verdict(codec::named(answer)?).0),
+        Err(failed) if failed.doubt == Doubt::Settled => Ok(false),
+        Err(failed) => Err(failed.error),
     }
 }

@@ -1,28 +1,22 @@
-//! A commit: one conditional batch, and what became of it. Clauses T2 to T5.
+//! `commit`: one conditional batch, and its outcome. Clauses T2 to T5.
 
 use std::sync::Arc;
 
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange, TableError,
-    TableErrorKind, TableLimits, VersionRow, encoding::LAYOUT,
+    Attempt, CommitOutcome, CommitRequest, Conflict, MAX_SAFE_INTEGER, RowChange, Settled,
+    TableError, TableErrorKind, VersionRow, VersionToken, encoding::LAYOUT,
 };
+use membership_provider::{json, recent_slot, row_count_of};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::MaybeUnset;
 use tokio::time::Instant;
 
-use crate::codec::{self, Gathered, Stored, Value, big, int, text};
-use crate::error::{Doubt, error};
-use crate::schema;
-use crate::table::Inner;
-
-/// A partition is read in one page, and a batch is proposed as one value to each replica: these keep both far below what servers take by
-/// default (16 MiB for a request and for a mutation).
-pub(crate) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 500,
-    bytes_per_row: 64 << 10,
-    bytes_per_commit: 2 << 20,
-    rows: 5_000,
-};
+use crate::STORE;
+use crate::client::{Inner, LIMITS};
+use crate::codec::{self, Value, big, int, text};
+use crate::error::{Doubt, error, gone, still_unknown};
+use crate::keys;
+use crate::statements::Statements;
 
 impl Inner {
     /// # Errors
@@ -31,7 +25,7 @@ impl Inner {
         &self,
         request: &CommitRequest,
     ) -> Result<CommitOutcome, TableError> {
-        match self.sent(request).await {
+        match self.send_commit(request).await {
             Err(e) if request.attempt == Attempt::Again => {
                 Err(still_unknown("it was sent before", e))
             }
@@ -39,18 +33,18 @@ impl Inner {
         }
     }
 
-    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        let (deadline, last) = self.link.deadlines();
-        let count = match codec::count_in(&request.expected) {
+    async fn send_commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        let (deadline, last) = self.client.deadlines();
+        let count = match row_count_of(&request.expected) {
             Some(count) => count,
-            // A token that somebody made from its parts.
+            // The token was made from its parts.
             None => match self.judged(request, deadline).await? {
                 Ok(outcome) => return Ok(outcome),
                 Err(row) => row.row_count,
             },
         };
-        let values = self.values(request, count)?;
-        let statements = |all: &schema::Statements| -> Vec<PreparedStatement> {
+        let values = self.values(request, count);
+        let statements = |all: &Statements| -> Vec<PreparedStatement> {
             let of = |change: &RowChange| match change {
                 RowChange::Insert(_) => all.insert.clone(),
                 RowChange::Update(_) => all.update.clone(),
@@ -60,7 +54,7 @@ impl Inner {
                 .chain(request.changes.iter().map(of))
                 .collect()
         };
-        let answer = match self.link.batch(deadline, statements, &values).await {
+        let answer = match self.client.batch(deadline, statements, &values).await {
             Ok(answer) => answer,
             Err(failed) if failed.doubt == Doubt::None => return Err(failed.error),
             Err(failed) => {
@@ -69,7 +63,7 @@ impl Inner {
                     .await;
             }
         };
-        // Only whether it was applied is sure to be there.
+        // The answer always says whether it was applied; the version row may be missing.
         let (applied, stored) = match codec::named(answer) {
             Ok(rows) => codec::verdict(rows),
             Err(e) => return self.doubtful(request, Doubt::Settled, e, last).await,
@@ -83,43 +77,31 @@ impl Inner {
         };
         match judged {
             Ok(outcome) => Ok(outcome),
-            Err(row)
-                if codec::adds(request) > 0
-                    && codec::count_after(row.row_count, request) > LIMITS.rows as u64 =>
-            {
-                let rows = codec::count_after(row.row_count, request);
-                let message = format!(
-                    "the table would have {rows} rows, the store takes {}",
-                    LIMITS.rows
-                );
-                Err(error(TableErrorKind::LimitExceeded, message))
+            Err(row) => {
+                request.check_room(row.row_count, &LIMITS, STORE)?;
+                // The version is the expected one: an inserted row exists, or another does not.
+                Ok(conflict(&row))
             }
-            // The version is the expected one, and a row is there, or is not.
-            Err(row) => Ok(CommitOutcome::Conflict(Conflict {
-                newest: row.recent.last().cloned(),
-                snapshot: None,
-            })),
         }
     }
 
-    /// What is bound to the statements of the batch: the version row first.
-    fn values(&self, request: &CommitRequest, count: u64) -> Result<Vec<Vec<Value>>, TableError> {
-        let (expected, cluster) = (&request.expected, &self.link.cluster);
+    /// The values of the batch: those of the version row first.
+    fn values(&self, request: &CommitRequest, count: u64) -> Vec<Vec<Value>> {
+        let (expected, cluster) = (&request.expected, &self.client.cluster);
         let or_unset = |part: Option<String>| part.map_or(MaybeUnset::Unset, text);
-        let adds = codec::adds(request);
-        let room = if adds > 0 {
-            (LIMITS.rows as u64).saturating_add_signed(-adds)
-        } else {
-            u64::MAX
+        let room = match request.added_rows() {
+            added @ 1.. => (LIMITS.rows as u64).saturating_add_signed(-added),
+            _ => u64::MAX,
         };
+        let slot = u32::try_from(recent_slot(request.next_version())).unwrap_or(0);
         let mut all = vec![vec![
-            big(request.makes()),
+            big(request.next_version()),
             text(request.id.to_string()),
-            big(codec::count_after(count, request)),
+            big(count_after(count, request)),
             int(LAYOUT),
-            int(codec::place(request.makes())),
-            text(codec::record(request)?),
-            or_unset(request.settings.as_ref().map(codec::json).transpose()?),
+            int(slot),
+            text(json(&request.record())),
+            or_unset(request.settings.as_ref().map(json)),
             or_unset(request.core.clone()),
             text(cluster),
             text(expected.table_id().to_string()),
@@ -134,44 +116,41 @@ impl Inner {
             RowChange::Update(row) => vec![text(row.body()), text(cluster), text(row.key())],
             RowChange::Remove(key) => vec![text(cluster), text(key)],
         }));
-        Ok(all)
+        all
     }
 
-    /// What the caller is told of its success; and what this handle knows of the table now.
+    /// The answer to a successful commit. Brings the snapshot of this handle up to date.
     fn committed(&self, request: &CommitRequest, count: u64) -> CommitOutcome {
-        let token = request.next_token(&codec::count_after(count, request).to_be_bytes());
-        if let Some(seen) = self
-            .seen()
-            .filter(|seen| seen.token.same_commit(&request.expected))
-        {
-            self.remember(&request.apply_to(&seen, token.clone()));
-        }
-        self.forget_beats(request);
+        let token = request.next_token(&count_after(count, request).to_be_bytes());
+        self.cache.committed(request, &token);
+        self.remove_heartbeats_of(request, &token);
         CommitOutcome::Committed(token)
     }
 
-    /// Heartbeats of rows that are gone go too, and orphans that were seen: nobody waits for that, and no read shows them meanwhile.
-    fn forget_beats(&self, request: &CommitRequest) {
-        let mut gone = beats_gone(request);
+    /// Removes the heartbeats of removed rows, and known orphans, in the background. No read shows
+    /// them meanwhile.
+    fn remove_heartbeats_of(&self, request: &CommitRequest, token: &VersionToken) {
+        let mut gone = removed_heartbeats(request);
         if gone.is_empty() {
             return;
         }
-        gone.extend(self.known_orphans(request));
-        let link = Arc::clone(&self.link);
+        gone.extend(self.known_orphans(token));
+        let client = Arc::clone(&self.client);
         tokio::spawn(async move {
             let removed = async {
-                let mut seen = link.beat_times(link.deadline()).await?;
+                let mut seen = client.heartbeat_times(client.deadline()).await?;
                 seen.retain(|(key, _)| gone.contains(key));
-                link.remove_beats(&seen).await
+                client.remove_heartbeats(&seen).await
             };
             if let Err(e) = removed.await {
-                tracing::debug!(error = %e, "heartbeats of removed rows are left for the next cleanup");
+                tracing::debug!(error = %e, "heartbeats of removed rows stay until the next cleanup");
             }
         });
     }
 
-    /// It was sent, and whoever carried it out does not know what became of it. A serial read completes what is left of a transaction or
-    /// rules it out, so that it is the last word, unless a server may still be at work on it.
+    /// The outcome of a commit that was sent and whose coordinator does not know the outcome. A
+    /// serial read completes an unfinished transaction or rules it out, so that it is certain after
+    /// it, unless a server may still work on the transaction.
     async fn doubtful(
         &self,
         request: &CommitRequest,
@@ -179,23 +158,24 @@ impl Inner {
         why: TableError,
         deadline: Instant,
     ) -> Result<CommitOutcome, TableError> {
-        tracing::debug!(cluster = %self.cluster, version = request.makes(), error = %why, "what became of a commit is looked up");
-        // Judged as one that was sent before: when the table has moved on too far, its record is gone, and that is no conflict.
+        tracing::debug!(cluster = %self.cluster, version = request.next_version(), error = %why, "reads the outcome of a commit");
+        // Judged as a repeated commit: if the table has moved too far, the record is gone, and that
+        // is no conflict.
         match self.judged(&request.again(), deadline).await {
             Ok(Ok(outcome)) => Ok(outcome),
             Ok(Err(_)) if doubt == Doubt::Settled => {
                 let message = format!(
-                    "others were at the same partition, and the commit did not happen: {}",
+                    "other requests used the same partition, and the commit did not happen: {}",
                     why.message()
                 );
-                Err(error(TableErrorKind::Busy, message).at(&self.link.at))
+                Err(error(TableErrorKind::Busy, message).at(&self.client.endpoint))
             }
             Ok(Err(_)) => Err(why),
-            Err(e) => Err(still_unknown(why.message(), e).at(&self.link.at)),
+            Err(e) => Err(still_unknown(why.message(), e).at(&self.client.endpoint)),
         }
     }
 
-    /// What the version row says of a commit; the row itself if it is still to come.
+    /// The outcome of a commit by the current version row; that row, if the commit can still happen.
     async fn judged(
         &self,
         request: &CommitRequest,
@@ -205,140 +185,65 @@ impl Inner {
         self.judge(request, &codec::any_version(&stored, &self.decided_by)?)
     }
 
-    /// The version row alone.
-    pub(crate) async fn version(&self, deadline: Instant) -> Result<Option<Stored>, TableError> {
-        let values = (text(&self.link.cluster), codec::keys([schema::VERSION]));
-        let answer = self
-            .link
-            .execute(deadline, false, |all| &all.some, values)
-            .await
-            .map_err(|failed| failed.error)?;
-        Ok(Gathered::new(codec::named(answer)?).version)
-    }
-
     fn judge(
         &self,
         request: &CommitRequest,
         row: &Arc<VersionRow>,
     ) -> Result<Result<CommitOutcome, Arc<VersionRow>>, TableError> {
-        match request.judge(row) {
-            Judgement::Apply => Ok(Err(Arc::clone(row))),
-            Judgement::AlreadyCommitted => {
-                let count = codec::count_in(&request.expected);
-                let before = count
-                    .unwrap_or_else(|| row.row_count.saturating_add_signed(-codec::adds(request)));
-                Ok(Ok(self.committed(request, before)))
+        Ok(match request.settle(row, STORE)? {
+            Settled::Apply => Err(Arc::clone(row)),
+            Settled::Committed => {
+                let before = || row.row_count.saturating_add_signed(-request.added_rows());
+                let before = row_count_of(&request.expected).unwrap_or_else(before);
+                Ok(self.committed(request, before))
             }
-            Judgement::Conflict => Ok(Ok(CommitOutcome::Conflict(Conflict {
-                newest: row.recent.last().cloned(),
-                snapshot: None,
-            }))),
-            Judgement::OutcomeUnknown => {
-                let message = format!(
-                    "the table has moved from version {} to {} since",
-                    request.expected.version(),
-                    row.version
-                );
-                Err(error(TableErrorKind::OutcomeUnknown, message))
-            }
-            Judgement::Refused(TableErrorKind::BeingDeleted) => Err(error(
-                TableErrorKind::BeingDeleted,
-                "the cluster is being deleted",
-            )),
-            Judgement::Refused(kind) => Err(error(
-                kind,
-                format!(
-                    "the table, at version {}, is not the one the commit is for",
-                    row.version
-                ),
-            )),
-        }
+            Settled::Conflict => Ok(conflict(row)),
+        })
     }
 }
 
-/// A commit that was sent may have happened, whatever prevents looking it up. Only a table that is another one now, or goes, says that there is
-/// nothing to find out. `sent` says why it is not known.
-pub(crate) fn still_unknown(sent: &str, e: TableError) -> TableError {
-    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-    match e.kind() {
-        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
-        kind => {
-            let message = format!(
-                "{sent}, and what became of it is not known: {} [{}]",
-                e.message(),
-                kind.as_str()
-            );
-            let unknown = error(OutcomeUnknown, message);
-            match e.place() {
-                Some(place) => unknown.at(place),
-                None => unknown,
-            }
-            .with_source(e)
-        }
-    }
+fn conflict(row: &VersionRow) -> CommitOutcome {
+    CommitOutcome::Conflict(Conflict {
+        newest: row.recent.last().cloned(),
+        snapshot: None,
+    })
 }
 
-/// Whose heartbeats go with a commit. A row that bears the name of the cluster's cell, which none of ours does, has no heartbeat: the cell stays.
-fn beats_gone(request: &CommitRequest) -> Vec<String> {
+/// The number of rows after a commit on a version with `count` rows.
+fn count_after(count: u64, request: &CommitRequest) -> u64 {
+    count
+        .saturating_add_signed(request.added_rows())
+        .min(MAX_SAFE_INTEGER)
+}
+
+/// The keys of the heartbeats that a commit removes. A foreign row may have the name of the cluster's
+/// cell: the cell stays.
+fn removed_heartbeats(request: &CommitRequest) -> Vec<String> {
     let removed = request.changes.iter().filter_map(|change| match change {
-        RowChange::Remove(key) if key != schema::CELL => Some(key.clone()),
+        RowChange::Remove(key) if key != keys::CELL => Some(key.clone()),
         _ => None,
     });
     removed.collect()
-}
-
-fn gone() -> TableError {
-    error(
-        TableErrorKind::TableReplaced,
-        "the version row that was known is gone",
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use membership_core::{CommitId, SharedSettings, TableId};
+    use membership_provider::counted_token;
 
     #[test]
-    fn the_clusters_cell_outlives_a_row_of_its_name() {
+    fn the_clusters_cell_stays_when_a_row_of_its_name_is_removed() {
         let start = VersionRow::initial(TableId::new(7), SharedSettings::default());
-        let removes = ["10.0.0.1:7100@17".to_owned(), schema::CELL.to_owned()];
+        let removes = ["10.0.0.1:7100@17".to_owned(), keys::CELL.to_owned()];
         let request = CommitRequest::new(
-            codec::token_of(&start),
+            counted_token(&start),
             CommitId::new(1),
             None,
             [],
             [],
             removes,
         );
-        assert_eq!(beats_gone(&request), ["10.0.0.1:7100@17"]);
-    }
-
-    #[test]
-    fn what_may_have_happened_is_never_called_certain() {
-        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
-        for kind in TableErrorKind::ALL {
-            let told = still_unknown(
-                "no answer within 5s",
-                error(kind, "the second thing").at("h:9042"),
-            );
-            assert_eq!(
-                told.kind(),
-                if kept.contains(&kind) {
-                    kind
-                } else {
-                    OutcomeUnknown
-                }
-            );
-            assert!(
-                told.message().contains("the second thing") && told.place() == Some("h:9042"),
-                "{told}"
-            );
-            assert!(
-                kept.contains(&kind) || told.message().contains("no answer within 5s"),
-                "{told}"
-            );
-        }
+        assert_eq!(removed_heartbeats(&request), ["10.0.0.1:7100@17"]);
     }
 }

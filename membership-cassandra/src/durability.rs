@@ -1,50 +1,56 @@
-//! Whether what the servers have acknowledged outlives a failure of their machines: what they say of themselves. Clause T2.
+//! Whether acknowledged commits survive a failure of the servers' machines, by their settings.
+//! Clause T2.
 //!
-//! A node that does not flush before it answers may forget a commit and what it has promised, and a majority of such nodes lose it. Looked at once,
-//! when the table is opened. What nobody tells us, ScyllaDB or a node that may not be asked, is answered as the worse.
+//! A node that answers before it flushes may forget a commit and its promises, and a majority of
+//! such nodes loses the commit. The settings are read once, when the table connects. Where they
+//! cannot be read (ScyllaDB, or no permission), commits may be lost.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use membership_core::Durability;
+use membership_provider::one_line;
 use scylla::cluster::Node;
-use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::statement::{Consistency, Statement};
 use scylla::value::CqlValue;
 use tokio::time::{Instant, timeout_at};
 
+use crate::client::{Client, Connection};
 use crate::codec;
-use crate::dial::profile;
-use crate::error::shorten;
-use crate::link::{Link, Open};
 
 /// A node's own settings, since Cassandra 4.0.
 const SETTING: &str = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
-/// Whether writes to a keyspace go into that log at all.
+/// Whether writes to a keyspace are logged at all.
 const DURABLE_WRITES: &str =
     "SELECT durable_writes FROM system_schema.keyspaces WHERE keyspace_name = ?";
 
-impl Link {
-    /// Never an error: who may use the table need not be allowed to know this. Nor is it waited for longer than for a connection.
+impl Client {
+    /// Never an error: a user of the table need not have the permission to read the settings. Takes no
+    /// longer than connecting.
     pub(crate) async fn durability(&self) -> Durability {
-        let deadline = Instant::now() + self.config.connecting();
-        match self.what_is_flushed(deadline).await {
+        let timeout = self
+            .config
+            .timeouts
+            .connect()
+            .min(self.config.timeouts.operation());
+        let deadline = Instant::now() + timeout;
+        match self.check_flushed(deadline).await {
             Ok(()) => Durability::Kept,
             Err(why) => {
-                tracing::info!(at = self.at, %why, "acknowledged commits may be lost when the machines of most replicas fail");
+                tracing::info!(endpoint = self.endpoint, %why, "acknowledged commits may be lost when the machines of most replicas fail");
                 Durability::MayBeLost
             }
         }
     }
 
     /// # Errors
-    /// Why it is not certain that every node flushes what it acknowledges.
-    async fn what_is_flushed(&self, deadline: Instant) -> Result<(), String> {
+    /// Why it is not certain that every node flushes before it acknowledges.
+    async fn check_flushed(&self, deadline: Instant) -> Result<(), String> {
         let answer = self
-            .query(deadline, false, DURABLE_WRITES, (self.config.keyspace(),))
+            .query(deadline, false, DURABLE_WRITES, (&self.config.keyspace,))
             .await
             .map_err(|e| e.error.to_string())?;
-        // One that is not there yet gets them.
+        // A missing keyspace will be created with durable writes.
         let keyspaces = codec::named(answer).map_err(|e| e.to_string())?;
         if keyspaces
             .iter()
@@ -52,50 +58,38 @@ impl Link {
         {
             return Err("the keyspace has durable_writes = false".to_owned());
         }
-        let open = self.open(deadline).await.map_err(|e| e.to_string())?;
-        let state = open.session.get_cluster_state();
-        let ours = |node: &&Arc<Node>| {
-            self.config
-                .named_datacenter()
-                .is_none_or(|name| node.datacenter.as_deref() == Some(name))
-        };
-        let nodes: Vec<_> = state
-            .get_nodes_info()
-            .iter()
-            .filter(ours)
-            .map(|node| self.setting_of(&open, node, deadline))
-            .collect();
+        let connection = self.connection(deadline).await;
+        let connection = connection.map_err(|e| e.to_string())?;
+        let nodes = self.nodes(&connection);
         if nodes.is_empty() {
             return Err("no node is known".to_owned());
         }
-        join_all(nodes)
+        let settings = nodes
+            .into_iter()
+            .map(|node| self.setting_of(&connection, node, deadline));
+        join_all(settings)
             .await
             .into_iter()
             .try_for_each(|setting| flushes(setting?.as_deref()))
     }
 
-    /// What one node has in its file of settings; none where it does not say.
+    /// The setting of one node; none if it has no such setting.
     async fn setting_of(
         &self,
-        open: &Open,
-        node: &Arc<Node>,
+        connection: &Connection,
+        node: Arc<Node>,
         deadline: Instant,
     ) -> Result<Option<String>, String> {
-        let only =
-            SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(Arc::clone(node)), None);
-        let profile = profile(&self.config)
-            .to_builder()
-            .load_balancing_policy(only)
-            .consistency(Consistency::One)
-            .build();
+        let profile = self.profile_of(node).to_builder();
+        let profile = profile.consistency(Consistency::One).build();
         let mut statement = Statement::new(SETTING);
         statement.set_execution_profile_handle(Some(profile.into_handle()));
-        let answer = timeout_at(deadline, open.session.query_unpaged(statement, ())).await;
+        let answer = timeout_at(deadline, connection.session.query_unpaged(statement, ())).await;
         let answer = answer.map_err(|_| "a node does not answer".to_owned())?;
         let answer = answer.map_err(|e| {
             format!(
                 "a node does not say its settings: {}",
-                shorten(&e.to_string())
+                one_line(&e.to_string())
             )
         })?;
         let rows = codec::named(answer).map_err(|e| e.to_string())?;
@@ -107,7 +101,7 @@ impl Link {
     }
 }
 
-/// `group` waits a little longer than `batch`, so that it flushes for several at once; both answer afterwards.
+/// `batch` and `group` both answer after flushing; `group` flushes for several writes at once.
 fn flushes(setting: Option<&str>) -> Result<(), String> {
     match setting {
         Some("batch" | "group") => Ok(()),
@@ -121,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_answers_before_it_flushes_may_lose() {
+    fn nodes_that_answer_before_flushing_may_lose_commits() {
         for (setting, kept) in [
             (Some("batch"), true),
             (Some("group"), true),

@@ -1,10 +1,12 @@
-//! What Cassandra says, as what the caller does next.
+//! Cassandra's errors as errors of the contract.
 //!
-//! A lightweight transaction can end without an answer in two ways. Either the server that carried it out says that it does not know: then
-//! it does nothing more, and the next serial read completes or rules out what is left. Or nobody says anything: then a server may still be
-//! at work on it, and no read is the last word.
+//! A lightweight transaction can end without an outcome in two ways. Either its coordinator says
+//! that it does not know the outcome: then it has stopped, and the next serial read completes or
+//! rules out the transaction. Or there is no answer: then a server may still work on it, and no read
+//! is final.
 
 use membership_core::{Operation, TableError, TableErrorKind};
+use membership_provider::{causes, one_line};
 use scylla::errors::{
     ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, ExecutionError,
     MetadataError, NewSessionError, PrepareError, RequestAttemptError,
@@ -13,30 +15,59 @@ use scylla::statement::Consistency;
 
 use crate::STORE;
 
-/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
+/// An error of this store. The table's methods set the operation.
 pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
 
-/// What is not known of a write.
+/// The version row that the caller knows is gone.
+pub(crate) fn gone() -> TableError {
+    let why = "the version row that was known is gone";
+    error(TableErrorKind::TableReplaced, why)
+}
+
+/// A commit that was sent may have happened, whatever error prevents reading its outcome. Only a
+/// table that was replaced or is being deleted makes the outcome irrelevant. `sent` says why the
+/// outcome is unknown.
+pub(crate) fn still_unknown(sent: &str, e: TableError) -> TableError {
+    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+    match e.kind() {
+        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
+        kind => {
+            let message = format!(
+                "{sent}, and its outcome could not be read: {} [{}]",
+                e.message(),
+                kind.as_str()
+            );
+            let unknown = error(OutcomeUnknown, message);
+            match e.place() {
+                Some(place) => unknown.at(place),
+                None => unknown,
+            }
+            .with_source(e)
+        }
+    }
+}
+
+/// What is unknown about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
     /// Nothing: it did not happen.
     None,
-    /// Whether it happened; but nobody is at work on it any more.
+    /// Whether it happened; but no server works on it any more.
     Settled,
-    /// Whether it happened, and whether it still will.
+    /// Whether it happened, or still will.
     Open,
 }
 
-/// A request that did not succeed.
+/// A request that failed.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) error: TableError,
     pub(crate) doubt: Doubt,
-    /// The session is of no use any more.
+    /// The session cannot be used any more.
     pub(crate) ends_session: bool,
-    /// Others were at the same partition, or the node was busy: it may well be answered the next time.
+    /// Other requests used the same partition, or the node was busy: it may succeed the next time.
     pub(crate) passes: bool,
 }
 
@@ -51,18 +82,18 @@ impl Failed {
         }
     }
 
-    pub(crate) fn unanswered(writes: bool, why: &str, at: &str) -> Self {
-        Self::doubtful(writes, Doubt::Open, why, at)
+    pub(crate) fn unanswered(writes: bool, why: &str, endpoint: &str) -> Self {
+        Self::doubtful(writes, Doubt::Open, why, endpoint)
     }
 
-    fn doubtful(writes: bool, doubt: Doubt, why: &str, at: &str) -> Self {
+    fn doubtful(writes: bool, doubt: Doubt, why: &str, endpoint: &str) -> Self {
         let (kind, doubt) = if writes {
             (TableErrorKind::OutcomeUnknown, doubt)
         } else {
             (TableErrorKind::Unavailable, Doubt::None)
         };
         Self {
-            error: error(kind, why).at(at),
+            error: error(kind, why).at(endpoint),
             doubt,
             ends_session: false,
             passes: false,
@@ -70,77 +101,85 @@ impl Failed {
     }
 }
 
-/// From a request to a session that exists.
-pub(crate) fn failed(e: &ExecutionError, writes: bool, at: &str) -> Failed {
-    let certain = |kind, message: String| Failed::certain(error(kind, message).at(at));
+impl From<Failed> for TableError {
+    fn from(failed: Failed) -> Self {
+        failed.error
+    }
+}
+
+/// The failure of a request in an open session.
+pub(crate) fn failed(e: &ExecutionError, writes: bool, endpoint: &str) -> Failed {
+    let certain = |kind, message: String| Failed::certain(error(kind, message).at(endpoint));
     match e {
         ExecutionError::ConnectionPoolError(pool)
         | ExecutionError::PrepareError(PrepareError::ConnectionPoolError(pool)) => Failed {
             ends_session: true,
-            ..Failed::certain(without_pool(pool, at))
+            ..Failed::certain(pool_error(pool, endpoint))
         },
         ExecutionError::EmptyPlan => Failed {
             ends_session: true,
             ..certain(
                 TableErrorKind::Unavailable,
-                "no node is known that may be asked: is the data centre right?".to_owned(),
+                "no allowed node is known: is the data centre right?".to_owned(),
             )
         },
-        // Nothing but the text of the statement was sent.
+        // Only the text of the statement was sent.
         ExecutionError::PrepareError(PrepareError::AllAttemptsFailed { first_attempt }) => {
-            let failed = attempt(first_attempt, false, at);
+            let failed = attempt(first_attempt, false, endpoint);
             Failed {
                 doubt: Doubt::None,
                 ..failed
             }
         }
-        ExecutionError::LastAttemptError(e) => attempt(e, writes, at),
-        ExecutionError::RequestTimeout(_) => Failed::unanswered(writes, "no answer in time", at),
-        ExecutionError::BadQuery(_) => {
-            certain(TableErrorKind::InvalidRequest, shorten(&e.to_string()))
+        ExecutionError::LastAttemptError(e) => attempt(e, writes, endpoint),
+        ExecutionError::RequestTimeout(_) => {
+            Failed::unanswered(writes, "no answer in time", endpoint)
         }
-        _ => Failed::unanswered(writes, &shorten(&e.to_string()), at),
+        ExecutionError::BadQuery(_) => {
+            certain(TableErrorKind::InvalidRequest, one_line(&e.to_string()))
+        }
+        _ => Failed::unanswered(writes, &one_line(&e.to_string()), endpoint),
     }
 }
 
-fn attempt(e: &RequestAttemptError, writes: bool, at: &str) -> Failed {
+fn attempt(e: &RequestAttemptError, writes: bool, endpoint: &str) -> Failed {
     match e {
-        RequestAttemptError::DbError(e, text) => said(e, text, writes, at),
+        RequestAttemptError::DbError(e, text) => answer_error(e, text, writes, endpoint),
         RequestAttemptError::UnableToAllocStreamId => Failed::certain(
             error(
                 TableErrorKind::Busy,
-                "the connection has as many requests as it takes",
+                "the connection has the maximum number of requests",
             )
-            .at(at),
+            .at(endpoint),
         ),
         RequestAttemptError::SerializationError(_)
-        | RequestAttemptError::CqlRequestSerialization(_) => {
-            Failed::certain(error(TableErrorKind::InvalidRequest, shorten(&e.to_string())).at(at))
-        }
+        | RequestAttemptError::CqlRequestSerialization(_) => Failed::certain(
+            error(TableErrorKind::InvalidRequest, one_line(&e.to_string())).at(endpoint),
+        ),
         RequestAttemptError::BrokenConnectionError(_) => {
             let failed = Failed::unanswered(
                 writes,
-                &format!("the connection broke off ({})", shorten(&e.to_string())),
-                at,
+                &format!("the connection broke ({})", one_line(&e.to_string())),
+                endpoint,
             );
             Failed {
                 ends_session: true,
                 ..failed
             }
         }
-        _ => Failed::unanswered(writes, &shorten(&e.to_string()), at),
+        _ => Failed::unanswered(writes, &one_line(&e.to_string()), endpoint),
     }
 }
 
-/// What a server answers instead of doing it.
-fn said(e: &DbError, text: &str, writes: bool, at: &str) -> Failed {
+/// The error answer of a server.
+fn answer_error(e: &DbError, text: &str, writes: bool, endpoint: &str) -> Failed {
     use TableErrorKind::{Busy, Configuration, NotInitialized, PermissionDenied, Unavailable};
-    /// The code of `CAS_WRITE_UNKNOWN`, which the driver has no name for.
+    /// The code of `CAS_WRITE_UNKNOWN`, for which the driver has no name.
     const CAS_WRITE_UNKNOWN: i32 = 0x1700;
-    let text = shorten(text);
+    let text = one_line(text);
     let certain =
-        |kind, what: &str| Failed::certain(error(kind, format!("{what} ({text})")).at(at));
-    // A transaction that was accepted is written to the replicas in the end, and that last step can be refused as well.
+        |kind, what: &str| Failed::certain(error(kind, format!("{what} ({text})")).at(endpoint));
+    // After a transaction was accepted, it is written to the replicas, and that step can fail too.
     let perhaps = |failed: Failed| Failed {
         doubt: if writes { Doubt::Settled } else { Doubt::None },
         ..failed
@@ -153,27 +192,28 @@ fn said(e: &DbError, text: &str, writes: bool, at: &str) -> Failed {
         } => {
             let failed = certain(
                 Unavailable,
-                &format!("{alive} of {required} replicas that are needed are up"),
+                &format!("{alive} of {required} required replicas are up"),
             );
-            // Who asks at this level has accepted nothing yet.
+            // At this level no replica has accepted the transaction yet.
             if matches!(consistency, Consistency::Serial | Consistency::LocalSerial) {
                 failed
             } else {
                 perhaps(failed)
             }
         }
-        // What a statement means is looked up before anything is carried out. Prepared again, it was forgotten again: tables are being made.
+        // Statements are looked up before they are executed. The driver prepared it again, and it
+        // was lost again: tables are being created.
         DbError::Unprepared { .. } => Failed {
             passes: true,
-            ..certain(Busy, "the node forgets what was prepared")
+            ..certain(Busy, "the node lost a prepared statement")
         },
         DbError::IsBootstrapping => certain(Unavailable, "the node is still starting"),
         DbError::Overloaded | DbError::RateLimitReached { .. } => {
-            perhaps(certain(Busy, "the node has too much to do"))
+            perhaps(certain(Busy, "the node is overloaded"))
         }
         DbError::Unauthorized => certain(
             PermissionDenied,
-            "the user may not do this: grant it what the README of membership-cassandra lists under Permissions",
+            "the user has no permission for this: grant it what the README of membership-cassandra lists under Permissions",
         ),
         DbError::AuthenticationError => {
             certain(PermissionDenied, "the servers refuse this user or password")
@@ -184,10 +224,10 @@ fn said(e: &DbError, text: &str, writes: bool, at: &str) -> Failed {
         DbError::Invalid | DbError::ConfigError | DbError::SyntaxError | DbError::ProtocolError => {
             certain(
                 Configuration,
-                "the servers do not take the request: Cassandra 4.0 or newer, or ScyllaDB, is needed",
+                "the servers refuse the request: Cassandra 4.0 or newer, or ScyllaDB, is required",
             )
         }
-        // A round of a transaction that came to nothing may have left its proposal with a few replicas.
+        // A failed round of a transaction may have left its proposal with a few replicas.
         DbError::ReadTimeout { .. }
         | DbError::WriteTimeout { .. }
         | DbError::ReadFailure { .. }
@@ -196,7 +236,7 @@ fn said(e: &DbError, text: &str, writes: bool, at: &str) -> Failed {
                 writes,
                 Doubt::Settled,
                 &format!("too few replicas answered in time ({text})"),
-                at,
+                endpoint,
             );
             Failed {
                 passes: true,
@@ -207,20 +247,20 @@ fn said(e: &DbError, text: &str, writes: bool, at: &str) -> Failed {
             let failed = Failed::doubtful(
                 writes,
                 Doubt::Settled,
-                &format!("others were at the same partition ({text})"),
-                at,
+                &format!("other requests used the same partition ({text})"),
+                endpoint,
             );
             Failed {
                 passes: true,
                 ..failed
             }
         }
-        // A table that was made a moment ago is announced before it can be used.
+        // A new table is announced before it can be used.
         _ => {
             let failed = Failed::unanswered(
                 writes,
-                &format!("the node failed by itself ({e}: {text})"),
-                at,
+                &format!("the node had an internal error ({e}: {text})"),
+                endpoint,
             );
             Failed {
                 passes: text.contains("Unknown CF"),
@@ -230,7 +270,7 @@ fn said(e: &DbError, text: &str, writes: bool, at: &str) -> Failed {
     }
 }
 
-/// How servers say that there is no such keyspace or table: a number for it does not exist.
+/// Whether keyspace or table do not exist. There is no error code for it, only these texts.
 fn is_missing(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("does not exist")
@@ -238,33 +278,35 @@ fn is_missing(text: &str) -> bool {
         || text.contains("can't find a column family")
 }
 
-fn without_pool(e: &ConnectionPoolError, at: &str) -> TableError {
+fn pool_error(e: &ConnectionPoolError, endpoint: &str) -> TableError {
     match e {
         ConnectionPoolError::Broken {
             last_connection_error,
-        } => without_connection(last_connection_error, at, false),
-        other => error(TableErrorKind::Unavailable, shorten(&other.to_string())).at(at),
+        } => connection_error(last_connection_error, endpoint, false),
+        other => error(TableErrorKind::Unavailable, one_line(&other.to_string())).at(endpoint),
     }
 }
 
-/// From making a session: nothing was sent.
-pub(crate) fn not_connected(e: &NewSessionError, at: &str, tls: bool) -> TableError {
+/// The failure of opening a session: nothing was sent.
+pub(crate) fn not_connected(e: &NewSessionError, endpoint: &str, tls: bool) -> TableError {
     match e {
-        NewSessionError::FailedToResolveAnyHostname(_) => {
-            error(TableErrorKind::Unavailable, "no host of this name is found").at(at)
-        }
+        NewSessionError::FailedToResolveAnyHostname(_) => error(
+            TableErrorKind::Unavailable,
+            "no host of this name was found",
+        )
+        .at(endpoint),
         NewSessionError::MetadataError(MetadataError::ConnectionPoolError(
             ConnectionPoolError::Broken {
                 last_connection_error,
             },
-        )) => without_connection(last_connection_error, at, tls),
-        other => error(TableErrorKind::Unavailable, shorten(&other.to_string())).at(at),
+        )) => connection_error(last_connection_error, endpoint, tls),
+        other => error(TableErrorKind::Unavailable, one_line(&other.to_string())).at(endpoint),
     }
 }
 
-fn without_connection(e: &ConnectionError, at: &str, tls: bool) -> TableError {
+fn connection_error(e: &ConnectionError, endpoint: &str, tls: bool) -> TableError {
     use TableErrorKind::{Configuration, PermissionDenied, Unavailable};
-    let text = shorten(&chain(e));
+    let text = one_line(&chain(e));
     let (kind, what) = match e {
         ConnectionError::ConnectionSetupRequestError(setup) => match setup.get_error() {
             ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, _) => {
@@ -272,10 +314,10 @@ fn without_connection(e: &ConnectionError, at: &str, tls: bool) -> TableError {
             }
             ConnectionSetupRequestErrorKind::MissingAuthentication => (
                 PermissionDenied,
-                "the servers want a password: put it into the URL, or MEMBERSHIP_CASSANDRA_USERNAME and MEMBERSHIP_CASSANDRA_PASSWORD",
+                "the servers require a password: put it into the URL, or set MEMBERSHIP_CASSANDRA_USERNAME and MEMBERSHIP_CASSANDRA_PASSWORD",
             ),
             ConnectionSetupRequestErrorKind::DbError(..) => {
-                (Unavailable, "the server does not serve yet")
+                (Unavailable, "the server is not ready yet")
             }
             _ if tls => (Unavailable, "cannot be reached with TLS"),
             _ => (
@@ -294,32 +336,24 @@ fn without_connection(e: &ConnectionError, at: &str, tls: bool) -> TableError {
         {
             (
                 Configuration,
-                "the server does not speak TLS here: leave tls out, or turn it on there",
+                "the server does not use TLS: leave tls out, or turn it on in the server",
             )
         }
         ConnectionError::ConnectTimeout => (Unavailable, "the server does not answer in time"),
         _ => (Unavailable, "the server cannot be reached"),
     };
-    error(kind, format!("{what} ({text})")).at(at)
+    error(kind, format!("{what} ({text})")).at(endpoint)
 }
 
-/// The error and its causes, the innermost last.
+/// The texts of an error and its sources, without repetitions.
 fn chain(e: &dyn std::error::Error) -> String {
-    let mut all = e.to_string();
-    let mut cause = e.source();
-    while let Some(e) = cause {
-        let text = e.to_string();
-        if !all.contains(&text) {
-            all.push_str(": ");
-            all.push_str(&text);
-        }
-        cause = e.source();
-    }
-    all
-}
-
-pub(crate) fn shorten(text: &str) -> String {
-    text.chars().take(240).collect()
+    causes(e)
+        .into_iter()
+        .reduce(|all, text| match all.contains(&text) {
+            true => all,
+            false => format!("{all}: {text}"),
+        })
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -345,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_says_what_to_do() {
+    fn every_answer_has_a_kind() {
         let timeout = |write_type| DbError::WriteTimeout {
             consistency: Consistency::Serial,
             received: 1,
@@ -446,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_known() {
+    fn transient_errors_pass() {
         let passes = |e: DbError, text: &str| {
             failed(
                 &ExecutionError::LastAttemptError(RequestAttemptError::DbError(e, text.to_owned())),
@@ -473,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_certain() {
+    fn requests_that_were_not_sent_certainly_did_not_happen() {
         let refused = ConnectionError::IoError(std::sync::Arc::new(std::io::Error::from(
             std::io::ErrorKind::ConnectionRefused,
         )));
@@ -485,5 +519,33 @@ mod tests {
             (failed.error.kind(), failed.doubt, failed.ends_session),
             (Unavailable, Doubt::None, true)
         );
+    }
+
+    #[test]
+    fn a_commit_that_was_sent_is_never_called_certain() {
+        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
+        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
+        for kind in TableErrorKind::ALL {
+            let told = still_unknown(
+                "no answer within 5s",
+                error(kind, "the second thing").at("h:9042"),
+            );
+            assert_eq!(
+                told.kind(),
+                if kept.contains(&kind) {
+                    kind
+                } else {
+                    OutcomeUnknown
+                }
+            );
+            assert!(
+                told.message().contains("the second thing") && told.place() == Some("h:9042"),
+                "{told}"
+            );
+            assert!(
+                kept.contains(&kind) || told.message().contains("no answer within 5s"),
+                "{told}"
+            );
+        }
     }
 }

@@ -1,11 +1,15 @@
-//! How much memory one silo needs that knows 1,000 members: `cargo bench -p membership-cli --bench resident`.
+//! How much memory one silo needs that knows 1,000 members: `cargo bench -p membership-cli --bench
+//! resident`.
 //!
-//! This process plays 999 silos, each on a loopback listener of its own with the real transport: they shake hands, answer probes, dial
-//! back, beat in the table, and ten of them probe. The program itself (`membership silo`, optimised) joins them over a SQLite file, which
-//! makes it dial all of them and be dialled by all of them. Then two changes are committed that nobody tells it about, so that each must
-//! come by a refresh of its own; after the second one its resident memory is read from `/proc` while all its connections are open.
+//! This process plays 999 silos, each on a loopback listener of its own with the real transport:
+//! they shake hands, answer probes, dial back, beat in the table, and ten of them probe. The
+//! program itself (`membership silo`, optimised) joins them over a SQLite file, which makes it dial
+//! all of them and be dialled by all of them. Then two changes are committed that nobody tells it
+//! about, so that each must come by a refresh of its own; after the second one its resident memory
+//! is read from `/proc` while all its connections are open.
 //!
-//! Fails above 30 MiB. Needs Linux, and about 4,000 open files (it raises the limit of its own processes as far as it may).
+//! Fails above 30 MiB. Needs Linux, and about 4,000 open files (it raises the limit of its own
+//! processes as far as it may).
 
 #![allow(
     clippy::expect_used,
@@ -18,7 +22,9 @@ use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use membership::transport::{Hello, Inbound, Inbox, TcpConfig, TcpTransport, Transport};
+use membership::transport::{
+    Encoder, Hello, Inbound, MessageInbox, TcpConfig, TcpTransport, Transport,
+};
 use membership_core::protocol::{Destination, Header, LinkId, Message, PROTOCOL_VERSION};
 use membership_core::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite,
@@ -36,7 +42,7 @@ const OTHERS: u16 = 999;
 const LIMIT_KIB: u64 = 30 * 1024;
 const FILES: u64 = 4_096;
 /// What the configuration advises for more than 200 silos.
-const BEAT: Duration = Duration::from_secs(30);
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(30);
 /// How many probe the silo, as in a cluster where each probes ten.
 const PROBERS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -101,7 +107,7 @@ async fn measure() -> Memory {
         &config,
         format!(
             "table_refresh_period = \"2s\"\ni_am_alive_period = \"{}s\"\n",
-            BEAT.as_secs()
+            HEARTBEAT_PERIOD.as_secs()
         ),
     )
     .expect("a file");
@@ -235,16 +241,9 @@ async fn play(cluster: &ClusterName) -> Vec<Other> {
         let transport = Arc::new(transport.await.expect("a listener"));
         let silo = SiloAddress::at(transport.local_addr(), 1_763_000_000_000);
         let instance = InstanceId::new(u128::from(i));
-        let hello = Hello {
-            cluster: cluster.clone(),
-            advertise: silo.endpoint(),
-            instance,
-            silo: Some(silo),
-            table_id: None,
-            version: 0,
-            authentication: Vec::new(),
-        };
-        let (inbox, messages) = Inbox::channel(16);
+        let mut hello = Hello::new(cluster.clone(), silo.endpoint(), instance);
+        hello.silo = Some(silo);
+        let (inbox, messages) = MessageInbox::channel(16);
         transport.start(hello, inbox).await.expect("a transport");
         let other = Other {
             silo,
@@ -301,7 +300,12 @@ impl Other {
             to: Some(asked.from),
             ..asked.clone()
         };
-        self.transport.send(to, &header, &Arc::new(body));
+        self.send_with(to, &header, body);
+    }
+
+    fn send_with(&self, to: Destination, header: &Header, body: Message) {
+        let message = Encoder::default().encode(header, &Arc::new(body));
+        self.transport.send(to, message.expect("a message"));
     }
 
     async fn probe(self, silo: SiloAddress) {
@@ -318,10 +322,10 @@ impl Other {
                 version: 0,
                 digest: 0,
             };
-            self.transport.send(
+            self.send_with(
                 Destination::Endpoint(silo.endpoint()),
                 &header,
-                &Arc::new(Message::Probe { nonce }),
+                Message::Probe { nonce },
             );
         }
     }
@@ -329,15 +333,10 @@ impl Other {
 
 /// Everybody's row, Active, as a server has one.
 async fn fill(table: &dyn MembershipTable, others: &[Other]) {
-    let settings = Config {
-        i_am_alive_period: BEAT,
-        ..Config::preset(Preset::Lan)
-    }
-    .shared();
-    let request = InitializeRequest {
-        table_id: TableId::new(1),
-        settings,
-    };
+    let mut config = Config::preset(Preset::Lan);
+    config.i_am_alive_period = HEARTBEAT_PERIOD;
+    let settings = config.shared();
+    let request = InitializeRequest::new(TableId::new(1), settings);
     table.initialize(&request).await.expect("initialized");
     let rows: Vec<MembershipEntry> = others
         .iter()
@@ -376,12 +375,12 @@ fn row(other: &Other, i: u32) -> MembershipEntry {
     );
     e.status = SiloStatus::Active;
     e.active_since = Some(1);
-    e.gateway_port = 30_000;
-    e.host_name = format!("node-{i}.rack-{}.example.net", i % 40);
-    e.silo_name = format!("orders-{i}");
-    e.role = "orders".to_owned();
-    e.zone = format!("zone-{}", i % 3);
-    e.metadata = [
+    e.info.gateway_port = 30_000;
+    e.info.host_name = format!("node-{i}.rack-{}.example.net", i % 40);
+    e.info.silo_name = format!("orders-{i}");
+    e.info.role = "orders".to_owned();
+    e.info.zone = format!("zone-{}", i % 3);
+    e.info.metadata = [
         ("build", format!("2026.11.{}", i % 28)),
         ("shard", (i % 64).to_string()),
     ]
@@ -394,7 +393,7 @@ fn row(other: &Other, i: u32) -> MembershipEntry {
 async fn beat(table: Arc<dyn MembershipTable>, silos: Vec<SiloAddress>) {
     for counter in 2.. {
         for silo in &silos {
-            sleep(BEAT / u32::from(OTHERS)).await;
+            sleep(HEARTBEAT_PERIOD / u32::from(OTHERS)).await;
             let heartbeat = Heartbeat { counter, at: now() };
             table
                 .update_i_am_alive(&HeartbeatWrite::Silo {
@@ -412,7 +411,10 @@ async fn change(table: &dyn MembershipTable, silo: SiloAddress, round: u32) -> u
     for attempt in 0.. {
         let snapshot = table.read_all().await.expect("read").0;
         let mut entry = snapshot.rows.get(&silo).expect("its row").clone();
-        entry.metadata.insert("round".to_owned(), round.to_string());
+        entry
+            .info
+            .metadata
+            .insert("round".to_owned(), round.to_string());
         let id = CommitId::new(u128::from(1_000 * round + attempt));
         let commit = CommitRequest::new(snapshot.token, id, None, [], [entry], []);
         if let CommitOutcome::Committed(token) = table.commit(&commit).await.expect("committed") {

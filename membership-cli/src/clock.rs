@@ -1,4 +1,4 @@
-//! The outside world's time and randomness.
+//! Time and randomness from the system.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +16,7 @@ pub(crate) fn wall() -> WallTime {
 pub(crate) fn random() -> u128 {
     let mut bytes = [0; 16];
     if getrandom::fill(&mut bytes).is_err() {
-        // Without a source of randomness: unique on this machine, which is what names of commits need.
+        // Without randomness: unique on this machine, which is all that ids of commits need.
         let nanos = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos());
@@ -25,7 +25,7 @@ pub(crate) fn random() -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// Up to `most`, evenly.
+/// A random time up to `most`.
 pub(crate) fn jitter(most: Duration) -> Duration {
     let share = (random() % 1000) as u32;
     most * share / 1000

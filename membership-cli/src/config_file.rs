@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::exit::Failure;
 
-/// The presets as words of the command line.
+/// The presets as values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PresetName {
     /// One machine, tests, demos
@@ -20,7 +20,7 @@ pub(crate) enum PresetName {
 }
 
 impl PresetName {
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",
             Self::Lan => "lan",
@@ -39,7 +39,7 @@ impl From<PresetName> for Preset {
     }
 }
 
-/// The configuration that the command line and the file together mean; checked.
+/// The configuration from the command line and the file, validated.
 pub(crate) fn load(preset: Option<PresetName>, file: Option<&Path>) -> Result<Config, Failure> {
     let config = match file {
         None => Config::preset(preset.map_or(Preset::default(), Preset::from)),
@@ -53,26 +53,26 @@ pub(crate) fn load(preset: Option<PresetName>, file: Option<&Path>) -> Result<Co
     };
     config
         .validate()
-        .map_err(|e| Failure::usage(format!("the configuration cannot work: {e}")))?;
+        .map_err(|e| Failure::usage(format!("invalid configuration: {e}")))?;
     Ok(config)
 }
 
 fn parse(text: &str, preset: Option<PresetName>) -> Result<Config, Failure> {
-    let wrong = |e: &dyn std::fmt::Display| Failure::usage(e.to_string().trim().replace('\n', " "));
+    let usage = |e: &dyn std::fmt::Display| Failure::usage(e.to_string().trim().replace('\n', " "));
     let mut file: serde_json::Map<String, Value> =
-        toml::from_str(text).map_err(|e| wrong(&e.message()))?;
+        toml::from_str(text).map_err(|e| usage(&e.message()))?;
     let named = match file.remove("preset") {
         None => Preset::default(),
-        Some(value) => serde_json::from_value(value).map_err(|e| wrong(&format!("preset: {e}")))?,
+        Some(value) => serde_json::from_value(value).map_err(|e| usage(&format!("preset: {e}")))?,
     };
-    // What is said on the command line counts.
+    // The command line has precedence over the file.
     let base = Config::preset(preset.map_or(named, Preset::from));
     let mut merged = serde_json::to_value(base).unwrap_or_default();
     if let Some(fields) = merged.as_object_mut() {
         fields.extend(file);
     }
     serde_json::from_value(merged).map_err(|e| {
-        wrong(&format!(
+        usage(&format!(
             "{e} (durations are written like \"10s\" or \"500ms\")"
         ))
     })
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_in_one_line() {
+    fn an_invalid_file_is_refused_in_one_line() {
         for (text, why) in [
             ("colour = 1", "colour"),
             ("preset = \"mars\"", "preset"),

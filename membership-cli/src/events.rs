@@ -17,7 +17,10 @@ pub(crate) fn digest(view: &ClusterView) -> String {
     format!("{:032x}", view.digest())
 }
 
-/// The table is in another state: one word.
-pub(crate) fn table(state: &str) -> Value {
-    json!({"event": "table", "state": state})
+/// The table is in another state; `error` says why, if it is known.
+pub(crate) fn table(state: &str, error: Option<&str>) -> Value {
+    match error {
+        Some(error) => json!({"event": "table", "state": state, "error": error}),
+        None => json!({"event": "table", "state": state}),
+    }
 }

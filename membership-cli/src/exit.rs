@@ -1,13 +1,17 @@
-//! How the program ends: the one table of exit codes, and the one error that leads there.
+//! Exit codes, and the error of a command.
+
+use std::convert::Infallible;
 
 use membership::ConnectError;
+use membership::admin::{ChangeError, Decodable};
+use membership::intent::Refusal;
 use membership_core::{ParseClusterError, TableError, TableErrorKind};
 
-/// How the program ends. The numbers are part of its interface: scripts and supervisors decide by them.
+/// How the program ends. The numbers are part of its interface: scripts and supervisors use them.
 ///
 /// ```
 /// use membership_cli::Exit;
-/// assert_eq!(Exit::ToldDead.code(), 3);
+/// assert_eq!(Exit::DeclaredDead.code(), 3);
 /// assert!(Exit::ALL.iter().all(|exit| !exit.meaning().is_empty()));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,18 +19,20 @@ use membership_core::{ParseClusterError, TableError, TableErrorKind};
 pub enum Exit {
     /// It did what was asked.
     Ok = 0,
-    /// It did its work, and the answer is no: `doctor` found something, the survivors of `demo` disagree, a case of `conformance` failed, a
-    /// question was answered with no; or it was stopped before the end.
+    /// It ran, but the answer is no: `doctor` found a problem, the survivors of `demo` disagree, a
+    /// case of `conformance` failed, or the user did not confirm. Or it was stopped before the end.
     Failed = 1,
-    /// The command line or the configuration cannot work.
+    /// The command line or the configuration is wrong.
     Usage = 2,
     /// The silo was declared dead by the others.
-    ToldDead = 3,
+    DeclaredDead = 3,
     /// The silo could not join: port taken, address in use, silos that cannot be reached.
     CannotJoin = 4,
-    /// The table cannot be reached, refuses this user, is too busy, or is not initialized; or nobody knows what became of a write.
+    /// The table cannot be reached, refuses this user, is too busy, or is not initialized; or the
+    /// outcome of a write is unknown.
     Unreachable = 5,
-    /// The table cannot be used: foreign, of a newer layout, damaged, being deleted; for `watch` also replaced or rolled back.
+    /// The table cannot be used: foreign, of a newer layout, damaged, being deleted; for `watch`
+    /// also replaced or rolled back.
     Unusable = 6,
 }
 
@@ -36,7 +42,7 @@ impl Exit {
         Self::Ok,
         Self::Failed,
         Self::Usage,
-        Self::ToldDead,
+        Self::DeclaredDead,
         Self::CannotJoin,
         Self::Unreachable,
         Self::Unusable,
@@ -54,10 +60,10 @@ impl Exit {
         match self {
             Self::Ok => "done",
             Self::Failed => {
-                "the answer is no: doctor found something, survivors disagree, a conformance case failed, a question was answered with no; or stopped early"
+                "the answer is no: doctor found a problem, the survivors disagree, a conformance case failed, the user did not confirm; or it was stopped early"
             }
-            Self::Usage => "usage or configuration",
-            Self::ToldDead => "the silo was declared dead",
+            Self::Usage => "the command line or the configuration is wrong",
+            Self::DeclaredDead => "the silo was declared dead",
             Self::CannotJoin => {
                 "the silo cannot join: port taken, address in use, or silos that cannot be reached"
             }
@@ -106,7 +112,7 @@ impl From<TableErrorKind> for Exit {
     }
 }
 
-/// Why a command did not do what was asked: an exit code, and one line that says what to do next.
+/// The error of a command: an exit code, and one line that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Failure {
@@ -124,6 +130,42 @@ impl Failure {
 
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, message)
+    }
+}
+
+/// The change was refused, did not happen, or may have happened.
+impl<E: std::fmt::Display + Into<Failure>> From<ChangeError<E>> for Failure {
+    fn from(error: ChangeError<E>) -> Self {
+        let text = error.to_string();
+        match error {
+            ChangeError::Refused(refused) => refused.into(),
+            ChangeError::NotDone(error) | ChangeError::MayHaveHappened(error) => {
+                Self::new(error.kind().into(), text)
+            }
+            _ => Self::new(Exit::Failed, text),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let exit = match refusal {
+            Refusal::TooLarge(_) => Exit::Failed,
+            _ => Exit::Usage,
+        };
+        Self::new(exit, refusal.to_string())
+    }
+}
+
+impl From<Decodable> for Failure {
+    fn from(row: Decodable) -> Self {
+        Self::usage(row.to_string())
+    }
+}
+
+impl From<Infallible> for Failure {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -150,7 +192,7 @@ impl From<ConnectError> for Failure {
                     known.join(", ")
                 };
                 Self::usage(format!(
-                    "--table is no URL: write scheme:rest, for example sqlite:membership.db; this program knows {known}"
+                    "--table is not a URL: write scheme:rest, for example sqlite:membership.db; this program knows {known}"
                 ))
             }
             other => Self::usage(other.to_string()),
@@ -177,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scheme_that_was_left_out_says_how_to_get_it() {
+    fn a_scheme_without_its_feature_says_how_to_install_it() {
         let failure = Failure::from(ConnectError::FeatureOff {
             scheme: "sqlite".into(),
             feature: "sqlite",

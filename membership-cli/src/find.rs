@@ -17,14 +17,14 @@ pub(crate) fn silos<'a>(snapshot: &'a Snapshot, text: &str) -> Vec<&'a Membershi
     let mut named: Vec<_> = snapshot
         .rows
         .entries()
-        .filter(|e| e.silo_name == text)
+        .filter(|e| e.info.silo_name == text)
         .collect();
     named.sort_by_key(|e| (e.address.epoch(), e.address));
     named
 }
 
-/// What to say when there is none.
-pub(crate) fn nobody(snapshot: &Snapshot, text: &str) -> Failure {
+/// The error if there is none.
+pub(crate) fn not_found(snapshot: &Snapshot, text: &str) -> Failure {
     let shown: String = crate::text::clean(text).chars().take(80).collect();
     let known: Vec<String> = snapshot
         .rows
@@ -33,11 +33,11 @@ pub(crate) fn nobody(snapshot: &Snapshot, text: &str) -> Failure {
         .map(|e| e.address.to_string())
         .collect();
     let known = if known.is_empty() {
-        "no silo at all".to_owned()
+        "no silo".to_owned()
     } else {
         known.join(", ")
     };
     Failure::usage(format!(
-        "no silo in the table is `{shown}`: give ip:port@epoch, ip:port or a silo's name; the table has {known}, see `membership status`"
+        "there is no silo `{shown}` in the table: give ip:port@epoch, ip:port or a name; the table has {known}, see `membership status`"
     ))
 }

@@ -1,4 +1,4 @@
-//! Silos as child processes of this program: started, heard, killed, and never left behind.
+//! Silos as child processes of this program: starts them, reads their events, kills them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::config_file::PresetName;
 use crate::exit::{Exit, Failure};
 
-/// A line of a silo's `--json`, as far as the demo needs it.
+/// A line of `silo --json`, as far as the demo needs it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(crate) enum Event {
@@ -31,7 +31,7 @@ pub(crate) enum Event {
     Other,
 }
 
-/// A silo as another one's view has it.
+/// A silo in the view of another one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Member {
     pub silo: String,
@@ -39,31 +39,32 @@ pub(crate) struct Member {
     pub cause: Option<String>,
 }
 
-/// Something that a child did.
-pub(crate) enum Heard {
-    Said(usize, Event),
-    /// Its output ended; its last words on standard error.
+/// Output of a child.
+pub(crate) enum Output {
+    Event(usize, Event),
+    /// The child ended; its last line on standard error.
     Ended(usize, String),
 }
 
 /// The children.
 pub(crate) struct Fleet {
     children: BTreeMap<usize, Child>,
-    tell: mpsc::UnboundedSender<Heard>,
-    pub heard: mpsc::UnboundedReceiver<Heard>,
+    sender: mpsc::UnboundedSender<Output>,
+    pub output: mpsc::UnboundedReceiver<Output>,
 }
 
 impl Fleet {
     pub fn new() -> Self {
-        let (tell, heard) = mpsc::unbounded_channel();
+        let (sender, output) = mpsc::unbounded_channel();
         Self {
             children: BTreeMap::new(),
-            tell,
-            heard,
+            sender,
+            output,
         }
     }
 
-    /// Starts a silo on any free port. It goes with this process, however that ends: its standard input closes.
+    /// Starts a silo on any free port. It ends when this process ends, however that happens,
+    /// because its standard input closes.
     pub fn start(
         &mut self,
         index: usize,
@@ -88,7 +89,7 @@ impl Fleet {
             ])
             .args([
                 "--preset",
-                preset.word(),
+                preset.as_str(),
                 "--name",
                 &format!("silo-{}", index + 1),
             ])
@@ -97,36 +98,36 @@ impl Fleet {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        // Ctrl-C on the terminal is for the parent alone, which then ends its children.
+        // Ctrl-C goes to the parent alone, which then ends its children.
         #[cfg(unix)]
         command.process_group(0);
         let mut child = command.spawn().map_err(cannot)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Failure::new(Exit::Failed, "cannot start a silo: no pipes"));
         };
-        let tell = self.tell.clone();
+        let sender = self.sender.clone();
         tokio::spawn(async move {
-            let words = tokio::spawn(last_words(stderr));
+            let last = tokio::spawn(last_line(stderr));
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 if let Ok(event) = serde_json::from_str(&line) {
-                    let _ = tell.send(Heard::Said(index, event));
+                    let _ = sender.send(Output::Event(index, event));
                 }
             }
-            let _ = tell.send(Heard::Ended(index, words.await.unwrap_or_default()));
+            let _ = sender.send(Output::Ended(index, last.await.unwrap_or_default()));
         });
         self.children.insert(index, child);
         Ok(())
     }
 
-    /// SIGKILL, and the child is gone when this returns.
+    /// Sends SIGKILL and waits until the child is gone.
     pub async fn kill(&mut self, index: usize) {
         if let Some(mut child) = self.children.remove(&index) {
             let _ = child.kill().await;
         }
     }
 
-    /// All of them at one moment.
+    /// Kills all of these at the same time.
     pub async fn kill_many(&mut self, indices: &[usize]) {
         for index in indices {
             if let Some(child) = self.children.get_mut(index) {
@@ -144,7 +145,7 @@ impl Fleet {
     }
 }
 
-async fn last_words(stderr: tokio::process::ChildStderr) -> String {
+async fn last_line(stderr: tokio::process::ChildStderr) -> String {
     let mut last = String::new();
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {

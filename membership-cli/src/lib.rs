@@ -1,12 +1,13 @@
-//! The `membership` program as a library: everything it does, for whoever ships it with a store of their own.
+//! The `membership` program as a library, for programs that add a store of their own.
 //!
-//! `main_with` runs it with the stores that are handed in; [`Exit`] is the table of its exit codes. Only `out` writes, only
-//! `commands` knows what the commands do, one file each; each opens the table, looks or commits once, and says in one line what is wrong.
+//! [`main_with`] runs it with the stores that it is given; [`Exit`] lists the exit codes. In this
+//! crate, `commands` has one file per command, `session` is what a command works with, and only
+//! `out` writes.
 //!
 //! ```
 //! use membership_cli::{Connectors, Exit, run};
 //!
-//! // One command line, within another program: a table that nobody has initialized yet.
+//! // One command line within another program. The table is not initialized yet.
 //! let line = ["membership", "status", "--table", "memory:docs", "--cluster", "billing/blue"];
 //! let exit = run(Connectors::default(), line.map(Into::into), std::io::sink(), std::io::sink());
 //! assert_eq!(exit, Exit::Unreachable);
@@ -24,13 +25,13 @@ mod events;
 mod exit;
 mod find;
 mod fleet;
-mod look;
+mod inspect;
 mod out;
 mod printer;
 mod program;
+mod session;
 mod stop;
 mod text;
-mod write;
 
 pub use exit::Exit;
 pub use membership::Connectors;

@@ -1,9 +1,10 @@
-//! The only place that writes: lines, flushed one by one, coloured only for a terminal; a reader that went away is no reason to fail.
+//! Output: the only place that writes. Lines are flushed one by one and coloured only on a
+//! terminal; a closed pipe is not an error.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 
-/// How a word looks on a terminal.
+/// How text looks on a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Paint {
     #[default]
@@ -20,7 +21,7 @@ pub(crate) struct Out {
     to: Box<dyn Write + Send>,
     terminal: bool,
     colour: bool,
-    trouble: Option<io::Error>,
+    error: Option<io::Error>,
 }
 
 impl Out {
@@ -39,7 +40,7 @@ impl Out {
             to,
             terminal: terminal && !dumb,
             colour: terminal && !dumb && !set("NO_COLOR"),
-            trouble: None,
+            error: None,
         }
     }
 
@@ -49,7 +50,7 @@ impl Out {
             to,
             terminal: false,
             colour: false,
-            trouble: None,
+            error: None,
         }
     }
 
@@ -60,13 +61,12 @@ impl Out {
 
     /// Text as it is.
     pub fn raw(&mut self, text: impl Display) {
-        if self.trouble.is_none()
-            && let Err(error) = self
+        if self.error.is_none() {
+            let written = self
                 .to
                 .write_all(text.to_string().as_bytes())
-                .and_then(|()| self.to.flush())
-        {
-            self.trouble = Some(error);
+                .and_then(|()| self.to.flush());
+            self.error = written.err();
         }
     }
 
@@ -78,14 +78,14 @@ impl Out {
         self.colour
     }
 
-    /// Nobody reads any more, or nothing can be written.
+    /// Whether the reader has gone, or nothing can be written.
     pub const fn is_closed(&self) -> bool {
-        self.trouble.is_some()
+        self.error.is_some()
     }
 
-    /// Why nothing could be written, unless it is only that nobody reads any more.
-    pub fn trouble(&self) -> Option<&io::Error> {
-        self.trouble
+    /// Why nothing could be written, unless the reader has gone.
+    pub fn error(&self) -> Option<&io::Error> {
+        self.error
             .as_ref()
             .filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
@@ -122,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_left_is_no_trouble_and_a_full_disk_is() {
-        for (kind, trouble) in [
+    fn a_closed_pipe_is_not_an_error_but_a_full_disk_is() {
+        for (kind, is_error) in [
             (io::ErrorKind::BrokenPipe, false),
             (io::ErrorKind::StorageFull, true),
         ] {
@@ -131,7 +131,7 @@ mod tests {
             out.line("one");
             out.line("two");
             assert!(out.is_closed());
-            assert_eq!(out.trouble().is_some(), trouble);
+            assert_eq!(out.error().is_some(), is_error);
         }
     }
 

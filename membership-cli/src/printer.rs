@@ -1,4 +1,5 @@
-//! Lines from a running silo: written by a thread of their own, because a reader that stands still must not stop the silo.
+//! Output of a running silo: a thread of its own writes the lines, so that a reader that has
+//! stopped reading does not stop the silo.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::out::Out;
 
-/// So many lines wait for a slow reader, and no more bytes than these beside the first line; later ones are dropped until it reads again.
-const WAITING: usize = 4096;
-const WAITING_BYTES: usize = 32 << 20;
-/// How long the end waits for the last lines to be read.
-const LAST: Duration = Duration::from_secs(1);
+/// Bounds on what waits for a slow reader: lines, and bytes after the first line. Later lines are
+/// dropped until it reads again.
+const MAX_LINES: usize = 4096;
+const MAX_BYTES: usize = 32 << 20;
+/// How long [`Printer::finish`] waits for the reader.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Hands lines to the thread that writes them.
+/// Passes lines to the thread that writes them.
 pub(crate) struct Printer {
     lines: Option<SyncSender<String>>,
     bytes: Arc<AtomicUsize>,
@@ -23,7 +25,7 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub fn new(out: Out) -> Self {
-        let (lines, waiting) = sync_channel(WAITING);
+        let (lines, waiting) = sync_channel(MAX_LINES);
         let bytes = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&bytes);
         let thread = std::thread::Builder::new()
@@ -42,7 +44,7 @@ impl Printer {
         let Some(lines) = &self.lines else { return };
         let line = text.to_string();
         let (size, waiting) = (line.len(), self.bytes.load(Relaxed));
-        if waiting > 0 && waiting + size > WAITING_BYTES {
+        if waiting > 0 && waiting + size > MAX_BYTES {
             return;
         }
         self.bytes.fetch_add(size, Relaxed);
@@ -51,10 +53,10 @@ impl Printer {
         }
     }
 
-    /// Waits until everything was written, within reason.
+    /// Waits until everything is written, for a second at most.
     pub fn finish(mut self) {
         self.lines = None;
-        let until = Instant::now() + LAST;
+        let until = Instant::now() + FINISH_TIMEOUT;
         if let Some(thread) = self.thread.take() {
             while !thread.is_finished() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(2));
@@ -64,7 +66,7 @@ impl Printer {
 }
 
 fn write(mut out: Out, waiting: &Receiver<String>, bytes: &AtomicUsize) {
-    // A closed reader is no reason to stop taking lines: the silo runs for the cluster, not for its output.
+    // Lines are taken even if the reader has gone: the silo goes on without it.
     while let Ok(line) = waiting.recv() {
         let size = line.len();
         out.line(line);

@@ -1,4 +1,4 @@
-//! What asks a long-running command to end: signals, and a parent that went away.
+//! Requests to stop a long-running command: signals, and the end of standard input.
 
 use std::io::Read;
 
@@ -9,30 +9,32 @@ use tokio::sync::mpsc;
 pub(crate) enum Stop {
     /// SIGTERM, SIGINT or SIGHUP.
     Signal,
-    /// Standard input was closed: whoever started this process is gone.
+    /// Standard input was closed: the parent process has ended.
     Orphaned,
 }
 
-/// The requests to stop, in the order they come. A second one means: faster.
+/// The requests to stop, in order. A second one asks for a faster stop.
 pub(crate) struct Stops(mpsc::UnboundedReceiver<Stop>);
 
 impl Stops {
-    /// Listens to signals from now on, and to the end of standard input where asked for. Needs a tokio runtime.
+    /// Listens to signals from now on, and to the end of standard input if `stdin_too`. Needs a
+    /// tokio runtime.
     pub fn listen(stdin_too: bool) -> std::io::Result<Self> {
-        let (tell, told) = mpsc::unbounded_channel();
-        signals(&tell)?;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        signals(&sender)?;
         if stdin_too {
-            // A thread of its own: a read cannot be cancelled, and the process does not wait for this one.
+            // A thread of its own: a read cannot be cancelled, and the process does not wait for
+            // it.
             std::thread::Builder::new()
                 .name("stdin".to_owned())
                 .spawn(move || {
                     let mut buffer = [0; 256];
                     let mut stdin = std::io::stdin().lock();
                     while stdin.read(&mut buffer).is_ok_and(|n| n > 0) {}
-                    let _ = tell.send(Stop::Orphaned);
+                    let _ = sender.send(Stop::Orphaned);
                 })?;
         }
-        Ok(Self(told))
+        Ok(Self(receiver))
     }
 
     /// The next request. Cancel safe.
@@ -45,27 +47,27 @@ impl Stops {
 }
 
 #[cfg(unix)]
-fn signals(tell: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
+fn signals(sender: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     for kind in [
         SignalKind::terminate(),
         SignalKind::interrupt(),
         SignalKind::hangup(),
     ] {
-        // `nohup` wants the end of a session to go unnoticed.
+        // Under `nohup` the silo outlives the terminal session.
         if kind == SignalKind::hangup() && hangups_are_ignored() {
             continue;
         }
         let mut stream = signal(kind)?;
-        let tell = tell.clone();
+        let sender = sender.clone();
         tokio::spawn(async move {
-            while stream.recv().await.is_some() && tell.send(Stop::Signal).is_ok() {}
+            while stream.recv().await.is_some() && sender.send(Stop::Signal).is_ok() {}
         });
     }
     Ok(())
 }
 
-/// Whether whoever started this process has it ignore SIGHUP, as the kernel says where it does.
+/// Whether this process was started with SIGHUP ignored, where the kernel tells.
 #[cfg(unix)]
 fn hangups_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -77,10 +79,10 @@ fn hangups_are_ignored() -> bool {
 }
 
 #[cfg(not(unix))]
-fn signals(tell: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
-    let tell = tell.clone();
+fn signals(sender: &mpsc::UnboundedSender<Stop>) -> std::io::Result<()> {
+    let sender = sender.clone();
     tokio::spawn(async move {
-        while tokio::signal::ctrl_c().await.is_ok() && tell.send(Stop::Signal).is_ok() {}
+        while tokio::signal::ctrl_c().await.is_ok() && sender.send(Stop::Signal).is_ok() {}
     });
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Words for people: ages, durations, and columns that stand under each other.
+//! Text for people: ages, durations, counts, tables.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ pub(crate) fn span(d: Duration) -> String {
     }
 }
 
-/// `3 s ago`; a time ahead of this clock says so.
+/// `3 s ago`, or `3 s ahead` of this clock.
 pub(crate) fn ago(at: WallTime, now: WallTime) -> String {
     if at > now {
         let ahead = at.since(now);
-        // Two machines that agree to a second have the same time.
+        // A difference below a second is not worth showing.
         return if ahead < Duration::from_secs(1) {
             "0 s ago".to_owned()
         } else {
@@ -46,18 +46,18 @@ pub(crate) fn count(n: usize, one: &str) -> String {
     }
 }
 
-/// Free text out of the table, without anything that could steer a terminal.
+/// Text from the table, without characters that control a terminal.
 pub(crate) fn clean(text: &str) -> String {
-    let steers = |c: char| {
+    let controls = |c: char| {
         c.is_control()
             || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     text.chars()
-        .map(|c| if steers(c) { '\u{fffd}' } else { c })
+        .map(|c| if controls(c) { '\u{fffd}' } else { c })
         .collect()
 }
 
-/// Columns under a heading; those in which no row has anything are left out.
+/// A table with a heading. Columns that are empty in every row are left out.
 pub(crate) struct Grid {
     rows: Vec<Vec<(String, Paint)>>,
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_read_well() {
+    fn ages_have_one_unit() {
         let now = WallTime::from_millis(1_000_000_000_000);
         for (ms, text) in [
             (0, "0 s ago"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn free_text_cannot_steer_a_terminal() {
+    fn text_cannot_control_a_terminal() {
         assert_eq!(clean("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
     }
 }

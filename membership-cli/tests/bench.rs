@@ -29,7 +29,7 @@ fn nothing_left(place: &Place) {
         );
     }
     assert_eq!(
-        count("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%yardstick%'"),
+        count("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%baseline%'"),
         0
     );
 }
@@ -85,7 +85,7 @@ fn every_figure_has_the_stores_own_beside_it() {
 }
 
 #[test]
-fn a_store_without_a_yardstick_is_said_to_have_none() {
+fn a_store_without_a_baseline_is_said_to_have_none() {
     let place = Place::new();
     let ran = place
         .run(&[

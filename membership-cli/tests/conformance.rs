@@ -235,7 +235,7 @@ mod server {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    use conformance_tests::launch::{Kind, LaunchError, Options, Server};
+    use membership_testbed::{Kind, LaunchError, Options, Server};
 
     use super::*;
 
@@ -249,7 +249,7 @@ mod server {
             ..Options::default()
         };
         match runtime.block_on(Server::start(Kind::Redis, options)) {
-            Err(LaunchError::Yours { .. }) => {
+            Err(LaunchError::External { .. }) => {
                 eprintln!("not applicable: the server is somebody else's");
                 None
             }

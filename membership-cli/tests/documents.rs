@@ -188,7 +188,9 @@ fn links_lead_somewhere() {
         "membership",
         "membership-cli",
         "membership-core",
+        "membership-fault-proxy",
         "membership-sql",
+        "membership-testbed",
     ] {
         for file in std::fs::read_dir(root().join(folder)).unwrap() {
             let path = file.unwrap().path();
@@ -234,7 +236,9 @@ fn named_files_exist() {
                 "membership/",
                 "membership-cli/",
                 "membership-core/",
+                "membership-fault-proxy/",
                 "membership-sql/",
+                "membership-testbed/",
                 "docs/",
             ];
             if crates.iter().any(|c| word.starts_with(c)) && !word.contains(['*', '<', '(', ' ']) {

@@ -284,7 +284,7 @@ fn what_cannot_start_says_why() {
             .err
             .contains("--advertise")
     );
-    assert!(ask(&["--table", "gopher:x"], 2).contains("no scheme"));
+    assert!(ask(&["--table", "gopher:x"], 2).contains("does not know the scheme"));
     std::fs::write(place.file(), vec![b'x'; 8192]).unwrap();
     ask(&[], 6);
 }

@@ -1,63 +1,55 @@
-//! The beginning and the end of a cluster. Clauses T1, T12.
+//! `initialize` and `delete`. Clauses T1, T12.
 
-use membership_core::{InitializeRequest, Operation, TableError, TableErrorKind, VersionRow};
+use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow};
 
+use crate::client::Inner;
 use crate::codec;
 use crate::error::error;
-use crate::table::Inner;
-use crate::txn::{Done, Txn};
+use crate::txn::{Outcome, Txn};
 
-/// How often something is tried that others do at the same time; each failure is somebody's progress.
+/// How often an operation is tried while others do the same. Each collision is another's success.
 const COLLISIONS: usize = 20;
 
 impl Inner {
     /// # Errors
     /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let by = self.link.deadline();
+        let by = self.client.deadline();
         for _ in 0..COLLISIONS {
-            match self
-                .everything(by)
-                .await?
-                .usable(None, Operation::Initialize)
-            {
+            match self.read_all(by).await?.usable(None) {
                 Ok(_) => return Ok(()),
                 Err(e) if e.kind() == TableErrorKind::NotInitialized => {}
                 Err(e) => return Err(e),
             }
             let row = VersionRow::initial(request.table_id, request.settings.clone());
-            // Only one of many makes the table's own key, and with it the rest.
+            // Only one of many creates the table's own key, and with it the rest.
             let mut txn = Txn::default();
-            for (key, text) in codec::parts(&self.keys, &row)? {
-                let text = text.as_str().unwrap_or_default();
+            for (key, text) in codec::initial(&self.keys, &row) {
                 txn = if key == self.keys.table() {
-                    txn.make(key, text)
+                    txn.create(key, &text)
                 } else {
-                    txn.put(key, text)
+                    txn.put(key, &text)
                 };
             }
-            if let Done::All(_) = self.link.write(&txn, by).await? {
-                tracing::info!(cluster = %self.cluster, at = self.link.at(), "table made");
+            if let Outcome::Done(_) = self.client.write(&txn, by).await? {
+                tracing::info!(cluster = %self.cluster, table_id = %request.table_id, "membership table created");
                 return Ok(());
             }
         }
-        Err(error(
-            TableErrorKind::Busy,
-            "the table is made and removed, again and again",
-        )
-        .at(self.link.at()))
+        Err(collisions())
     }
 
-    /// All of it goes at once, so that nothing can be left over; the contract's mark of a deletion that was begun is never needed.
+    /// Everything is removed at once, so nothing can be left over. The contract's mark of a
+    /// deletion is never needed.
     ///
     /// # Errors
     /// As [`MembershipTable::delete`](membership_core::MembershipTable::delete).
     pub(crate) async fn delete(&self) -> Result<(), TableError> {
         use TableErrorKind::{BeingDeleted, Damaged, NotInitialized};
-        let by = self.link.deadline();
+        let by = self.client.deadline();
         for _ in 0..COLLISIONS {
-            let found = self.everything(by).await?;
-            match found.usable(None, Operation::Delete) {
+            let found = self.read_all(by).await?;
+            match found.usable(None) {
                 Err(e) if !matches!(e.kind(), BeingDeleted | Damaged | NotInitialized) => {
                     return Err(e);
                 }
@@ -66,25 +58,25 @@ impl Inner {
             if found.is_nothing() {
                 return Ok(());
             }
-            // A request that arrives late must not remove the table that somebody has made meanwhile.
+            // A request that arrives late must not remove a table that was created since.
             let table = self.keys.table();
-            let txn = match found.since() {
+            let txn = match found.created() {
                 Some(index) => Txn::default().unchanged(table, index),
-                None => Txn::default().make(table, "{}"),
+                None => Txn::default().create(table, "{}"),
             };
-            if let Done::All(_) = self
-                .link
-                .write(&txn.remove_tree(self.keys.root().to_owned()), by)
-                .await?
-            {
-                tracing::info!(cluster = %self.cluster, at = self.link.at(), "table removed");
+            let txn = txn.remove_tree(self.keys.root().to_owned());
+            if let Outcome::Done(_) = self.client.write(&txn, by).await? {
+                tracing::info!(cluster = %self.cluster, "membership table deleted");
                 return Ok(());
             }
         }
-        Err(error(
-            TableErrorKind::Busy,
-            "the table is made and removed, again and again",
-        )
-        .at(self.link.at()))
+        Err(collisions())
     }
+}
+
+fn collisions() -> TableError {
+    error(
+        TableErrorKind::Busy,
+        "others create and delete the table at the same time",
+    )
 }

@@ -1,139 +1,102 @@
 //! Values of Consul ⇄ version rows, rows and heartbeats.
 //!
-//! The version row has a key for each of its parts, so that a commit writes what it must without knowing the rest. What this build does not
-//! know is never written, and so survives; it is read into the version row's unknown fields (clause T10). Version, table and last commit
-//! stand in the name of the mark, and nowhere else: it is what commits depend on.
+//! The version row has a key for each of its parts, so that a commit writes what it must without
+//! knowing the rest. A commit never writes parts that this build does not know, so they survive;
+//! they are read into the version row's unknown fields (clause T10). Version, table and last commit
+//! are in the name of the mark, on which commits depend.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use membership_core::{
-    CommitRequest, Heartbeat, Heartbeats, Operation, Row, Rows, SharedSettings, TableError,
-    TableErrorKind, VersionRow, VersionToken, WallTime, usable_version_row,
+    Heartbeat, Heartbeats, Operation, Rows, TableError, TableErrorKind, VersionRow, VersionToken,
+    stored_version_row, usable_version_row,
+};
+use membership_provider::{
+    VersionRowParts, check_last_commit, json, shown_heartbeats, stored_heartbeat,
 };
 use serde::Deserialize;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value};
 
 use crate::STORE;
 use crate::error::error;
 use crate::keys::{DELETING, Keys, Part};
 
-/// One key as Consul tells it.
+/// The fields of a version row that have a key of their own.
+const SEPARATE: &[&str] = &[
+    "table_id",
+    "version",
+    "recent",
+    "row_count",
+    "settings",
+    "core",
+    "deleting",
+];
+
+/// One key of an answer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Pair {
     pub(crate) key: String,
     /// In base64; none for an empty value.
     pub(crate) value: Option<String>,
-    /// When it was written last, in writes of the whole store.
+    /// When it was last written, in writes of the whole store.
     #[serde(default)]
     pub(crate) modify_index: u64,
 }
 
-/// A value as Consul takes it.
+/// A value in Consul's encoding.
 pub(crate) fn encoded(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// What is no text is shown as one all the same: rows that cannot be decoded are rows (clause T12).
+/// A value as text. What is not UTF-8 is kept, and cannot be decoded (clause T12).
 fn decoded(value: Option<String>) -> String {
-    let bytes = value
-        .map(|value| STANDARD.decode(value).unwrap_or_default())
-        .unwrap_or_default();
-    String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+    let bytes = value.and_then(|value| STANDARD.decode(value).ok());
+    String::from_utf8(bytes.unwrap_or_default())
+        .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// A part of a version row as text.
-///
-/// # Errors
-/// Plain data with string keys; cannot fail.
-pub(crate) fn json<T: serde::Serialize>(part: &T) -> Result<String, TableError> {
-    serde_json::to_string(part).map_err(|e| {
-        error(
-            TableErrorKind::InvalidRequest,
-            format!("this cannot be written as JSON ({e})"),
-        )
-    })
-}
-
-/// The record that a commit leaves in the version row.
-///
-/// # Errors
-/// Plain data; cannot fail.
-pub(crate) fn record(request: &CommitRequest) -> Result<String, TableError> {
-    let mut base = VersionRow::initial(request.expected.table_id(), SharedSettings::default());
-    base.version = request.expected.version();
-    json(&request.next_version_row(&base).recent.last())
-}
-
-/// What the mark says besides its name.
+/// The value of the mark.
 pub(crate) fn mark(row_count: u64) -> String {
     format!("{{\"row_count\":{row_count}}}")
 }
 
-/// What the table's own key says: the part of the version row that no commit changes.
-///
-/// # Errors
-/// Plain data; cannot fail.
-pub(crate) fn table(row: &VersionRow) -> Result<String, TableError> {
-    let mut fields = match serde_json::to_value(row) {
-        Ok(Json::Object(fields)) => fields,
-        _ => {
-            return Err(error(
-                TableErrorKind::InvalidRequest,
-                "this cannot be written as JSON",
-            ));
-        }
-    };
-    for of_others in [
-        "table_id",
-        "version",
-        "recent",
-        "row_count",
-        "settings",
-        "core",
-        "deleting",
-    ] {
-        fields.remove(of_others);
-    }
-    json(&fields)
+/// The keys and values of a new version row.
+pub(crate) fn initial(keys: &Keys, row: &VersionRow) -> BTreeMap<String, String> {
+    let mark_key = keys.mark(row.version, row.table_id, row.last_commit());
+    BTreeMap::from([
+        (keys.table(), VersionRowParts::constant(row, SEPARATE)),
+        (keys.settings(), json(&row.settings)),
+        (mark_key, mark(row.row_count)),
+    ])
 }
 
-/// The number of rows that a token brings along, so that whoever has it can commit without reading first.
-pub(crate) fn rows_in(token: &VersionToken) -> Option<u64> {
-    token.store().try_into().ok().map(u64::from_be_bytes)
-}
-
-/// The token of a version with so many rows.
-pub(crate) fn token(row: &VersionRow) -> VersionToken {
-    row.token(&row.row_count.to_be_bytes())
-}
-
-/// What an answer brought, sorted.
+/// What an answer contained, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     table: Option<String>,
-    /// When the table's own key was written; it never is again.
-    since: Option<u64>,
+    /// When the table's own key was created; it is never written again.
+    created: Option<u64>,
     settings: Option<String>,
     core: Option<String>,
     recent: Vec<String>,
-    /// Name and text.
+    /// Names and values.
     marks: Vec<(String, String)>,
-    /// Whether there is anything of a version row.
+    /// Whether there is any part of a version row.
     any: bool,
-    /// Key and text.
+    /// Keys and texts.
     pub(crate) rows: Vec<(String, String)>,
-    /// With the index at which it was written last.
-    beats: Vec<(String, String, u64)>,
+    /// Keys, texts, and the index at which each was last written.
+    heartbeats: Vec<(String, String, u64)>,
     cell: Option<String>,
-    /// A key that nobody of ours writes.
+    /// A key that no build writes.
     foreign: Option<String>,
 }
 
 impl Found {
-    pub(crate) fn sort(keys: &Keys, pairs: Vec<Pair>) -> Self {
+    pub(crate) fn new(keys: &Keys, pairs: Vec<Pair>) -> Self {
         let mut found = Self::default();
         for Pair {
             key,
@@ -150,13 +113,13 @@ impl Found {
                 Part::Row(_) | Part::Alive(_) | Part::Beside | Part::Cell | Part::Foreign
             );
             match part {
-                Part::Table => (found.table, found.since) = (Some(text()), Some(modify_index)),
+                Part::Table => (found.table, found.created) = (Some(text()), Some(modify_index)),
                 Part::Settings => found.settings = Some(text()),
                 Part::Core => found.core = Some(text()),
                 Part::Recent => found.recent.push(text()),
                 Part::Mark(name) => found.marks.push((name.to_owned(), text())),
                 Part::Row(key) => found.rows.push((key, text())),
-                Part::Alive(key) => found.beats.push((key, text(), modify_index)),
+                Part::Alive(key) => found.heartbeats.push((key, text(), modify_index)),
                 Part::Cell => found.cell = Some(text()),
                 Part::Unknown | Part::Beside => {}
                 Part::Foreign => found.foreign = Some(key),
@@ -165,235 +128,160 @@ impl Found {
         found
     }
 
-    /// Whether there is no table and no row, or nothing that shows to this token.
+    /// Whether there is no table and no row, or this token may not see them.
     pub(crate) fn is_no_table(&self) -> bool {
         !self.any && self.rows.is_empty() && self.foreign.is_none()
     }
 
     /// Whether there is nothing at all.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.is_no_table() && self.beats.is_empty() && self.cell.is_none()
+        self.is_no_table() && self.heartbeats.is_empty() && self.cell.is_none()
     }
 
-    /// The index of the table's own key, which tells one life of the table from the next.
-    pub(crate) fn since(&self) -> Option<u64> {
-        self.since
+    /// The index of the table's own key, which differs between two tables of the same name.
+    pub(crate) fn created(&self) -> Option<u64> {
+        self.created
     }
 
-    /// The name of the mark, where there is one and no other.
-    pub(crate) fn mark(&self) -> Option<&str> {
+    /// The parts of the mark's name and its value, if there is exactly one mark.
+    fn mark(&self) -> Option<(Vec<&str>, &str)> {
         match self.marks.as_slice() {
-            [(name, _)] => Some(name),
+            [(name, value)] => Some((name.split('.').collect(), value)),
             _ => None,
         }
     }
 
-    /// The version row as the contract knows it, readable or not; none where there is none.
+    /// The version row in the contract's encoding, readable or not; `None` where there is none.
     fn text(&self) -> Option<String> {
         if !self.any {
             return None;
         }
         let own = self.table.clone().unwrap_or_default();
-        // Whatever stands there instead is judged as it is.
-        let Ok(Json::Object(mut row)) = serde_json::from_str(&own) else {
+        let Some(mut row) = VersionRowParts::from_object(&own) else {
             return Some(own);
         };
-        if let Some((name, text)) = self.mark().and_then(|_| self.marks.first()) {
-            let mut words = name.split('.');
-            let number = words.next().map(|version| {
-                version
-                    .parse::<i64>()
-                    .map_or_else(|_| version.into(), Json::from)
-            });
-            row.insert("version".to_owned(), number.unwrap_or_default());
-            row.insert("table_id".to_owned(), words.next().into());
-            if words.nth(1) == Some(DELETING) {
-                row.insert("deleting".to_owned(), true.into());
+        if let Some((name, value)) = self.mark() {
+            let version = name.first().copied().unwrap_or_default();
+            let number = version.parse::<i64>();
+            row.value(
+                "version",
+                number.map_or_else(|_| version.into(), Value::from),
+            );
+            row.value("table_id", name.get(1).copied());
+            if name.get(3) == Some(&DELETING) {
+                row.value("deleting", true);
             }
-            let Json::Object(more) = parsed(text) else {
-                return Some(Json::Object(row).to_string());
-            };
-            row.extend(more);
+            let more: Map<String, Value> = serde_json::from_str(value).unwrap_or_default();
+            for (name, value) in more {
+                row.value(name, value);
+            }
         }
         if let Some(settings) = &self.settings {
-            row.insert("settings".to_owned(), parsed(settings));
+            row.json("settings", settings);
         }
         if let Some(core) = &self.core {
-            row.insert("core".to_owned(), Json::String(core.clone()));
+            row.text("core", core);
         }
-        let mut recent: Vec<Json> = self.recent.iter().map(|record| parsed(record)).collect();
-        recent.sort_by_key(|record| record["version"].as_u64());
-        row.insert("recent".to_owned(), Json::Array(recent));
-        Some(Json::Object(row).to_string())
+        for record in &self.recent {
+            row.record(record);
+        }
+        Some(row.into_text())
     }
 
-    /// The version row of a table that may be used, and that `known` can be of. Clauses T12 and T16.
+    /// The version row of a table that may be used, and that `known` can be of. Clauses T12 and
+    /// T16.
     ///
     /// # Errors
     /// As [`usable_version_row`].
-    pub(crate) fn usable(
-        &self,
-        known: Option<&VersionToken>,
-        during: Operation,
-    ) -> Result<VersionRow, TableError> {
+    pub(crate) fn usable(&self, known: Option<&VersionToken>) -> Result<VersionRow, TableError> {
         let stray = self.rows.first().map(|(key, _)| key.as_str());
         if let (None, Some(key), false) = (stray, &self.foreign, self.any) {
-            let message = "something stands under this name that is no table: use another prefix";
-            return Err(error(TableErrorKind::ForeignTable, message)
-                .during(during)
-                .with_key(key.clone()));
+            let message = "this folder contains another program's keys: use another prefix";
+            return Err(error(TableErrorKind::ForeignTable, message).with_key(key));
         }
-        let row = usable_version_row(self.text().as_deref(), stray, known, during, STORE)?;
-        self.fits(row).map_err(|e| e.during(during))
+        let text = self.text();
+        let row = usable_version_row(text.as_deref(), stray, known, Operation::Connect, STORE)?;
+        self.check_mark(row)
     }
 
-    /// The version row in whatever state its cluster is; none where there is none.
+    /// The version row in whatever state its cluster is; `None` where there is none.
     ///
     /// # Errors
     /// `ForeignTable`, `NewerLayout`, `Damaged`.
     pub(crate) fn any_version(&self) -> Result<Option<VersionRow>, TableError> {
-        use membership_core::encoding::{VersionRowError, decode_version_row};
         let Some(text) = self.text() else {
             return Ok(None);
         };
-        let row = decode_version_row(&text).map_err(|e| {
-            let kind = match e {
-                VersionRowError::Foreign(_) => TableErrorKind::ForeignTable,
-                VersionRowError::NewerLayout { .. } => TableErrorKind::NewerLayout,
-                _ => TableErrorKind::Damaged,
-            };
-            error(kind, e.to_string())
-        })?;
-        self.fits(row).map(Some)
+        let row = stored_version_row(&text, Operation::Connect, STORE)?;
+        self.check_mark(row).map(Some)
     }
 
-    /// The mark names the commit whose record is the last.
-    fn fits(&self, row: VersionRow) -> Result<VersionRow, TableError> {
-        let words: Vec<&str> = self
-            .mark()
-            .map(|name| name.split('.').collect())
-            .unwrap_or_default();
-        if let [_, _, commit] | [_, _, commit, DELETING] = words[..]
-            && commit == row.last_commit().to_string()
-        {
-            return Ok(row);
-        }
-        let message = "the version row is damaged: its last commit is not the one that its mark names; run `membership doctor`";
-        Err(error(TableErrorKind::Damaged, message))
+    /// Refuses a version row whose last record is not the commit of its mark, or whose mark has
+    /// parts that this build does not know.
+    fn check_mark(&self, row: VersionRow) -> Result<VersionRow, TableError> {
+        let name = self.mark().map(|(name, _)| name).unwrap_or_default();
+        let commit = match name[..] {
+            [_, _, commit] | [_, _, commit, DELETING] => Some(commit),
+            _ => None,
+        };
+        check_last_commit(STORE, row, commit)
     }
 
-    /// That there are as many rows as the version row counts. Consul leaves out what a token may not see, and says nothing of it.
+    /// Refuses a table with fewer rows than the version row counts. Consul silently leaves out what
+    /// a token may not see.
     ///
     /// # Errors
-    /// `Damaged`.
-    pub(crate) fn complete(&self, row: &VersionRow) -> Result<(), TableError> {
+    /// `Damaged`
+    pub(crate) fn check_rows(&self, row: &VersionRow) -> Result<(), TableError> {
         let (there, counted) = (self.rows.len() as u64, row.row_count);
         if there >= counted {
             return Ok(());
         }
         let message = format!(
-            "{} of {counted} rows do not show: let the token's policy show all keys below the folder; if it does, rows were removed by hand: \
-             restore a backup, or `membership delete` the cluster and restart all silos",
+            "{} of {counted} rows are missing: check that the token's policy covers all keys below the folder; if it does, rows were \
+             removed by hand: restore a backup, or `membership delete` the cluster and restart all silos",
             counted - there
         );
         Err(error(TableErrorKind::Damaged, message))
     }
 
-    /// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
+    /// Heartbeats and the cluster's cell; heartbeats without a row are not shown (clause T8).
     pub(crate) fn heartbeats(&self, rows: &Rows) -> Heartbeats {
-        let shown = self
-            .beats
-            .iter()
-            .filter(|(key, ..)| rows.by_key(key).is_some());
-        let silos = shown
-            .filter_map(|(key, text, _)| Some((key.parse().ok()?, heartbeat(text))))
-            .collect();
-        Heartbeats {
-            silos,
-            cluster: self.cell.clone(),
-        }
+        let stored = self.heartbeats.iter();
+        let stored = stored.map(|(key, text, _)| (key.as_str(), stored_heartbeat(text)));
+        shown_heartbeats(stored, self.cell.clone(), rows)
     }
 
     /// The heartbeat of one silo.
-    pub(crate) fn heartbeat_of(&self, key: &str) -> Option<Heartbeat> {
-        self.beats
-            .iter()
-            .find(|(of, ..)| of == key)
-            .map(|(_, text, _)| heartbeat(text))
+    pub(crate) fn heartbeat(&self, key: &str) -> Option<Heartbeat> {
+        let found = self.heartbeats.iter().find(|(of, ..)| of == key);
+        found.map(|(_, text, _)| stored_heartbeat(text))
     }
 
-    /// At which index the heartbeat of each row was written last, 0 where it never was.
-    pub(crate) fn beaten_at(&self) -> impl Iterator<Item = (&str, u64)> {
-        let beats: HashMap<&str, u64> = self
-            .beats
+    /// The index at which the heartbeat of each row was last written, 0 for never.
+    pub(crate) fn indexes(&self) -> impl Iterator<Item = (&str, u64)> {
+        let indexes: HashMap<&str, u64> = self
+            .heartbeats
             .iter()
             .map(|(key, _, index)| (key.as_str(), *index))
             .collect();
-        self.rows
-            .iter()
-            .map(move |(key, _)| (key.as_str(), beats.get(key.as_str()).copied().unwrap_or(0)))
+        self.rows.iter().map(move |(key, _)| {
+            (
+                key.as_str(),
+                indexes.get(key.as_str()).copied().unwrap_or(0),
+            )
+        })
     }
-
-    /// All rows, of which those with the text that is known already are not decoded again.
-    pub(crate) fn take_rows(&mut self, known: &Rows) -> Rows {
-        let mut all = known.clone();
-        let stored = std::mem::take(&mut self.rows);
-        let keys: HashSet<String> = stored.iter().map(|(key, _)| key.clone()).collect();
-        for (key, body) in stored {
-            if all.by_key(&key).is_none_or(|row| row.body() != body) {
-                all.insert(Row::decode(key, body));
-            }
-        }
-        if all.len() != keys.len() {
-            let gone: Vec<String> = all
-                .iter()
-                .map(Row::key)
-                .filter(|key| !keys.contains(*key))
-                .map(str::to_owned)
-                .collect();
-            for key in gone {
-                all.remove(&key);
-            }
-        }
-        all
-    }
-}
-
-/// JSON, or the text itself where it is none, which then is refused for what it is.
-fn parsed(text: &str) -> Json {
-    serde_json::from_str(text).unwrap_or_else(|_| Json::String(text.to_owned()))
-}
-
-/// Only the counter decides anything; what somebody made unreadable is shown as never, and as 1970.
-fn heartbeat(text: &str) -> Heartbeat {
-    text.parse().unwrap_or_else(|_| {
-        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        Heartbeat {
-            counter: digits.parse().unwrap_or(0),
-            at: WallTime::from_millis(0),
-        }
-    })
-}
-
-/// A version row's parts as keys and texts: what `initialize` writes.
-///
-/// # Errors
-/// Plain data; cannot fail.
-pub(crate) fn parts(keys: &Keys, row: &VersionRow) -> Result<Map<String, Json>, TableError> {
-    let mut parts = Map::new();
-    parts.insert(keys.table(), table(row)?.into());
-    parts.insert(keys.settings(), json(&row.settings)?.into());
-    parts.insert(
-        keys.mark(row.version, row.table_id, row.last_commit()),
-        mark(row.row_count).into(),
-    );
-    Ok(parts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use membership_core::{CommitId, InstanceId, MembershipEntry, SiloAddress, TableId};
+    use membership_core::{
+        CommitId, CommitRequest, InstanceId, MembershipEntry, Row, SharedSettings, SiloAddress,
+        TableId, WallTime,
+    };
+    use membership_provider::{counted_token, merge_rows, row_count_of};
 
     fn keys() -> Keys {
         Keys::new("membership", "billing~-blue")
@@ -415,24 +303,21 @@ mod tests {
         }
     }
 
-    fn pairs(parts: &Map<String, Json>) -> Vec<Pair> {
-        parts
-            .iter()
-            .map(|(key, text)| pair(key, text.as_str().unwrap()))
-            .collect()
+    fn pairs(parts: &BTreeMap<String, String>) -> Vec<Pair> {
+        parts.iter().map(|(key, text)| pair(key, text)).collect()
     }
 
-    fn read(parts: &Map<String, Json>) -> Result<VersionRow, TableErrorKind> {
-        Found::sort(&keys(), pairs(parts))
-            .usable(None, Operation::Read)
+    fn read(parts: &BTreeMap<String, String>) -> Result<VersionRow, TableErrorKind> {
+        Found::new(&keys(), pairs(parts))
+            .usable(None)
             .map_err(|e| e.kind())
     }
 
     #[test]
-    fn a_version_row_is_what_its_commits_made_it() {
+    fn a_version_row_is_read_as_its_commits_wrote_it() {
         let keys = keys();
         let mut expected = VersionRow::initial(TableId::new(7), SharedSettings::default());
-        let mut stored = parts(&keys, &expected).unwrap();
+        let mut stored = initial(&keys, &expected);
         assert_eq!(read(&stored), Ok(expected.clone()));
         for n in 1..40_u16 {
             let (inserts, removes) = if n % 3 == 0 {
@@ -441,7 +326,7 @@ mod tests {
                 (Some(entry(n)), None)
             };
             let mut commit = CommitRequest::new(
-                token(&expected),
+                counted_token(&expected),
                 CommitId::new(n.into()),
                 None,
                 inserts,
@@ -450,32 +335,35 @@ mod tests {
             );
             if n == 5 {
                 commit.core = Some("cell".to_owned());
-                stored.insert(keys.core(), "cell".into());
+                stored.insert(keys.core(), "cell".to_owned());
             }
             stored.remove(&keys.mark_of(&commit.expected)).unwrap();
-            stored.insert(keys.recent(commit.makes()), record(&commit).unwrap().into());
+            stored.insert(keys.recent(commit.next_version()), json(&commit.record()));
             expected = commit.next_version_row(&expected);
             stored.insert(
                 keys.mark(expected.version, expected.table_id, commit.id),
-                mark(expected.row_count).into(),
+                mark(expected.row_count),
             );
             assert_eq!(read(&stored), Ok(expected.clone()));
-            assert_eq!(rows_in(&token(&expected)), Some(expected.row_count));
+            assert_eq!(
+                row_count_of(&counted_token(&expected)),
+                Some(expected.row_count)
+            );
         }
-        assert_eq!(rows_in(&expected.token(&[])), None);
+        assert_eq!(row_count_of(&expected.token(&[])), None);
     }
 
     #[test]
-    fn unknown_parts_are_kept_and_damage_is_told() {
+    fn unknown_parts_are_kept_and_damage_is_found() {
         let keys = keys();
         let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
-        let good = parts(&keys, &row).unwrap();
+        let good = initial(&keys, &row);
         let with = |key: String, text: &str| {
             let mut stored = good.clone();
-            stored.insert(key, text.into());
+            stored.insert(key, text.to_owned());
             read(&stored)
         };
-        let own = table(&row).unwrap();
+        let own = VersionRowParts::constant(&row, SEPARATE);
         assert_eq!(
             with(keys.table(), &own.replacen('{', "{\"moon\":1,", 1))
                 .unwrap()
@@ -518,7 +406,7 @@ mod tests {
             stored.insert(format!("{mark_of_now}{more}"), count);
             assert_eq!(read(&stored), Err(kind), "{more}");
         }
-        for mark in [
+        for name in [
             "-1.00000000000000000000000000000007.00000000000000000000000000000000",
             "x",
             "0.7.1",
@@ -527,22 +415,15 @@ mod tests {
             let mut stored = good.clone();
             stored.remove(&mark_of_now).unwrap();
             assert_eq!(read(&stored), Err(TableErrorKind::Damaged));
-            stored.insert(
-                format!("{}{mark}", keys.marks()),
-                "{\"row_count\":0}".into(),
-            );
-            assert_eq!(read(&stored), Err(TableErrorKind::Damaged), "{mark}");
+            stored.insert(format!("{}{name}", keys.marks()), mark(0));
+            assert_eq!(read(&stored), Err(TableErrorKind::Damaged), "{name}");
         }
     }
 
     #[test]
-    fn what_is_no_table_is_told() {
+    fn a_folder_without_a_table_is_recognized() {
         let keys = keys();
-        let of = |pairs: Vec<Pair>| {
-            Found::sort(&keys, pairs)
-                .usable(None, Operation::Read)
-                .unwrap_err()
-        };
+        let of = |pairs: Vec<Pair>| Found::new(&keys, pairs).usable(None).unwrap_err();
         assert_eq!(of(vec![]).kind(), TableErrorKind::NotInitialized);
         assert_eq!(
             of(vec![
@@ -570,7 +451,7 @@ mod tests {
         let keys = keys();
         let body = Row::encode(entry(1)).body().to_owned();
         let key = entry(1).address.row_key();
-        let mut found = Found::sort(
+        let found = Found::new(
             &keys,
             vec![
                 pair(keys.row(&key), &body),
@@ -591,23 +472,23 @@ mod tests {
                 pair("elsewhere", "x"),
             ],
         );
-        let rows = found.take_rows(&Rows::new());
+        let rows = merge_rows(&found.rows, &Rows::new());
         assert_eq!((rows.len(), rows.undecodable().count()), (4, 3));
         assert_eq!(rows.by_key("a/b").map(Row::body), Some("no JSON"));
-        let beats = found.heartbeats(&rows);
+        let shown = found.heartbeats(&rows);
         assert_eq!(
-            (beats.silos.len(), beats.cluster.as_deref()),
+            (shown.silos.len(), shown.cluster.as_deref()),
             (1, Some("cell"))
         );
         assert_eq!(
-            found.heartbeat_of(&key),
+            found.heartbeat(&key),
             Some(Heartbeat {
                 counter: 7,
                 at: WallTime::from_millis(0)
             })
         );
-        let mut again = Found::sort(&keys, vec![pair(keys.row(&key), &body)]);
-        let fewer = again.take_rows(&rows);
+        let again = Found::new(&keys, vec![pair(keys.row(&key), &body)]);
+        let fewer = merge_rows(&again.rows, &rows);
         assert!(
             fewer.len() == 1
                 && fewer

@@ -1,15 +1,29 @@
-//! Which servers, and how to use them. Nothing here touches the network.
+//! Options and connection strings. Nothing here uses the network.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use membership_core::{ConnectionString, TableError};
+use membership_provider::{Endpoint, Timeouts, TlsFiles, hidden, http, read_file};
+use reqwest::Client;
 use reqwest::header::HeaderValue;
-use reqwest::{Certificate, Client, Identity, redirect, retry};
 
 use crate::STORE;
 use crate::error::wrong;
+
+/// The schemes of connection strings.
+pub(crate) const SCHEMES: &[&str] = &["consul", "consul+https"];
+/// What keys begin with.
+const DEFAULT_PREFIX: &str = "membership";
+/// A longer prefix only makes keys, and so transactions, long.
+const MAX_PREFIX: usize = 200;
+/// Where this machine's agent listens.
+const DEFAULT_HOST: &str = "127.0.0.1";
+const HTTP_PORT: u16 = 8500;
+const HTTPS_PORT: u16 = 8501;
+
+const OPTIONS: &str = "token_file, datacenter, namespace, partition, tls_ca, tls_cert, tls_key, operation_timeout and connect_timeout";
 
 /// Where the table is and how it is used.
 ///
@@ -27,41 +41,19 @@ use crate::error::wrong;
 pub struct ConsulConfig {
     servers: Vec<String>,
     https: bool,
-    prefix: String,
+    pub(crate) prefix: String,
     token: Option<String>,
     datacenter: Option<String>,
     namespace: Option<String>,
     partition: Option<String>,
-    tls_ca: Option<PathBuf>,
-    tls_certificate: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
+    tls_files: TlsFiles,
     client: Option<Client>,
-    operation_timeout: Duration,
-    connect_timeout: Duration,
+    pub(crate) timeouts: Timeouts,
 }
 
-/// Long enough for an election among servers that are near each other, short enough for a silo to notice that the store is gone.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that takes longer to accept a connection serves nobody.
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Below this no network could be crossed.
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-/// Above this nobody is waiting any more.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// What keys begin with by default.
-const DEFAULT_PREFIX: &str = "membership";
-/// Longer ones only make keys, and so transactions, long.
-const MAX_PREFIX: usize = 200;
-/// Where an agent of this machine listens.
-const DEFAULT_HOST: &str = "127.0.0.1";
-const HTTP_PORT: u16 = 8500;
-const HTTPS_PORT: u16 = 8501;
-
-const OPTIONS: &str = "token_file, datacenter, namespace, partition, tls_ca, tls_cert, tls_key, operation_timeout and connect_timeout";
-
 impl ConsulConfig {
-    /// These agents, as `host` or `host:port` (8500 without one): of one cluster of Consul, servers or clients of it, asked one after the
-    /// other where one does not answer.
+    /// These agents of one Consul cluster, as `host` or `host:port` (default 8500): servers or
+    /// clients. They are asked in turn until one answers.
     pub fn new<S: Into<String>>(servers: impl IntoIterator<Item = S>) -> Self {
         Self {
             servers: servers.into_iter().map(Into::into).collect(),
@@ -71,26 +63,25 @@ impl ConsulConfig {
             datacenter: None,
             namespace: None,
             partition: None,
-            tls_ca: None,
-            tls_certificate: None,
-            tls_key: None,
+            tls_files: TlsFiles::default(),
             client: None,
-            operation_timeout: DEFAULT_TIMEOUT,
-            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            timeouts: Timeouts::default(),
         }
     }
 
-    /// From `consul://[:token@][host[:port],…][/prefix][?option=value&…]`, or `consul+https://` for TLS. Without a host it is the agent of this
-    /// machine; without a prefix `membership`. Options: `token_file`, `datacenter`, `namespace`, `partition`, `tls_ca`, `tls_cert`,
-    /// `tls_key`, `operation_timeout`, `connect_timeout`. `%hh` stands for a byte.
+    /// Reads `consul://[:token@][host[:port],…][/prefix][?option=value&…]`, or `consul+https://`
+    /// for TLS. Without a host it is this machine's agent; without a prefix `membership`. Options:
+    /// `token_file`, `datacenter`, `namespace`, `partition`, `tls_ca`, `tls_cert`, `tls_key`,
+    /// `operation_timeout`, `connect_timeout`. `%hh` stands for a byte.
     ///
     /// # Errors
-    /// `Configuration`, which never repeats what may be a secret.
+    /// `Configuration`: another scheme, an unknown option, or an invalid value. Never shows a
+    /// secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        let parts = ConnectionString::parse(STORE, &["consul", "consul+https"], url)?;
+        let parts = ConnectionString::parse(STORE, SCHEMES, url)?;
         if parts.user.is_some() {
             return Err(wrong(
-                "Consul has no users: a token stands after a colon, as in consul://:token@host",
+                "Consul has no users: write a token after a colon, as in consul://:token@host",
             ));
         }
         let https = parts.scheme == "consul+https";
@@ -102,23 +93,15 @@ impl ConsulConfig {
         if let Some(prefix) = parts.path {
             config = config.prefix(prefix.trim_end_matches('/'));
         }
-        for option in parts.options {
+        for option in &parts.options {
+            if config.timeouts.set(option)? || config.tls_files.set(option) {
+                continue;
+            }
             config = match option.name() {
                 "token_file" => config.token_file(option.text())?,
                 "datacenter" => config.datacenter(option.text()),
                 "namespace" => config.namespace(option.text()),
                 "partition" => config.partition(option.text()),
-                "tls_ca" => config.tls_ca(option.text()),
-                "tls_cert" => Self {
-                    tls_certificate: Some(option.text().into()),
-                    ..config
-                },
-                "tls_key" => Self {
-                    tls_key: Some(option.text().into()),
-                    ..config
-                },
-                "operation_timeout" => config.operation_timeout(option.duration()?),
-                "connect_timeout" => config.connect_timeout(option.duration()?),
                 _ => return Err(option.unknown(OPTIONS)),
             };
         }
@@ -126,28 +109,29 @@ impl ConsulConfig {
         Ok(config)
     }
 
-    /// Whether TLS is spoken. Default: no.
+    /// Whether connections are encrypted and the servers' certificates checked. Default: no.
     #[must_use]
     pub fn https(mut self, https: bool) -> Self {
         self.https = https;
         self
     }
 
-    /// What all keys begin with, without a slash at its end. Default `membership`.
+    /// What every key begins with, without a slash at its end. Default `membership`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// The token of every request. Default: that of `CONSUL_HTTP_TOKEN`, or of the file that `CONSUL_HTTP_TOKEN_FILE` names, or none.
+    /// The token of every request. Default: `CONSUL_HTTP_TOKEN`, or the content of the file that
+    /// `CONSUL_HTTP_TOKEN_FILE` names, or none.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// The token that stands in a file.
+    /// A token from a file.
     ///
     /// # Errors
     /// `Configuration` where the file cannot be read or is empty.
@@ -156,85 +140,83 @@ impl ConsulConfig {
         Ok(self.token(token))
     }
 
-    /// The datacenter whose table it is. Default: that of the agent.
+    /// The datacenter of the table. Default: the agent's.
     #[must_use]
     pub fn datacenter(mut self, name: impl Into<String>) -> Self {
         self.datacenter = Some(name.into());
         self
     }
 
-    /// The namespace of Consul Enterprise. Default: that of `CONSUL_NAMESPACE`, or of the token.
+    /// The namespace of Consul Enterprise. Default: `CONSUL_NAMESPACE`, or the token's.
     #[must_use]
     pub fn namespace(mut self, name: impl Into<String>) -> Self {
         self.namespace = Some(name.into());
         self
     }
 
-    /// The admin partition of Consul Enterprise. Default: that of `CONSUL_PARTITION`, or of the agent.
+    /// The admin partition of Consul Enterprise. Default: `CONSUL_PARTITION`, or the agent's.
     #[must_use]
     pub fn partition(mut self, name: impl Into<String>) -> Self {
         self.partition = Some(name.into());
         self
     }
 
-    /// Trusts the authorities in this PEM file and no others. Default: the file of `CONSUL_CACERT`, or what the system trusts.
+    /// A PEM file with the authorities to trust instead of the system's. Default: the file of
+    /// `CONSUL_CACERT`.
     #[must_use]
     pub fn tls_ca(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_ca = Some(path.into());
+        self.tls_files.ca = Some(path.into());
         self
     }
 
-    /// Shows this certificate to servers that ask for one: two PEM files. Default: those of `CONSUL_CLIENT_CERT` and `CONSUL_CLIENT_KEY`.
+    /// Two PEM files with this client's certificate and its private key. Default: the files of
+    /// `CONSUL_CLIENT_CERT` and `CONSUL_CLIENT_KEY`.
     #[must_use]
     pub fn tls_identity(
         mut self,
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
     ) -> Self {
-        (self.tls_certificate, self.tls_key) = (Some(certificate.into()), Some(key.into()));
+        self.tls_files.certificate = Some(certificate.into());
+        self.tls_files.key = Some(key.into());
         self
     }
 
-    /// An application's own client, with its connections, certificates and proxies. It must neither follow redirections nor send anything
-    /// again.
+    /// An application's own client, with its connections, certificates and proxies. It must not
+    /// follow redirections, nor send a request again.
     #[must_use]
     pub fn client(mut self, client: Client) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// How long one operation may take, connecting included, whatever the number of its requests and servers: 10 ms to 1 h. Default 5 s.
+    /// How long one operation may take, with all its requests and connecting: 10 ms to 1 h. Default
+    /// 5 s.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.timeouts.set_operation(timeout);
         self
     }
 
-    /// How long one connection may take to be made: 10 ms to 1 h. Default 2 s. An existing client keeps its own.
+    /// How long it may take to make one connection: 10 ms to 1 h. Default 2 s. An existing client
+    /// keeps its own.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.timeouts.set_connect(timeout);
         self
     }
 
-    /// What everybody may do who uses the table, as a policy of Consul's in HCL: for `consul acl policy create -rules -`.
+    /// What an operator sets up: the policy of the silos' token, in HCL, for
+    /// `consul acl policy create -rules -`. (Consul needs no tables.)
     #[must_use]
-    pub fn policy(&self) -> String {
+    pub fn schema(&self) -> String {
         format!(
             "key_prefix \"{}/\" {{\n  policy = \"write\"\n}}\n",
             self.prefix
         )
     }
 
-    pub(crate) fn folder(&self) -> &str {
-        &self.prefix
-    }
-
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.operation_timeout
-    }
-
-    /// What the environment adds to what was said.
+    /// Adds what the environment says and the configuration leaves out.
     pub(crate) fn completed(
         &self,
         variable: impl Fn(&str) -> Option<String>,
@@ -251,12 +233,14 @@ impl ConsulConfig {
         config.namespace = config.namespace.or_else(|| of("CONSUL_NAMESPACE"));
         config.partition = config.partition.or_else(|| of("CONSUL_PARTITION"));
         if config.https {
-            config.tls_ca = config
-                .tls_ca
+            let files = &mut config.tls_files;
+            files.ca = files
+                .ca
+                .take()
                 .or_else(|| of("CONSUL_CACERT").map(Into::into));
-            if config.tls_certificate.is_none() && config.tls_key.is_none() {
-                config.tls_certificate = of("CONSUL_CLIENT_CERT").map(Into::into);
-                config.tls_key = of("CONSUL_CLIENT_KEY").map(Into::into);
+            if files.certificate.is_none() && files.key.is_none() {
+                files.certificate = of("CONSUL_CLIENT_CERT").map(Into::into);
+                files.key = of("CONSUL_CLIENT_KEY").map(Into::into);
             }
         }
         config.validate()?;
@@ -289,7 +273,7 @@ impl ConsulConfig {
                 || server.starts_with(':')
                 || server.contains(['/', '@', '?', '#', ' '])
             {
-                return Err(wrong("a server is host or host:port, and nothing else"));
+                return Err(wrong("a server is written as host or host:port"));
             }
         }
         if self
@@ -297,7 +281,7 @@ impl ConsulConfig {
             .as_ref()
             .is_some_and(|token| HeaderValue::from_bytes(token.as_bytes()).is_err())
         {
-            return Err(wrong("the token has characters that no token has"));
+            return Err(wrong("the token has characters that a token cannot have"));
         }
         for (name, value) in [
             ("datacenter", &self.datacenter),
@@ -305,68 +289,43 @@ impl ConsulConfig {
             ("partition", &self.partition),
         ] {
             if value.as_ref().is_some_and(|value| odd(value)) {
-                return Err(wrong(format!("the {name} has no name that could be one")));
+                return Err(wrong(format!("the {name} has an invalid name")));
             }
         }
-        if self.tls_certificate.is_some() != self.tls_key.is_some() {
-            return Err(wrong("tls_cert and tls_key come together"));
-        }
-        let files = self.tls_ca.is_some() || self.tls_certificate.is_some();
-        if files && !self.https {
-            return Err(wrong(
-                "there are files for TLS, but the servers are to be spoken to without: write consul+https://",
-            ));
-        }
-        if files && self.client.is_some() {
-            return Err(wrong("an existing client has its own certificates"));
-        }
-        for (name, time) in [
-            ("operation_timeout", self.operation_timeout),
-            ("connect_timeout", self.connect_timeout),
-        ] {
-            if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&time) {
-                return Err(wrong(format!("{name} is 10 ms to 1 h")));
-            }
-        }
-        Ok(())
+        self.timeouts.validate(STORE)?;
+        self.tls_files
+            .validate(STORE, self.https, "consul+https://")
     }
 
-    /// The servers as `host:port`.
-    pub(crate) fn servers(&self) -> Vec<String> {
+    /// Where the servers listen.
+    pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let port = if self.https { HTTPS_PORT } else { HTTP_PORT };
-        let of = |server: &String| match server.rsplit_once(':') {
-            Some((host, number))
-                if number.parse::<u16>().is_ok()
-                    && (!host.contains(':') || host.starts_with('[')) =>
-            {
-                server.clone()
-            }
-            _ if server.contains(':') && !server.starts_with('[') => format!("[{server}]:{port}"),
-            _ => format!("{server}:{port}"),
-        };
-        match self.servers.is_empty() {
-            true => vec![format!("{DEFAULT_HOST}:{port}")],
-            false => self.servers.iter().map(of).collect(),
+        if self.servers.is_empty() {
+            return vec![Endpoint::new(DEFAULT_HOST, port)];
         }
+        let servers = self.servers.iter();
+        servers
+            .map(|server| Endpoint::parse(server, port))
+            .collect()
     }
 
-    /// What stands before `host:port`.
+    /// The scheme of requests.
     pub(crate) const fn scheme(&self) -> &'static str {
         if self.https { "https" } else { "http" }
     }
 
-    /// The token as a header that is never shown.
+    /// The token as a header that no log shows.
     pub(crate) fn header(&self) -> Result<Option<HeaderValue>, TableError> {
         let Some(token) = &self.token else {
             return Ok(None);
         };
         let mut value = HeaderValue::from_bytes(token.as_bytes())
-            .map_err(|_| wrong("the token has characters that no token has"))?;
+            .map_err(|_| wrong("the token has characters that a token cannot have"))?;
         value.set_sensitive(true);
         Ok(Some(value))
     }
 
-    /// What each request says besides: names and values.
+    /// The parameters of every request.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, &str)> {
         let all = [
             ("dc", &self.datacenter),
@@ -378,67 +337,23 @@ impl ConsulConfig {
             .collect()
     }
 
-    /// The client: it sends once, goes nowhere else, and asks no proxy.
-    pub(crate) fn open(&self) -> Result<Client, TableError> {
+    /// The HTTP client. Reads certificate files, and sends nothing yet.
+    ///
+    /// # Errors
+    /// `Configuration`: a file cannot be read, or is no certificate.
+    pub(crate) fn http_client(&self) -> Result<Client, TableError> {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
-        // Where several are linked, rustls wants to be told which one to use; who was faster has said the same.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let mut builder = Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            .connect_timeout(self.connect_timeout.min(self.operation_timeout))
-            .tcp_nodelay(true)
-            .http1_only();
-        if let Some(path) = &self.tls_ca {
-            let pem = file(path, "tls_ca")?;
-            let all = Certificate::from_pem_bundle(&pem)
-                .ok()
-                .filter(|all| !all.is_empty());
-            builder = builder.tls_certs_only(all.ok_or_else(|| {
-                wrong(format!(
-                    "{} holds no certificate in PEM form",
-                    path.display()
-                ))
-            })?);
-        }
-        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
-            let mut pem = file(certificate, "tls_cert")?;
-            pem.push(b'\n');
-            pem.extend(file(key, "tls_key")?);
-            let identity = Identity::from_pem(&pem).map_err(|_| {
-                wrong(format!(
-                    "{} and {} are no certificate and key in PEM form",
-                    certificate.display(),
-                    key.display()
-                ))
-            })?;
-            builder = builder.identity(identity);
-        }
-        builder.build().map_err(|e| {
-            wrong(format!(
-                "no client can be made of this ({e}): look at the files for TLS"
-            ))
-        })
+        let tls = self.https.then_some(&self.tls_files);
+        http::build(STORE, http::builder(STORE, &self.timeouts, tls)?)
     }
 }
 
-fn file(path: &Path, what: &str) -> Result<Vec<u8>, TableError> {
-    std::fs::read(path).map_err(|e| {
-        wrong(format!(
-            "the file of {what}, {}, cannot be read ({e})",
-            path.display()
-        ))
-    })
-}
-
 fn token_in(path: &Path) -> Result<String, TableError> {
-    let text = String::from_utf8(file(path, "the token")?)
-        .map_err(|_| wrong(format!("{} holds no token", path.display())))?;
+    let text = String::from_utf8(read_file(STORE, path)?).unwrap_or_default();
     match text.trim() {
-        "" => Err(wrong(format!("{} holds no token", path.display()))),
+        "" => Err(wrong(format!("{} contains no token", path.display()))),
         token => Ok(token.to_owned()),
     }
 }
@@ -448,15 +363,14 @@ impl fmt::Debug for ConsulConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConsulConfig")
             .field("scheme", &self.scheme())
-            .field("servers", &self.servers())
+            .field("servers", &Endpoint::join(&self.endpoints()))
             .field("prefix", &self.prefix)
-            .field("token", &self.token.as_ref().map(|_| "…"))
+            .field("token", &hidden(&self.token))
             .field("datacenter", &self.datacenter)
             .field("namespace", &self.namespace)
             .field("partition", &self.partition)
-            .field("tls_ca", &self.tls_ca)
-            .field("tls_certificate", &self.tls_certificate)
-            .field("operation_timeout", &self.operation_timeout)
+            .field("tls_files", &self.tls_files)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
@@ -471,35 +385,46 @@ mod tests {
         let url = "consul+https://:t%2Fk@a.example,[::1]:9/apps/silos/?datacenter=west&namespace=n&partition=p&tls_ca=/ca&operation_timeout=3s";
         let config = ConsulConfig::from_url(url).unwrap();
         assert_eq!(
-            (config.folder(), config.scheme(), config.token.as_deref()),
+            (
+                config.prefix.as_str(),
+                config.scheme(),
+                config.token.as_deref()
+            ),
             ("apps/silos", "https", Some("t/k"))
         );
-        assert_eq!(config.servers(), ["a.example:8501", "[::1]:9"]);
+        assert_eq!(
+            Endpoint::join(&config.endpoints()),
+            "a.example:8501,[::1]:9"
+        );
         assert_eq!(
             config.parameters(),
             [("dc", "west"), ("ns", "n"), ("partition", "p")]
         );
         assert_eq!(
-            (config.timeout(), config.tls_ca.as_deref()),
+            (config.timeouts.operation(), config.tls_files.ca.as_deref()),
             (Duration::from_secs(3), Some(Path::new("/ca")))
         );
         let least = ConsulConfig::from_url("consul://").unwrap();
         assert_eq!(
-            (least.folder(), least.servers(), &least.token),
-            ("membership", vec!["127.0.0.1:8500".to_owned()], &None)
+            (
+                least.prefix.as_str(),
+                Endpoint::join(&least.endpoints()),
+                &least.token
+            ),
+            ("membership", "127.0.0.1:8500".to_owned(), &None)
         );
         assert_eq!(
-            ConsulConfig::new(["::1", "a", "[::2]", "b:1"]).servers(),
-            ["[::1]:8500", "a:8500", "[::2]:8500", "b:1"]
+            Endpoint::join(&ConsulConfig::new(["::1", "a", "[::2]", "b:1"]).endpoints()),
+            "[::1]:8500,a:8500,[::2]:8500,b:1"
         );
         assert_eq!(
-            ConsulConfig::from_url("consul://h/apps").unwrap().policy(),
+            ConsulConfig::from_url("consul://h/apps").unwrap().schema(),
             "key_prefix \"apps/\" {\n  policy = \"write\"\n}\n"
         );
     }
 
     #[test]
-    fn the_environment_adds_what_was_not_said() {
+    fn the_environment_adds_what_the_url_leaves_out() {
         let variable = |name: &str| match name {
             "CONSUL_HTTP_TOKEN" => Some("from-there".to_owned()),
             "CONSUL_NAMESPACE" => Some("n".to_owned()),
@@ -516,7 +441,7 @@ mod tests {
                 plain.token.as_deref(),
                 plain.namespace.as_deref(),
                 &plain.partition,
-                &plain.tls_ca
+                &plain.tls_files.ca
             ),
             (Some("from-there"), Some("n"), &None, &None)
         );
@@ -528,7 +453,7 @@ mod tests {
             (
                 said.token.as_deref(),
                 said.namespace.as_deref(),
-                said.tls_ca.as_deref()
+                said.tls_files.ca.as_deref()
             ),
             (Some("mine"), Some("m"), Some(Path::new("/own")))
         );
@@ -545,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_said_without_secrets() {
+    fn an_invalid_url_is_refused_without_secrets() {
         for (url, why) in [
             ("mysql://h/db", "starts with"),
             ("consul://hunter2@h", "after a colon"),
@@ -555,7 +480,7 @@ mod tests {
             ("consul://:hunter2@h/a%3Fb", "a prefix is"),
             ("consul://:hunter2%0A@h", "the token has"),
             ("consul://:hunter2@h%20", "a server is"),
-            ("consul://:hunter2@h?tls_ca=/x", "without"),
+            ("consul://:hunter2@h?tls_ca=/x", "not encrypted"),
             ("consul+https://:hunter2@h?tls_key=/x", "together"),
             ("consul://:hunter2@h?datacenter=", "datacenter"),
             ("consul://:hunter2@h?operation_timeout=1ms", "10 ms to 1 h"),
@@ -578,7 +503,7 @@ mod tests {
         let config = ConsulConfig::new(["h"]).https(true).tls_ca("/no/such/file");
         assert!(
             config
-                .open()
+                .http_client()
                 .unwrap_err()
                 .to_string()
                 .contains("/no/such/file")

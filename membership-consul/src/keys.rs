@@ -1,25 +1,27 @@
-//! Which key holds what. Clauses T9, T12.
+//! The keys of one cluster. Clauses T9, T12.
 //!
 //! ```text
-//! {prefix}/{cluster}/version/table                           layout, and what else never changes
+//! {prefix}/{cluster}/version/table                           the layout, and what else never changes
 //! {prefix}/{cluster}/version/settings                        what all silos share
-//! {prefix}/{cluster}/version/core                            the core's cell, where there is one
+//! {prefix}/{cluster}/version/core                            the core's cell
 //! {prefix}/{cluster}/version/recent/{00 to 15}               the last sixteen commits, in turn
-//! {prefix}/{cluster}/version/at/{version}.{table}.{commit}   the mark: at which version the table is
+//! {prefix}/{cluster}/version/at/{version}.{table}.{commit}   the mark: the table's version
 //! {prefix}/{cluster}/silo/{ip:port@epoch}/row                a row
 //! {prefix}/{cluster}/silo/{ip:port@epoch}/alive              its heartbeat
 //! {prefix}/{cluster}/cluster                                 the cluster's own cell
 //! ```
 //!
-//! Whatever must keep a build that does not know it from committing changes the mark's name: no commit finds its mark then. One such change is
-//! known, `.deleting` at its end: a deletion that was begun. (This build deletes at once, and never writes it.)
+//! A newer build can keep this one from committing with another mark: then no commit finds its
+//! mark. One such mark is known: `.deleting` at the end, for a deletion that was begun. (This build
+//! deletes at once and never writes it.)
 //!
-//! The cluster's folder is closed with a slash, and so is a silo's: what is asked for or removed by the beginning of its key is never a
-//! neighbour whose name goes on.
+//! The folders of a cluster and of a silo end with a slash, so a read or removal by prefix never
+//! includes a neighbour with a longer name.
 
-use membership_core::{CommitId, RECENT_COMMITS, TableId, VersionToken};
+use membership_core::{CommitId, TableId, VersionToken};
+use membership_provider::recent_slot;
 
-/// The mark's last word while the table is being deleted.
+/// The last part of the mark while the table is being deleted.
 pub(crate) const DELETING: &str = "deleting";
 
 /// The keys of one cluster.
@@ -28,7 +30,7 @@ pub(crate) struct Keys {
     root: String,
 }
 
-/// What a key below the cluster's folder is.
+/// The kind of a key below the cluster's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     Table,
@@ -37,15 +39,15 @@ pub(crate) enum Part<'a> {
     Recent,
     /// The rest of the name.
     Mark(&'a str),
-    /// Of this row's key.
+    /// With the row's key.
     Row(String),
     Alive(String),
     Cell,
-    /// Of a version row that a newer build has written.
+    /// A part of a version row that a newer build has written.
     Unknown,
-    /// Beside a row, by a newer build.
+    /// A key beside a row that a newer build has written.
     Beside,
-    /// Nobody of ours writes such a thing.
+    /// No build writes such a key.
     Foreign,
 }
 
@@ -66,7 +68,7 @@ impl Keys {
         format!("{}version/", self.root)
     }
 
-    /// What never changes; there is one as long as there is a table.
+    /// What never changes; it exists as long as the table.
     pub(crate) fn table(&self) -> String {
         format!("{}version/table", self.root)
     }
@@ -79,21 +81,17 @@ impl Keys {
         format!("{}version/core", self.root)
     }
 
-    /// Where the record of a version stands.
+    /// The record of a version.
     pub(crate) fn recent(&self, version: u64) -> String {
-        format!(
-            "{}version/recent/{:02}",
-            self.root,
-            version % RECENT_COMMITS as u64
-        )
+        format!("{}version/recent/{:02}", self.root, recent_slot(version))
     }
 
-    /// The folder of the mark. Its index moves with each commit.
+    /// The folder of the mark. Its index changes with each commit.
     pub(crate) fn marks(&self) -> String {
         format!("{}version/at/", self.root)
     }
 
-    /// The mark of a version: there as long as the table is at that version of that table, made by that commit.
+    /// The mark of a version. It exists while the table is at that version, made by that commit.
     pub(crate) fn mark(&self, version: u64, table: TableId, commit: CommitId) -> String {
         format!("{}version/at/{version}.{table}.{commit}", self.root)
     }
@@ -119,7 +117,7 @@ impl Keys {
         format!("{}cluster", self.root)
     }
 
-    /// What that key is; none if it is not in the cluster's folder.
+    /// The kind of a key; `None` outside of the cluster's folder.
     pub(crate) fn part<'a>(&self, key: &'a str) -> Option<Part<'a>> {
         let name = key.strip_prefix(&self.root)?;
         if let Some(of_version) = name.strip_prefix("version/") {
@@ -150,7 +148,7 @@ impl Keys {
     }
 }
 
-/// The key of a row as the name of a folder: without slashes.
+/// A row's key as the name of a folder: without slashes.
 fn escaped(key: &str) -> String {
     key.replace('%', "%25").replace('/', "%2F")
 }
@@ -159,7 +157,7 @@ fn unescaped(name: &str) -> String {
     name.replace("%2F", "/").replace("%25", "%")
 }
 
-/// A key as a path of HTTP.
+/// A key as part of a URL's path.
 pub(crate) fn path(key: &str) -> String {
     let mut out = String::with_capacity(key.len() + 8);
     for byte in key.bytes() {
@@ -177,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_is_known_again() {
+    fn every_key_has_its_kind() {
         let keys = Keys::new("membership", "billing~-blue");
         let part = |key: &str| keys.part(key).map(|part| format!("{part:?}"));
         assert_eq!(

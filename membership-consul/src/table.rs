@@ -1,94 +1,15 @@
-//! The contract, and what a handle remembers.
-
-use std::sync::{Arc, Mutex, PoisonError};
+//! The contract: one call per method.
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream,
-    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
-    SiloAddress, Snapshot, TableError, TableLimits, VersionToken, Yardstick,
+    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
+    HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
+    RowRead, SiloAddress, TableError, TableLimits, VersionToken,
 };
 
 use crate::STORE;
-use crate::beat::Beats;
-use crate::commit::LIMITS;
-use crate::config::ConsulConfig;
-use crate::hints::Hints;
-use crate::keys::Keys;
-use crate::link::Link;
-use crate::yardstick::ConsulYardstick;
-
-/// The membership table of one cluster in Consul. Clones share a client and what they have seen.
-///
-/// Needs a tokio runtime with its time and network turned on.
-#[derive(Clone)]
-pub struct ConsulTable(Arc<Inner>);
-
-pub(crate) struct Inner {
-    pub(crate) link: Arc<Link>,
-    pub(crate) keys: Keys,
-    pub(crate) cluster: ClusterName,
-    config: ConsulConfig,
-    hints: Hints,
-    pub(crate) beats: Beats,
-    /// The last snapshot this handle saw or made: its rows need not be decoded again.
-    seen: Mutex<Option<Snapshot>>,
-}
-
-impl Inner {
-    pub(crate) fn seen(&self) -> Option<Snapshot> {
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub(crate) fn remember(&self, snapshot: &Snapshot) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(snapshot.clone());
-    }
-}
-
-/// Shows no secret (clause T15).
-impl std::fmt::Debug for ConsulTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = self.0.link.at();
-        f.debug_struct("ConsulTable")
-            .field("at", &at)
-            .field("folder", &self.0.keys.root())
-            .finish_non_exhaustive()
-    }
-}
-
-impl ConsulTable {
-    /// Takes from the environment what the configuration leaves out, and looks at the cluster's folder, in which there need be nothing yet.
-    /// Changes nothing.
-    ///
-    /// # Errors
-    /// `Configuration`, `PermissionDenied`, or `Unavailable` when nobody answers, or nobody leads. Cancel safe.
-    pub async fn connect(config: ConsulConfig, cluster: ClusterName) -> Result<Self, TableError> {
-        let config = config.completed(|name| std::env::var(name).ok())?;
-        let link = Arc::new(Link::open(&config)?);
-        let keys = Keys::new(config.folder(), &cluster.store_key());
-        let hints = Hints::new(Arc::clone(&link), keys.marks(), cluster.to_string());
-        let inner = Inner {
-            link,
-            keys,
-            cluster,
-            config,
-            hints,
-            beats: Beats::default(),
-            seen: Mutex::default(),
-        };
-        inner.may_see(inner.link.deadline()).await?;
-        Ok(Self(Arc::new(inner)))
-    }
-
-    /// How it was opened. Its `Debug` output shows no secret.
-    #[must_use]
-    pub fn config(&self) -> &ConsulConfig {
-        &self.0.config
-    }
-}
+use crate::baseline::ConsulBaseline;
+use crate::client::{ConsulTable, LIMITS};
 
 #[async_trait]
 impl MembershipTable for ConsulTable {
@@ -101,17 +22,13 @@ impl MembershipTable for ConsulTable {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.0
-            .initialize(request)
-            .await
-            .map_err(|e| e.during(Operation::Initialize))
+        let done = self.0.initialize(request).await;
+        done.map_err(|e| self.0.during(Operation::Initialize, e))
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        self.0
-            .read(request)
-            .await
-            .map_err(|e| e.during(Operation::Read))
+        let answer = self.0.read(request).await;
+        answer.map_err(|e| self.0.during(Operation::Read, e))
     }
 
     async fn read_row(
@@ -119,32 +36,29 @@ impl MembershipTable for ConsulTable {
         silo: &SiloAddress,
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
-        self.0
-            .read_row(silo, known)
-            .await
-            .map_err(|e| e.during(Operation::ReadRow))
+        let row = self.0.read_row(silo, known).await;
+        row.map_err(|e| self.0.during(Operation::ReadRow, e))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
-        self.0
-            .commit(request)
-            .await
-            .map_err(|e| e.during(Operation::Commit))
+        let outcome = self.0.commit(request).await;
+        outcome.map_err(|e| {
+            self.0
+                .during(Operation::Commit, e)
+                .of_commit(request.attempt)
+        })
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.0
-            .beat(write)
-            .await
-            .map_err(|e| e.during(Operation::UpdateIAmAlive))
+        write.validate(STORE)?;
+        let done = self.0.heartbeat(write).await;
+        done.map_err(|e| self.0.during(Operation::UpdateIAmAlive, e))
     }
 
     async fn delete(&self) -> Result<(), TableError> {
-        self.0
-            .delete()
-            .await
-            .map_err(|e| e.during(Operation::Delete))
+        let done = self.0.delete().await;
+        done.map_err(|e| self.0.during(Operation::Delete, e))
     }
 
     fn limits(&self) -> TableLimits {
@@ -152,20 +66,14 @@ impl MembershipTable for ConsulTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: Durability::Kept,
-        }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 
     fn hints(&self) -> Option<HintStream> {
         self.0.hints.listen()
     }
 
-    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
-        Some(Box::new(ConsulYardstick::new(
-            Arc::clone(&self.0.link),
-            self.0.config.folder(),
-        )))
+    fn baseline(&self) -> Option<Box<dyn Baseline>> {
+        Some(Box::new(ConsulBaseline::new(&self.0)))
     }
 }

@@ -1,17 +1,18 @@
 //! Transactions: operations that happen together or not at all. Clauses T2 to T4.
 
 use membership_core::{TableError, TableErrorKind};
+use membership_provider::json;
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::client::{Client, Request};
 use crate::codec::{Pair, encoded};
-use crate::error::{denied, error, is_about_rights, shorten, wrong};
-use crate::link::{Link, Request};
+use crate::error::{denied, error, is_about_permissions, shorten, wrong};
 
-/// As many operations as servers of any version take; since 1.12 they take 128.
+/// What servers of every version accept; since 1.12 they accept 128.
 pub(crate) const MAX_OPERATIONS: usize = 64;
-/// The largest request of a transaction that servers take unless they are told otherwise, in bytes.
+/// The largest transaction that servers accept with default settings, in bytes.
 pub(crate) const MAX_BYTES: usize = 512 * 1024;
 
 /// One operation.
@@ -32,7 +33,7 @@ struct Op {
     kv: Verb,
 }
 
-/// A transaction that is being put together.
+/// A transaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Txn(Vec<Op>);
 
@@ -55,60 +56,60 @@ impl Txn {
         self
     }
 
-    /// Only if this key is there.
-    pub(crate) fn there(self, key: String) -> Self {
+    /// Only if this key exists.
+    pub(crate) fn exists(self, key: String) -> Self {
         self.with("get", key, None, None)
     }
 
-    /// Only if this key was written last at this index.
+    /// Only if this key was last written at this index.
     pub(crate) fn unchanged(self, key: String, index: u64) -> Self {
         self.with("check-index", key, None, Some(index))
     }
 
-    /// Makes this key, only if it is not there.
-    pub(crate) fn make(self, key: String, text: &str) -> Self {
+    /// Creates this key, only if it does not exist.
+    pub(crate) fn create(self, key: String, text: &str) -> Self {
         self.replace(key, text, 0)
     }
 
-    /// Writes this key, only if it was written last at this index; 0 means never.
+    /// Writes this key, only if it was last written at this index; 0 means never.
     pub(crate) fn replace(self, key: String, text: &str, index: u64) -> Self {
         self.with("cas", key, Some(text), Some(index))
     }
 
-    /// Writes this key, whatever it holds.
+    /// Writes this key.
     pub(crate) fn put(self, key: String, text: &str) -> Self {
         self.with("set", key, Some(text), None)
     }
 
-    /// Removes this key, if it is there.
+    /// Removes this key, if it exists.
     pub(crate) fn remove(self, key: String) -> Self {
         self.with("delete", key, None, None)
     }
 
-    /// Removes everything that begins so.
+    /// Removes all keys that begin with `folder`.
     pub(crate) fn remove_tree(self, folder: String) -> Self {
         self.with("delete-tree", folder, None, None)
     }
 
-    /// Reads everything that begins so.
+    /// Reads all keys that begin with `folder`.
     pub(crate) fn tree(self, folder: String) -> Self {
         self.with("get-tree", folder, None, None)
     }
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 #[derive(Debug)]
-pub(crate) enum Done {
-    /// All of it happened; what its operations read.
-    All(Vec<Pair>),
-    /// Nothing of it did, and this is what the servers say.
-    Nothing(String),
+pub(crate) enum Outcome {
+    /// It happened; what its operations read.
+    Done(Vec<Pair>),
+    /// It did not happen, for this reason.
+    Refused(String),
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Results {
-    /// Consul always says it, of nothing as `null` or `[]`. Who says nothing of it is not Consul.
+    /// Consul always sends it, also as `null` or `[]`. An answer without it is not Consul's.
     #[serde(deserialize_with = "Option::deserialize")]
     results: Option<Vec<One>>,
     #[serde(default)]
@@ -128,25 +129,26 @@ struct Failed {
     what: String,
 }
 
-impl Link {
-    /// Carries out a transaction that writes.
+impl Client {
+    /// Sends a transaction that writes.
     ///
     /// # Errors
-    /// What the servers say; `PermissionDenied` too, which they say like a condition that failed; `LimitExceeded` before anything is sent.
-    pub(crate) async fn write(&self, txn: &Txn, by: Instant) -> Result<Done, TableError> {
+    /// What the servers answer; `PermissionDenied` too, which looks like a condition that failed;
+    /// `LimitExceeded` before anything is sent.
+    pub(crate) async fn write(&self, txn: &Txn, by: Instant) -> Result<Outcome, TableError> {
         self.transact(txn, "/v1/txn", true, by).await
     }
 
-    /// Carries out a transaction that only reads: one moment of the leader, which makes sure that it still leads.
+    /// Sends a transaction that only reads: one moment of a leader that checks that it still leads.
     ///
     /// # Errors
-    /// What the servers say.
-    pub(crate) async fn look(&self, txn: &Txn, by: Instant) -> Result<Vec<Pair>, TableError> {
+    /// What the servers answer.
+    pub(crate) async fn read(&self, txn: &Txn, by: Instant) -> Result<Vec<Pair>, TableError> {
         match self.transact(txn, "/v1/txn?consistent=", false, by).await? {
-            Done::All(pairs) => Ok(pairs),
-            Done::Nothing(why) => Err(error(
+            Outcome::Done(pairs) => Ok(pairs),
+            Outcome::Refused(why) => Err(error(
                 TableErrorKind::Unavailable,
-                format!("the servers do not read ({why})"),
+                format!("the servers refuse the read ({why})"),
             )
             .at(self.at())),
         }
@@ -158,17 +160,12 @@ impl Link {
         path: &str,
         writes: bool,
         by: Instant,
-    ) -> Result<Done, TableError> {
-        let body = serde_json::to_string(&txn.0).map_err(|e| {
-            error(
-                TableErrorKind::InvalidRequest,
-                format!("this cannot be written as JSON ({e})"),
-            )
-        })?;
+    ) -> Result<Outcome, TableError> {
+        let body = json(&txn.0);
         if body.len() > MAX_BYTES || txn.0.len() > MAX_OPERATIONS {
             let (bytes, operations) = (body.len(), txn.0.len());
             let message = format!(
-                "the transaction has {bytes} bytes and {operations} operations, Consul takes {MAX_BYTES} and {MAX_OPERATIONS} at once"
+                "the transaction has {bytes} bytes and {operations} operations, Consul accepts {MAX_BYTES} and {MAX_OPERATIONS}"
             );
             return Err(error(TableErrorKind::LimitExceeded, message));
         }
@@ -185,20 +182,23 @@ impl Link {
             ..both
         });
         match (answer.status, parsed) {
-            // Each transaction that writes here has a condition or a value to set, and Consul says what became of those.
+            // Each transaction here that writes has a condition or a value, for which Consul sends
+            // a result.
             (
                 200,
                 Ok(Results {
                     results,
                     errors: None,
                 }),
-            ) if !writes || results.as_ref().is_some_and(|all| !all.is_empty()) => Ok(Done::All(
-                results
-                    .unwrap_or_default()
-                    .into_iter()
-                    .filter_map(|one| one.kv)
-                    .collect(),
-            )),
+            ) if !writes || results.as_ref().is_some_and(|all| !all.is_empty()) => {
+                Ok(Outcome::Done(
+                    results
+                        .unwrap_or_default()
+                        .into_iter()
+                        .filter_map(|one| one.kv)
+                        .collect(),
+                ))
+            }
             (
                 409,
                 Ok(Results {
@@ -207,22 +207,22 @@ impl Link {
                 }),
             ) => {
                 let what: Vec<&str> = errors.iter().map(|failed| failed.what.as_str()).collect();
-                match what.iter().find(|what| is_about_rights(what)) {
+                match what.iter().find(|what| is_about_permissions(what)) {
                     Some(what) => Err(denied(what).at(self.at())),
-                    None => Ok(Done::Nothing(shorten(
+                    None => Ok(Outcome::Refused(shorten(
                         what.first().copied().unwrap_or_default(),
                     ))),
                 }
             }
             (status, _) if writes => {
                 let message = format!(
-                    "what answers there with the HTTP status {status} is not Consul's answer to a transaction"
+                    "the server answers with the HTTP status {status}, which is not Consul's answer to a transaction"
                 );
                 Err(error(TableErrorKind::OutcomeUnknown, message).at(self.at()))
             }
             (status, _) => {
                 let message = format!(
-                    "what answers there with the HTTP status {status} is not Consul: check the address"
+                    "the server answers with the HTTP status {status} and is not Consul: check the address"
                 );
                 Err(wrong(message).at(self.at()))
             }
@@ -235,10 +235,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_is_what_consul_reads() {
+    fn a_transaction_has_consuls_format() {
         let txn = Txn::default()
-            .there("a".to_owned())
-            .make("b".to_owned(), "x")
+            .exists("a".to_owned())
+            .create("b".to_owned(), "x")
             .put("c".to_owned(), "")
             .remove("d".to_owned());
         let txn = txn.remove_tree("e/".to_owned()).tree("f/".to_owned());
@@ -279,7 +279,7 @@ mod tests {
                 .results
                 .is_none()
         );
-        for stranger in [
+        for foreign in [
             "{}",
             r#"{"Errors":null}"#,
             r#"{"status":"ok"}"#,
@@ -287,8 +287,8 @@ mod tests {
             "[]",
         ] {
             assert!(
-                serde_json::from_str::<Results>(stranger).is_err(),
-                "{stranger}"
+                serde_json::from_str::<Results>(foreign).is_err(),
+                "{foreign}"
             );
         }
     }

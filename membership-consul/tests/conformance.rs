@@ -3,33 +3,60 @@
 
 mod support;
 
-use conformance_tests::{Suite, child};
-use support::{Store, URL, open, shorter, shortest};
+use conformance_tests::Clause::{T6, T13, T14, T15, T16};
+use conformance_tests::helpers::passes;
+use conformance_tests::{Effort, Suite};
+use membership_testbed::{Kind, Options, Tls, suite};
+use support::{Consul, SECRET};
 
-async fn passes(suite: Suite) {
-    let report = suite.run().await;
-    assert!(report.passed(), "{report}");
+/// Fewer rounds: each commit waits for a disk.
+fn shorter(effort: &mut Effort) {
+    effort.commits = 1_000;
+}
+
+/// Fewer still, for what depends on how the servers are reached, and not on how often something is done.
+fn shortest(effort: &mut Effort) {
+    effort.model_operations = 300;
+    effort.commits = 300;
+    effort.kills = 10;
+    effort.rows = 500;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn consul() {
-    passes(Suite::new(Store::single().await).effort(shorter)).await;
+    let backend = suite::single(Consul, Kind::Consul, SECRET).await.unwrap();
+    passes(Suite::new(backend).effort_unless_soak(shorter)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn three_servers() {
-    passes(Suite::new(Store::three().await).effort(shortest)).await;
+    let backend = suite::several(Consul, Kind::Consul, SECRET, "servers");
+    let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
+    passes(suite.repeats([T6, T13, T16])).await;
 }
 
+/// Both sides show certificates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn encrypted() {
-    passes(Suite::new(Store::encrypted().await).effort(shortest)).await;
+    let options = Options {
+        args: vec!["-hcl=verify_incoming = true".to_owned()],
+        ..Options::default()
+    };
+    let trust = |tls: &Tls| {
+        format!(
+            "tls_ca={}&tls_cert={}&tls_key={}",
+            tls.ca.display(),
+            tls.client_certificate.display(),
+            tls.client_key.display()
+        )
+    };
+    let backend = suite::encrypted(Consul, Kind::Consul, SECRET, options, trust);
+    let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
+    passes(suite.repeats([T13, T14, T15])).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(URL)) {
-        child::run(&*open(&url, &cluster).await.unwrap()).await;
-    }
+    conformance_tests::servers::crash_child(&Consul).await;
 }

@@ -14,14 +14,13 @@
 
 use std::hint::black_box;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use membership_core::protocol::{Gate, Identity, Setup, successors};
 use membership_core::{
-    CauseOfDeath, ClusterView, CommitId, CommitRequest, Config, Death, Delta, Evidence, Extra,
-    Grounds, InstanceId, MembershipEntry, Row, Rows, SharedSettings, SiloAddress, SiloStatus,
-    Snapshot, Suspicion, TableId, TableLimits, VersionRow, WallTime,
+    CauseOfDeath, ClusterView, CommitId, CommitRequest, Config, Death, Delta, Evidence, InstanceId,
+    MembershipEntry, Row, Rows, SharedSettings, SiloAddress, SiloInfo, SiloStatus, Snapshot,
+    Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
 };
 
 const SMALL: u32 = 1_000;
@@ -126,12 +125,12 @@ fn entry(i: u32, version: u64) -> MembershipEntry {
     );
     e.status = SiloStatus::Active;
     e.active_since = Some(u64::from(i));
-    e.gateway_port = 30_000;
-    e.host_name = format!("node-{i}.rack-{}.example.net", i % 40);
-    e.silo_name = format!("orders-{i}");
-    e.role = "orders".to_owned();
-    e.zone = format!("zone-{}", i % 3);
-    e.metadata = [
+    e.info.gateway_port = 30_000;
+    e.info.host_name = format!("node-{i}.rack-{}.example.net", i % 40);
+    e.info.silo_name = format!("orders-{i}");
+    e.info.role = "orders".to_owned();
+    e.info.zone = format!("zone-{}", i % 3);
+    e.info.metadata = [
         ("build", format!("2026.11.{}", i % 28)),
         ("shard", (i % 64).to_string()),
     ]
@@ -139,27 +138,21 @@ fn entry(i: u32, version: u64) -> MembershipEntry {
     .into();
     e.written_at = version;
     if i % 100 == 99 {
-        e.suspicions.push(Suspicion {
-            accuser: silo(i / 2),
-            at: WallTime::from_millis(1_763_000_060_000),
-            grounds: Grounds::Silent,
-            evidence: Evidence {
-                misses: 3,
-                timeout_ms: 5000,
-                ..Evidence::default()
-            },
-            extra: Extra::default(),
-        });
+        e.suspicions.push(Suspicion::new(
+            silo(i / 2),
+            WallTime::from_millis(1_763_000_060_000),
+            SuspicionReason::Silent,
+            Evidence::missed(3, 5000),
+        ));
     }
     if i % 50 == 49 {
         e.status = SiloStatus::Dead;
-        e.death = Some(Death {
-            cause: CauseOfDeath::Left,
-            at: WallTime::from_millis(1_763_000_070_000),
-            by: None,
+        e.death = Some(Death::new(
+            CauseOfDeath::Left,
+            WallTime::from_millis(1_763_000_070_000),
+            None,
             version,
-            extra: Extra::default(),
-        });
+        ));
     }
     e
 }
@@ -172,11 +165,7 @@ fn table(n: u32) -> Snapshot {
     let rows: Rows = (0..n)
         .map(|i| Row::encode(entry(i, u64::from(i % 10) + 1)))
         .collect();
-    let mut snapshot = Snapshot {
-        token: version_row.token(&[]),
-        version_row: Arc::new(version_row),
-        rows,
-    };
+    let mut snapshot = Snapshot::new(version_row.token(&[]), version_row, rows);
     for i in 0..10 {
         snapshot = then(&snapshot, i);
     }
@@ -186,6 +175,7 @@ fn table(n: u32) -> Snapshot {
 fn commit(base: &Snapshot, i: u32) -> CommitRequest {
     let mut changed = entry(i, 0);
     changed
+        .info
         .metadata
         .insert("load".to_owned(), base.version().to_string());
     let id = CommitId::new(u128::from(base.version()) << 64 | u128::from(i));
@@ -261,29 +251,11 @@ fn deep_clone(rows: &Rows) -> Duration {
 }
 
 fn gate(known: Snapshot) -> Gate {
-    let identity = Identity {
-        cluster: "bench".parse().expect("a name"),
-        advertise: silo(0).endpoint(),
-        instance: InstanceId::new(1),
-        gateway_port: 0,
-        host_name: String::new(),
-        silo_name: String::new(),
-        role: String::new(),
-        zone: String::new(),
-        metadata: std::collections::BTreeMap::new(),
-    };
-    let limits = TableLimits {
-        rows_per_commit: 100,
-        bytes_per_row: 1 << 20,
-        bytes_per_commit: 1 << 23,
-        rows: 100_000,
-    };
-    let mut gate = Gate::new(Setup {
-        identity,
-        config: Config::default(),
-        limits,
-        seed: 1,
-    });
+    let cluster = "bench".parse().expect("a name");
+    let instance = InstanceId::new(1);
+    let identity = Identity::new(cluster, silo(0).endpoint(), instance, SiloInfo::default());
+    let limits = TableLimits::new(100, 1 << 20, 1 << 23, 100_000);
+    let mut gate = Gate::new(Setup::new(identity, Config::default(), limits, 1));
     assert!(gate.adopt_read(known));
     gate
 }
@@ -313,10 +285,8 @@ fn adopting_fresh() -> Line {
         "adopting a read snapshot, no row shared / cloning its entries",
         Some(2.0),
         |later| {
-            let snapshot = Snapshot {
-                rows: fresh(&later.rows).into_iter().collect(),
-                ..later.clone()
-            };
+            let mut snapshot = later.clone();
+            snapshot.rows = fresh(&later.rows).into_iter().collect();
             Box::new(move || snapshot)
         },
     )
@@ -340,9 +310,10 @@ fn adopting_from_rows() -> Line {
         None,
         |later| {
             let (rows, later) = (fresh(&later.rows), later.clone());
-            Box::new(move || Snapshot {
-                rows: rows.into_iter().collect(),
-                ..later
+            Box::new(move || {
+                let mut snapshot = later;
+                snapshot.rows = rows.into_iter().collect();
+                snapshot
             })
         },
     )

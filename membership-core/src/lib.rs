@@ -11,22 +11,15 @@
 //!
 //! ```
 //! use membership_core::protocol::{Destination, Effect, Identity, Input, Message, Protocol, Setup};
-//! use membership_core::{Config, InstanceId, MembershipTable, MemoryTable, MonoTime, Now, WallTime};
+//! use membership_core::{
+//!     Config, InstanceId, MembershipTable, MemoryTable, MonoTime, Now, SiloInfo, WallTime,
+//! };
 //!
 //! let table = MemoryTable::new("billing/blue".parse()?);
 //! let advertise = "10.0.0.1:7100".parse()?;
-//! let identity = Identity {
-//!     cluster: table.cluster().clone(),
-//!     advertise,
-//!     instance: InstanceId::new(0x5eed),
-//!     gateway_port: 0,
-//!     host_name: "host-1".to_owned(),
-//!     silo_name: "silo-1".to_owned(),
-//!     role: String::new(),
-//!     zone: String::new(),
-//!     metadata: Default::default(),
-//! };
-//! let mut silo = Protocol::new(Setup { identity, config: Config::default(), limits: table.limits(), seed: 7 });
+//! let info = SiloInfo::named("silo-1");
+//! let identity = Identity::new(table.cluster().clone(), advertise, InstanceId::new(0x5eed), info);
+//! let mut silo = Protocol::new(Setup::new(identity, Config::default(), table.limits(), 7));
 //!
 //! let mut effects = Vec::new();
 //! let now = Now { mono: MonoTime::ZERO, wall: WallTime::from_millis(1_764_000_000_000) };
@@ -56,7 +49,7 @@
 //!     MembershipEntry::new(silo, InstanceId::new(port.into()), WallTime::default())
 //! };
 //! let table = MemoryTable::new("billing/blue".parse()?);
-//! table.initialize_sync(&InitializeRequest { table_id: TableId::new(1), settings: SharedSettings::default() })?;
+//! table.initialize_sync(&InitializeRequest::new(TableId::new(1), SharedSettings::default()))?;
 //! let ReadAnswer::Snapshot { snapshot, .. } = table.read_sync(&ReadRequest::all())? else { unreachable!() };
 //! let join = |id, port| CommitRequest::new(snapshot.token.clone(), CommitId::new(id), None, [joining(port)], [], []);
 //! assert!(matches!(table.commit_sync(&join(1, 7100))?, CommitOutcome::Committed(_)));
@@ -68,15 +61,16 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod admin;
 mod config;
 mod connection;
 pub mod encoding;
+#[doc(hidden)]
+pub mod hooks;
 pub mod intent;
 mod model;
 pub mod protocol;
 mod table;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod view;
 
 pub use config::{Config, ConfigError, Preset};
@@ -85,10 +79,11 @@ pub use connection::{ConnectionOption, ConnectionString};
 pub use model::address::{MAX_SAFE_INTEGER, ParseSiloError, SiloAddress};
 pub use model::cluster::{ClusterName, DEFAULT_SERVICE, ParseClusterError};
 pub use model::entry::{
-    Evidence, Extra, Grounds, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError,
-    Suspicion,
+    Evidence, Extra, Heartbeat, Heartbeats, MembershipEntry, ParseHeartbeatError, Suspicion,
+    SuspicionReason,
 };
 pub use model::ids::{CommitId, InstanceId, IntentId, ParseIdError, TableId};
+pub use model::info::SiloInfo;
 pub use model::rows::{Row, Rows};
 pub use model::settings::SharedSettings;
 pub use model::snapshot::Snapshot;
@@ -99,13 +94,16 @@ pub use model::version::{
     MAX_STORE_TOKEN_BYTES, RECENT_COMMITS, VersionRow, VersionToken,
 };
 pub use table::{
-    Attempt, CommitOutcome, CommitRequest, Conflict, Discontinuity, Durability, Guarantees,
-    HeartbeatWrite, HintStream, InitializeRequest, Judgement, MembershipTable, NextStep, Operation,
-    ReadAnswer, ReadRequest, Recency, RowChange, RowRead, TableError, TableErrorKind, TableLimits,
-    Yardstick, check_snapshot, check_token,
+    Attempt, Baseline, CommitOutcome, CommitRequest, Conflict, Discontinuity, Durability, Fate,
+    Guarantees, HeartbeatWrite, HintStream, InitializeRequest, Judgement, MembershipTable,
+    NextStep, Operation, ReadAnswer, ReadRequest, Recency, RowChange, RowRead, TableError,
+    TableErrorKind, TableLimits, check_snapshot, check_token,
 };
 pub use table::{CleanupPolicy, MemoryState, MemoryStore, MemoryTable, TableExt};
-pub use table::{Decision, usable_version_row};
+pub use table::{
+    Decision, Settled, check_version_row, missing_version_row, stored_version_row,
+    usable_version_row,
+};
 pub use table::{
     DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, Revision,
     Stored,

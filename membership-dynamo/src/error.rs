@@ -1,31 +1,54 @@
-//! What DynamoDB says, as what the caller does next. Clauses T4 and T5.
+//! DynamoDB's errors as errors of the contract. Clauses T4 and T5.
 //!
-//! A refusal with a status of 400 means that nothing was written. What is uncertain is an error of the server's own (500 and above) and what
-//! was never answered.
+//! A refusal with the HTTP status 400 means that nothing was written. After a server error (500 and
+//! above) and without an answer, the outcome is unknown.
 
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::types::CancellationReason;
 use membership_core::{Operation, TableError, TableErrorKind};
+use membership_provider::{causes, one_line, unanswered};
 
 use crate::STORE;
 
-/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
+/// An error of this store. The table's methods set the operation.
 pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
 
-/// A request that did not succeed.
+/// The request cannot be built because a required part is missing; cannot happen.
+pub(crate) fn malformed(e: impl std::fmt::Display) -> TableError {
+    let why = format!("the request cannot be made ({e})");
+    error(TableErrorKind::InvalidRequest, why)
+}
+
+/// The version row that the caller knows is gone.
+pub(crate) fn gone() -> TableError {
+    let why = "the version row that was known is gone";
+    error(TableErrorKind::TableReplaced, why)
+}
+
+/// A request that failed.
 #[derive(Debug)]
 pub(crate) struct Failed<E> {
-    /// What the server answered, if it did: some operations understand more of it than the next field says.
+    /// The server's answer, if there was one. Some operations need its details.
     pub(crate) answer: Option<E>,
-    /// What that means for whoever does not look.
+    /// What it means for every other operation.
     pub(crate) error: TableError,
 }
 
-/// What a failed request means. `at` is the server as people know it; `writes`: if its answer is lost, the outcome is unknown.
-pub(crate) fn failed<E>(e: SdkError<E, HttpResponse>, at: &str, writes: bool) -> Box<Failed<E>>
+impl<E> From<Box<Failed<E>>> for TableError {
+    fn from(failed: Box<Failed<E>>) -> Self {
+        failed.error
+    }
+}
+
+/// The meaning of a failed request. `writes`: if its answer is lost, the outcome is unknown.
+pub(crate) fn failed<E>(
+    e: SdkError<E, HttpResponse>,
+    endpoint: &str,
+    writes: bool,
+) -> Box<Failed<E>>
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
@@ -43,7 +66,7 @@ where
                 answer.code(),
                 answer.message().unwrap_or_default(),
                 status,
-                at,
+                endpoint,
                 writes,
             );
             Box::new(Failed {
@@ -52,61 +75,51 @@ where
             })
         }
         SdkError::ResponseError(_) => nowhere(unanswered(
+            STORE,
             writes,
-            &format!("{at} answers with what is no answer of DynamoDB"),
+            &format!("{endpoint} does not answer as DynamoDB does"),
         )),
-        other => nowhere(not_sent(&chain(&other), at, writes)),
+        other => nowhere(not_sent(&causes(&other), endpoint, writes)),
     }
 }
 
-/// Whether a connection that had been made broke while nothing else was wrong: who only asks, asks again.
+/// Whether only the connection broke, after it was made: a read is then sent again.
 pub(crate) fn broke_off<E: std::error::Error + 'static>(e: &SdkError<E, HttpResponse>) -> bool {
     matches!(e, SdkError::DispatchFailure(f) if f.is_io())
-        && !chain(e).iter().any(|text| text.contains(CONNECTING))
+        && !causes(e).iter().any(|text| text.contains(CONNECTING))
 }
 
-/// How the HTTP client names what happened before there was a connection; it has no other way to tell.
+/// How the HTTP client marks errors while connecting; there is no other way to tell.
 const CONNECTING: &str = "client error (Connect)";
 
-/// The error and its causes, the innermost last.
-fn chain(e: &dyn std::error::Error) -> Vec<String> {
-    let mut all = vec![e.to_string()];
-    let mut cause = e.source();
-    while let Some(e) = cause {
-        all.push(e.to_string());
-        cause = e.source();
-    }
-    all
-}
-
-/// From a request that got no answer: its causes tell how far it came.
-fn not_sent(causes: &[String], at: &str, writes: bool) -> TableError {
+/// A request without an answer: the causes tell whether it was sent.
+fn not_sent(causes: &[String], endpoint: &str, writes: bool) -> TableError {
     let has = |word: &str| causes.iter().any(|text| text.contains(word));
-    let last = causes.last().map(|text| shorten(text)).unwrap_or_default();
-    // A role's service that does not answer now; the words are those of the SDK's `CredentialsError`.
+    let last = causes.last().map(|text| one_line(text)).unwrap_or_default();
+    // The service that gives credentials does not answer. These are texts of `CredentialsError`.
     if has("credentials provider timed out") || has("an error occurred while loading credentials") {
         return error(
             TableErrorKind::Unavailable,
-            format!("the credentials for {at} cannot be had now ({last})"),
+            format!("the credentials for {endpoint} are not available now ({last})"),
         );
     }
     if has("credential") || has("Credential") {
         let advice = "put keys into the URL, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile, or give this machine a role";
         return error(
             TableErrorKind::PermissionDenied,
-            format!("no credentials for {at} ({last}): {advice}"),
+            format!("no credentials for {endpoint} ({last}): {advice}"),
         );
     }
     if has(CONNECTING) || has("connect timeout") {
         if has("certificate") || has("corrupt message") || has("tls") || has("TLS") {
             return error(
                 TableErrorKind::Configuration,
-                format!("{at} cannot be spoken to in TLS ({last}): check the endpoint"),
+                format!("{endpoint} does not accept TLS ({last}): check the endpoint"),
             );
         }
         return error(
             TableErrorKind::Unavailable,
-            format!("{at} cannot be reached ({last})"),
+            format!("{endpoint} cannot be reached ({last})"),
         );
     }
     if has("construct request")
@@ -116,29 +129,24 @@ fn not_sent(causes: &[String], at: &str, writes: bool) -> TableError {
     {
         return error(
             TableErrorKind::Configuration,
-            format!("no request to {at} can be made ({last})"),
+            format!("no request to {endpoint} can be made ({last})"),
         );
     }
     unanswered(
+        STORE,
         writes,
-        &format!("the connection to {at} broke off ({last})"),
+        &format!("the connection to {endpoint} broke off ({last})"),
     )
 }
 
-/// A request that was handed to a connection and not answered.
-pub(crate) fn unanswered(writes: bool, why: &str) -> TableError {
-    if writes {
-        error(
-            TableErrorKind::OutcomeUnknown,
-            format!("{why} after the request was sent"),
-        )
-    } else {
-        error(TableErrorKind::Unavailable, why)
-    }
-}
-
-/// What a refusal's code means.
-fn of_code(code: Option<&str>, message: &str, status: u16, at: &str, writes: bool) -> TableError {
+/// The meaning of an error code.
+fn of_code(
+    code: Option<&str>,
+    message: &str,
+    status: u16,
+    endpoint: &str,
+    writes: bool,
+) -> TableError {
     use TableErrorKind::{
         Busy, Configuration, LimitExceeded, NotInitialized, OutcomeUnknown, PermissionDenied,
         Unavailable,
@@ -146,13 +154,14 @@ fn of_code(code: Option<&str>, message: &str, status: u16, at: &str, writes: boo
     let Some(code) = code else {
         return match status {
             500.. => unanswered(
+                STORE,
                 writes,
-                &format!("{at} answers with the HTTP status {status}"),
+                &format!("{endpoint} answers with the HTTP status {status}"),
             ),
             _ => error(
                 Configuration,
                 format!(
-                    "{at} answers with the HTTP status {status}, and not as DynamoDB does: check the endpoint"
+                    "{endpoint} answers with the HTTP status {status}, and not as DynamoDB does: check the endpoint"
                 ),
             ),
         };
@@ -160,50 +169,54 @@ fn of_code(code: Option<&str>, message: &str, status: u16, at: &str, writes: boo
     let (kind, what) = match code {
         "TransactionConflictException"
         | "TransactionCanceledException"
-        | "ReplicatedWriteConflictException" => {
-            (Busy, "another request is at work on the same items")
-        }
+        | "ReplicatedWriteConflictException" => (Busy, "another request uses the same items"),
         "ConditionalCheckFailedException" => (Busy, "the item changed meanwhile"),
         "ProvisionedThroughputExceededException"
         | "ThrottlingException"
         | "RequestLimitExceeded"
         | "LimitExceededException" => (
             Busy,
-            "more is asked than the table or the account may ask at once",
+            "the table's or the account's throughput limit is reached",
         ),
-        "ResourceInUseException" => (Busy, "the table is being made or changed"),
-        // The first sending of the same commit may still succeed.
-        "TransactionInProgressException" => {
-            (OutcomeUnknown, "the same commit is still being carried out")
-        }
+        "ResourceInUseException" => (Busy, "the table is being created or changed"),
+        // The commit that was sent first may still succeed.
+        "TransactionInProgressException" => (OutcomeUnknown, "the same commit is still running"),
         "IdempotentParameterMismatchException" => (
             OutcomeUnknown,
             "another commit was sent under the same token",
         ),
         "ResourceNotFoundException" => (NotInitialized, "the table does not exist"),
         "ItemCollectionSizeLimitExceededException" => {
-            (LimitExceeded, "the cluster is larger than the table takes")
+            (LimitExceeded, "the cluster is larger than the table allows")
         }
         "ValidationException" => invalid(message),
-        "UnknownOperationException" | "SerializationException" => {
-            (Configuration, "this is no DynamoDB, or one that is too old")
-        }
-        code if is_about_rights(code) => (
+        "UnknownOperationException" | "SerializationException" => (
+            Configuration,
+            "this is not DynamoDB, or a version that is too old",
+        ),
+        code if is_denied(code) => (
             PermissionDenied,
-            "it refuses these credentials, or they may not do this",
+            "these credentials are refused, or have no permission for this",
         ),
         _ if status >= 500 => {
             return unanswered(
+                STORE,
                 writes,
-                &format!("{at} failed by itself ({code}: {})", shorten(message)),
+                &format!(
+                    "{endpoint} had an internal error ({code}: {})",
+                    one_line(message)
+                ),
             );
         }
-        _ => (Unavailable, "it refuses"),
+        _ => (Unavailable, "the request was refused"),
     };
-    error(kind, format!("{what} ({at}: {code}: {})", shorten(message)))
+    error(
+        kind,
+        format!("{what} ({endpoint}: {code}: {})", one_line(message)),
+    )
 }
 
-fn is_about_rights(code: &str) -> bool {
+fn is_denied(code: &str) -> bool {
     const CODES: [&str; 12] = [
         "AccessDenied",
         "UnrecognizedClient",
@@ -221,7 +234,7 @@ fn is_about_rights(code: &str) -> bool {
     CODES.iter().any(|known| code.starts_with(known))
 }
 
-/// A request that DynamoDB finds wrong: only its text tells what is.
+/// An invalid request: only the message tells why.
 fn invalid(message: &str) -> (TableErrorKind, &'static str) {
     let message = message.to_ascii_lowercase();
     if message.contains("schema")
@@ -236,39 +249,41 @@ fn invalid(message: &str) -> (TableErrorKind, &'static str) {
     } else if message.contains("size") || message.contains("exceed") {
         (
             TableErrorKind::LimitExceeded,
-            "it is more than DynamoDB takes",
+            "it is larger than DynamoDB allows",
         )
     } else {
         (
             TableErrorKind::Configuration,
-            "DynamoDB does not take the request",
+            "DynamoDB refuses the request",
         )
     }
 }
 
-/// Why a transaction was cancelled, when no condition of the version row was the reason. It certainly did not happen.
+/// Why a transaction was cancelled, except for the conditions of the version row. It certainly did
+/// not happen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cancelled {
     /// A condition on a row failed.
     Row,
-    /// Something that has nothing to do with conditions.
+    /// A reason other than a condition.
     Otherwise(TableErrorKind, String),
 }
 
-/// Of several reasons the one that makes the others uncertain counts: whoever collides has not looked at everything.
+/// The deciding reason of several. After a collision the other reasons are uncertain, because
+/// DynamoDB did not check everything.
 pub(crate) fn cancelled(reasons: &[CancellationReason]) -> Cancelled {
     let mut found = Cancelled::Otherwise(
         TableErrorKind::Busy,
         "DynamoDB cancelled the transaction without a reason".to_owned(),
     );
     for reason in reasons {
-        let said = shorten(reason.message().unwrap_or_default());
+        let said = one_line(reason.message().unwrap_or_default());
         let why = |kind, what: &str| {
             Cancelled::Otherwise(
                 kind,
                 format!(
                     "{what} ({})",
-                    if said.is_empty() { "cancelled" } else { said }
+                    if said.is_empty() { "cancelled" } else { &said }
                 ),
             )
         };
@@ -277,37 +292,32 @@ pub(crate) fn cancelled(reasons: &[CancellationReason]) -> Cancelled {
             "TransactionConflict" => {
                 return why(
                     TableErrorKind::Busy,
-                    "another transaction is at work on the same items",
+                    "another transaction uses the same items",
                 );
             }
             "ThrottlingError" | "ProvisionedThroughputExceeded" | "RequestLimitExceeded" => {
                 return why(
                     TableErrorKind::Busy,
-                    "more is asked than the table may be asked at once",
+                    "the table's throughput limit is reached",
                 );
             }
             "ConditionalCheckFailed" => Cancelled::Row,
             "ItemCollectionSizeLimitExceeded" => why(
                 TableErrorKind::LimitExceeded,
-                "the cluster is larger than the table takes",
+                "the cluster is larger than the table allows",
             ),
-            "ValidationError" => match invalid(said) {
+            "ValidationError" => match invalid(&said) {
                 (TableErrorKind::Configuration, what) => why(TableErrorKind::LimitExceeded, what),
                 (kind, what) => why(kind, what),
             },
-            code if is_about_rights(code) => why(
+            code if is_denied(code) => why(
                 TableErrorKind::PermissionDenied,
-                "the credentials may not do this",
+                "the credentials have no permission for this",
             ),
             code => why(TableErrorKind::Unavailable, code),
         };
     }
     found
-}
-
-fn shorten(text: &str) -> &str {
-    let end = text.char_indices().nth(240).map_or(text.len(), |(i, _)| i);
-    &text[..end]
 }
 
 #[cfg(test)]
@@ -319,7 +329,7 @@ mod tests {
     };
 
     #[test]
-    fn every_code_says_what_to_do() {
+    fn every_code_has_a_kind() {
         for (code, message, status, written, read) in [
             (
                 "TransactionConflictException",
@@ -423,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_is_certain() {
+    fn requests_that_were_not_sent_certainly_did_not_happen() {
         let kind = |causes: &[&str], writes| {
             let causes: Vec<String> = causes.iter().map(|text| (*text).to_owned()).collect();
             not_sent(&causes, "http://h:1", writes).kind()
@@ -464,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_of_a_cancellation_are_told_apart() {
+    fn cancellation_reasons_are_distinguished() {
         let of = |codes: &[&str]| {
             let reasons: Vec<_> = codes
                 .iter()

@@ -1,27 +1,32 @@
-//! Whether what was read together belongs together. Clause T6.
+//! Checks that rows which were read at different moments are as of one version. Clause T6.
 //!
-//! DynamoDB reads single items linearizably, but a page, and even more so several, may show one half of a transaction without the other, and
-//! goes on while others commit. A transactional read would be atomic; it takes a hundred items, and is refused while somebody commits. So
-//! rows are read as they come, and then held against a version row that was read meanwhile: it lists the last sixteen commits, with the keys
-//! that each has written or removed, and each row says which version wrote it. A row that is not as it must be at that version is read
-//! again. Nothing is ever accepted because it looks quiet.
+//! DynamoDB reads single items linearizably, but a page may show one half of a transaction without
+//! the other, and several pages are read while others commit. A transactional read would be atomic,
+//! but takes only a hundred items, and is refused while somebody commits. So rows are read as they
+//! come, and then checked against a version row that was read meanwhile: it lists the last sixteen
+//! commits with the keys that each wrote or removed, and each row says at which version it was
+//! written. A row that does not match that version is read again. No rows are accepted only because
+//! nothing seemed to change.
 //!
-//! A row that is not there may never have been, or be gone since. Of the removals that were heard of, the log tells; of those that were not,
-//! the number of rows. Where that number proves nothing, because somebody has put rows there by hand, the version row is read once more:
-//! what it does not list has not happened to any row that was read before.
+//! A missing row may never have existed, or may be gone since. The log of commits names the recent
+//! removals; the number of rows reveals the others. Where that number proves nothing, because
+//! somebody inserted rows by hand, the version row is read once more: a commit that it does not list
+//! changed no row that was read before.
 //!
-//! What this cannot see is an update that was acknowledged, is still invisible sixteen commits later, and whose row none of those has
-//! touched. DynamoDB acknowledges a transaction when all of it is written, so those sixteen would have to be the work of clients that did not
-//! wait for it. Inserts and removals are told even then, by the number of rows.
+//! This check cannot see an acknowledged update that is still invisible sixteen commits later, and
+//! whose row none of those commits touched. DynamoDB acknowledges a transaction when all of it is
+//! written, so those sixteen would have to come from clients that did not wait for it. The number of
+//! rows reveals inserts and removals even then.
 //!
-//! Pure: nothing here waits or asks.
+//! Pure: no function here waits or sends a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use membership_core::{ChangedKeys, Row, Rows, VersionRow};
 
-/// A version row, and what its recent commits have removed, by version; none where a record does not say.
+/// A version row, and what its recent commits removed, by version; none where a record does not
+/// say.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     pub(crate) row: Arc<VersionRow>,
@@ -29,48 +34,52 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Whether a row is as it must be at this version, as far as that can be known: of a row that none of the recent commits touched, that
-    /// it is not newer.
+    /// Whether a row matches this version, as far as can be known. A row that no recent commit
+    /// touched matches if it is not newer.
     pub(crate) fn explains(&self, key: &str, row: Option<&Row>) -> bool {
         let mut log = Log::default();
         log.take(self);
-        explains(log.fates(self.row.version).get(key), self.row.version, row)
+        explains(
+            log.last_changes(self.row.version).get(key),
+            self.row.version,
+            row,
+        )
     }
 }
 
-/// What the last commit that touched a row did to it.
+/// The last commit that touched a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fate {
-    /// The version that it made.
+struct LastChange {
+    /// Its version.
     version: u64,
     /// Whether it removed the row; none where its record does not say.
     removed: Option<bool>,
 }
 
-fn explains(fate: Option<&Fate>, now: u64, row: Option<&Row>) -> bool {
+fn explains(change: Option<&LastChange>, now: u64, row: Option<&Row>) -> bool {
     let written = row.map(|row| row.entry().map(|entry| entry.written_at));
-    match (fate, written) {
+    match (change, written) {
         (
-            Some(Fate {
+            Some(LastChange {
                 removed: Some(false),
                 ..
             }),
             None,
         )
         | (
-            Some(Fate {
+            Some(LastChange {
                 removed: Some(true),
                 ..
             }),
             Some(_),
         ) => false,
-        (Some(fate), Some(written)) => written == Some(fate.version),
+        (Some(change), Some(written)) => written == Some(change.version),
         (Some(_), None) | (None, None | Some(None)) => true,
         (None, Some(Some(written))) => written <= now,
     }
 }
 
-/// Every commit that one of several version rows has listed.
+/// Every commit that one of several version rows lists.
 #[derive(Clone, Debug, Default)]
 struct Log(BTreeMap<u64, (ChangedKeys, Option<BTreeSet<String>>)>);
 
@@ -88,24 +97,24 @@ impl Log {
     }
 
     /// The last change of each row up to a version.
-    fn fates(&self, until: u64) -> BTreeMap<&str, Fate> {
-        let mut fates = BTreeMap::new();
+    fn last_changes(&self, until: u64) -> BTreeMap<&str, LastChange> {
+        let mut changes = BTreeMap::new();
         for (version, (changed, removed)) in self.0.range(..=until) {
             let ChangedKeys::Keys(keys) = changed else {
                 continue;
             };
             for key in keys {
                 let removed = removed.as_ref().map(|removed| removed.contains(key));
-                fates.insert(
+                changes.insert(
                     key.as_str(),
-                    Fate {
+                    LastChange {
                         version: *version,
                         removed,
                     },
                 );
             }
         }
-        fates
+        changes
     }
 
     /// The rows that a later commit may have removed.
@@ -127,7 +136,7 @@ impl Log {
             })
     }
 
-    /// Whether it has every change after one version and up to another.
+    /// Whether it lists every change after one version and up to another.
     fn is_whole(&self, after: u64, until: u64) -> bool {
         if after >= until {
             return after == until;
@@ -140,37 +149,38 @@ impl Log {
     }
 }
 
-/// Rows that were read at different moments, none of them before `since` was the version or could be made from it.
+/// Rows that were read at different moments, all of them at version `since` or later.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     rows: Rows,
     since: u64,
     log: Log,
-    /// Rows that are newer than `since`, with the version that wrote them.
+    /// Rows that are newer than `since`, with the version that they were written at.
     newer: BTreeMap<String, u64>,
-    /// Rows, or their absence, that were read in one transaction with the version row of that version.
+    /// Rows, or their absence, that were read in one transaction with the version row of that
+    /// version.
     exact: BTreeMap<String, u64>,
 }
 
-/// What a draft is, held against a version.
+/// The result of checking a draft against a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The table as of that version.
     Whole,
-    /// These must be read again.
+    /// These rows must be read again.
     Doubtful(BTreeSet<String>),
-    /// Nothing speaks against it, but so many rows are not there, or some are that nobody counted: it depends on whether everything was
-    /// heard that happened while the rows were read.
+    /// All rows match, but some are missing or were never counted. This is the table as of that
+    /// version only if the log lists every commit that happened while the rows were read.
     Unsure {
-        /// How many rows fewer than were counted.
+        /// How many rows are missing.
         missing: u64,
     },
-    /// The version rows do not list everything that happened since: begin anew.
+    /// The version rows do not list all commits since: start over.
     TooFar,
 }
 
 impl Draft {
-    /// Rows that were read after the version was `since`, or that are the table as of `since`.
+    /// Rows that were read at version `since` or later.
     pub(crate) fn new(rows: Rows, since: u64) -> Self {
         let newer = rows
             .entries()
@@ -190,12 +200,13 @@ impl Draft {
         &self.rows
     }
 
-    /// A version row that was read meanwhile: what it lists is known from now on.
-    pub(crate) fn hear(&mut self, version: &Version) {
+    /// Takes over the commits that a version row lists. It was read while the rows were read.
+    pub(crate) fn take_log(&mut self, version: &Version) {
         self.log.take(version);
     }
 
-    /// A row, or its absence, as it was read again; `exact`: in one transaction with the version row of that version.
+    /// Replaces a row that was read again; none: it is absent. `exact`: it was read in one
+    /// transaction with the version row of that version.
     pub(crate) fn put(&mut self, key: &str, row: Option<Row>, exact: Option<u64>) {
         self.newer.remove(key);
         match exact {
@@ -219,29 +230,29 @@ impl Draft {
         }
     }
 
-    /// Whether this is the table as of a version that was heard of, which may be an earlier one.
+    /// Whether this is the table as of a version in the log, which may be an earlier one.
     pub(crate) fn verdict(&self, version: &VersionRow) -> Verdict {
         let now = version.version;
         if !self.log.is_whole(self.since, now) {
             return Verdict::TooFar;
         }
-        let fates = self.log.fates(now);
-        let last_change = |key: &str| fates.get(key).map_or(0, |fate| fate.version);
+        let changes = self.log.last_changes(now);
+        let last_change = |key: &str| changes.get(key).map_or(0, |change| change.version);
         let exact = |key: &str| {
             self.exact
                 .get(key)
                 .is_some_and(|at| *at <= now && last_change(key) <= *at)
         };
-        let touched = fates
+        let touched = changes
             .iter()
-            .filter(|(key, fate)| !explains(Some(*fate), now, self.rows.by_key(key)))
+            .filter(|(key, change)| !explains(Some(*change), now, self.rows.by_key(key)))
             .map(|(key, _)| *key);
         let newer = self
             .newer
             .iter()
             .filter(|(_, written)| **written > now)
             .map(|(key, _)| key.as_str());
-        // Not there any more, perhaps, and there at this version.
+        // Removed after this version: they may belong to it.
         let gone = self
             .log
             .removed_after(now)
@@ -285,7 +296,7 @@ mod tests {
         entry(port).address.row_key()
     }
 
-    /// Every state of a table, by version, as it is in truth.
+    /// The true states of a table, by version.
     struct History(Vec<(Snapshot, Version)>);
 
     impl History {
@@ -294,11 +305,7 @@ mod tests {
                 TableId::new(1),
                 SharedSettings::default(),
             ));
-            let start = Snapshot {
-                token: row.token(&[]),
-                version_row: row.clone(),
-                rows: Rows::new(),
-            };
+            let start = Snapshot::new(row.token(&[]), row.clone(), Rows::new());
             Self(vec![(
                 start,
                 Version {
@@ -351,10 +358,10 @@ mod tests {
         all
     }
 
-    /// What a draft is at a version, of which its reader has heard.
+    /// The verdict on a draft at a version whose version row was read.
     fn at(draft: &Draft, version: &Version) -> Verdict {
         let mut draft = draft.clone();
-        draft.hear(version);
+        draft.take_log(version);
         draft.verdict(&version.row)
     }
 
@@ -388,9 +395,9 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_transaction_is_seen() {
+    fn half_of_a_transaction_is_doubtful() {
         let all = three();
-        // An update that is not there yet; an insert that is not; a removal that is not; and with a count that is right.
+        // An update that is not visible yet; an insert; a removal; and with a matching count.
         assert_eq!(
             at(&mixed(&all, 2, &[(1, 2), (2, 1), (3, 2)]), &all.0[2].1),
             doubtful(&[2])
@@ -413,12 +420,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_newer_than_the_version_is_seen() {
+    fn rows_newer_than_the_version_are_doubtful() {
         let all = three();
         let draft = mixed(&all, 1, &[(1, 1), (2, 2), (3, 1)]);
         assert_eq!(at(&draft, &all.0[1].1), doubtful(&[2]));
         assert_eq!(at(&draft, &all.0[2].1), doubtful(&[1]));
-        // A row of version 3 that version 2 knows nothing of; and one that is gone already.
+        // A row of version 3 that version 2 does not have; and one that is gone already.
         assert_eq!(
             at(
                 &mixed(&all, 2, &[(1, 2), (2, 2), (3, 2), (4, 3)]),
@@ -446,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_transaction_showed_is_believed_until_the_row_is_touched() {
+    fn a_transactional_read_is_exact_until_the_row_changes() {
         let all = three();
         let junk = Row::decode(key(2), "{");
         let mut draft = mixed(&all, 2, &[(1, 2), (3, 2)]);
@@ -463,14 +470,14 @@ mod tests {
         assert_eq!(
             at(&draft, &all.0[3].1),
             Verdict::Unsure { missing: 0 },
-            "version 3 left it alone"
+            "version 3 did not touch it"
         );
         draft.put(&key(2), Some(junk), Some(1));
         assert_eq!(at(&draft, &all.0[3].1), doubtful(&[2]), "version 2 did not");
     }
 
     #[test]
-    fn rows_that_are_gone_are_missed_and_rows_put_there_by_hand_are_not_minded() {
+    fn missing_rows_are_counted_and_rows_inserted_by_hand_are_not() {
         let mut all = three();
         for _ in 0..16 {
             all.commit(&[], &[4], &[]);
@@ -507,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_gone_since_is_not_taken_for_one_that_never_was() {
+    fn a_row_removed_since_is_not_mistaken_for_one_that_never_existed() {
         let mut all = three();
         for _ in 0..20 {
             all.commit(&[], &[4], &[]);
@@ -516,21 +523,21 @@ mod tests {
         // Read while it was being removed: the removal is in no version row yet, then in one.
         let mut draft = Draft::new(all.0[24].0.rows.clone(), 23);
         assert_eq!(at(&draft, &all.0[23].1), Verdict::Unsure { missing: 1 });
-        draft.hear(&all.0[24].1);
+        draft.take_log(&all.0[24].1);
         assert_eq!(at(&draft, &all.0[23].1), doubtful(&[1]));
         assert_eq!(at(&draft, &all.0[24].1), Verdict::Whole);
     }
 
     #[test]
-    fn several_version_rows_reach_further_and_an_earlier_one_will_do() {
+    fn several_version_rows_reach_further_and_an_earlier_version_is_accepted() {
         let mut all = three();
         for n in 10..50 {
             all.commit(&[n], &[], &[]);
         }
-        // Everything was read at version 3; one row that came since as well, and one that is there again.
+        // Everything was read at version 3; rows that were inserted since were read later.
         let mut draft = Draft::new(all.0[3].0.rows.clone(), 3);
         for at in [15, 30, 43] {
-            draft.hear(&all.0[at].1);
+            draft.take_log(&all.0[at].1);
         }
         for port in 10..22 {
             draft.put(&key(port), all.row(43, port), None);
@@ -546,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_row_is_explained_or_not() {
+    fn a_single_row_matches_its_version_or_not() {
         let all = three();
         let version = &all.0[3].1;
         assert!(

@@ -1,7 +1,8 @@
 //! The membership table in Amazon DynamoDB.
 //!
-//! A cluster is one partition: its version row, a row and a heartbeat per silo. A commit is one `TransactWriteItems` whose conditions hang
-//! on the version row, so that two silos never both succeed on one version. Start at [`DynamoTable`].
+//! A cluster is one partition: its version row, and a row and a heartbeat per silo. A commit is one
+//! `TransactWriteItems` with conditions on the version row, so that two silos never both succeed on
+//! one version. Start at [`DynamoTable`].
 //!
 //! ```no_run
 //! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
@@ -10,37 +11,42 @@
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = DynamoConfig::from_url("dynamodb://eu-west-1/membership")?;
 //! let table = DynamoTable::connect(config, "billing/blue".parse()?).await?;
-//! // A silo does this by itself when it starts; doing it again changes nothing.
-//! table.initialize(&InitializeRequest { table_id: TableId::new(random), settings: SharedSettings::default() }).await?;
+//! // A silo does this when it starts; doing it again changes nothing.
+//! let (table_id, settings) = (TableId::new(random), SharedSettings::default());
+//! table.initialize(&InitializeRequest::new(table_id, settings)).await?;
 //! # Ok(()) }
 //! ```
 //!
 //! Set-up, permissions, layout, limits and consistency are in the crate's `README.md`.
 //!
-//! * `config`: which table, and how to use it. `link`, `error`: one request, and what can go wrong with it.
-//! * `codec`: items of DynamoDB ⇄ version rows, rows and heartbeats. `fence`: whether what was read together belongs together.
-//! * `read`, `commit`, `admin`: the operations. `table`, `yardstick`: the contract.
+//! * `config`: the options. `client`, `query`, `error`: requests and their errors.
+//! * `keys`, `codec`: names and items ⇄ version rows, rows and heartbeats. `fence`: whether rows
+//!   that were read at different moments are as of one version.
+//! * `read`, `commit`, `heartbeat`, `admin`: the operations. `table`, `baseline`: the contract.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod admin;
+mod baseline;
+mod client;
 mod codec;
 mod commit;
 mod config;
 mod error;
 mod fence;
-mod link;
+mod heartbeat;
+mod keys;
+mod query;
 mod read;
 mod table;
-mod yardstick;
 
 pub use config::DynamoConfig;
-pub use table::DynamoTable;
+pub use table::{DynamoProvider, DynamoTable};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "dynamodb";
 
-/// The code in the document compiles.
+/// The code in the README compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Package;

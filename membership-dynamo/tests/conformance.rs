@@ -3,23 +3,26 @@
 
 mod support;
 
-use conformance_tests::{Suite, child};
-use support::{Store, URL, open};
+use conformance_tests::helpers::passes;
+use conformance_tests::{Effort, Suite};
+use membership_testbed::{Kind, suite};
+use support::{DynamoDb, SECRET};
+
+/// Fewer rounds: DynamoDB Local is a Java program that signs, parses and keeps every request by itself.
+fn shorter(effort: &mut Effort) {
+    effort.model_operations = 1_000;
+    effort.commits = 400;
+    effort.kills = 40;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn dynamodb() {
-    // The long cases do less, but for `cargo xtask soak`: see there.
-    let report = Suite::new(Store::start().await)
-        .effort(support::shorter)
-        .run()
-        .await;
-    assert!(report.passed(), "{report}");
+    let backend = suite::single(DynamoDb, Kind::DynamoDb, SECRET);
+    passes(Suite::new(backend.await.unwrap()).effort_unless_soak(shorter)).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(URL)) {
-        child::run(&*open(&url, &cluster).await.unwrap()).await;
-    }
+    conformance_tests::servers::crash_child(&DynamoDb).await;
 }

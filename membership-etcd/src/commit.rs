@@ -1,40 +1,33 @@
-//! `commit`: one transaction, made of the request alone, so that sending it again sends the same. Clauses T1 to T5.
+//! `commit`: one transaction, made of the request alone, so that sending it again sends the same.
+//! Clauses T1 to T5.
 //!
-//! It compares the text of `table/version` with what the token says it is: layout, table, version, commit and number of rows. That text has
-//! the commit's id in it and so was never there before, nor will be again; other than a revision it is the same in a backup that was brought
-//! back into another etcd. If the comparison fails, the other branch brings the whole table in the same answer, and the contract's own
-//! judgement says what that means. Only where the text is another one for the same commit, because a newer build or a person wrote it, the
-//! commit is sent a second time, with the text that was found.
+//! It compares the text of `table/version` with the text that follows from the token: layout,
+//! table, version, commit and number of rows. The text contains the commit's id, so it is never
+//! used twice; unlike a revision it is the same in a backup that was restored into another etcd. If
+//! the comparison fails, the other branch returns the whole table in the same answer, and the
+//! contract's judgement says what that means. If only the text differs for the same commit, because
+//! a newer build or an operator wrote it, the commit is sent again with the text that was found.
 
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, Operation, RowChange, TableError,
-    TableErrorKind, TableLimits, VersionRow,
+    Attempt, CommitOutcome, CommitRequest, Conflict, RowChange, Settled, TableError,
+    TableErrorKind, VersionRow,
 };
+use membership_provider::{counted_next_token, counted_token, json, row_count_of};
 use tokio::time::Instant;
 
-use crate::codec::{self, Gathered};
+use crate::STORE;
+use crate::client::{Cached, Inner, LIMITS, Purpose};
+use crate::codec::{self, Found};
 use crate::error::{error, is_full};
 use crate::keys::CELL;
-use crate::link::Purpose;
-use crate::table::Inner;
 use crate::wire::{Compare, Op, Txn};
 
-/// What etcd takes in one transaction (`--max-txn-ops`): each of its three lists counts by itself.
+/// What etcd accepts in one transaction (`--max-txn-ops`), in each of its three lists.
 const OPERATIONS: usize = 128;
-/// What etcd takes in one request (`--max-request-bytes`), in its own encoding.
+/// What etcd accepts in one request (`--max-request-bytes`), in its own encoding.
 const REQUEST: usize = 3 << 19;
-
-/// A commit has four operations of its own at most, and two for each row that is removed. So many rows are some megabytes, which etcd gives
-/// in one answer.
-pub(crate) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 62,
-    bytes_per_row: 1 << 20,
-    bytes_per_commit: 1_400_000,
-    rows: 10_000,
-};
-
 /// How often one commit is sent because the text of the version row was another one.
-const TURNS: usize = 4;
+const ATTEMPTS: usize = 4;
 
 /// The version row that a commit is based on, as far as it matters, and its text.
 struct Base {
@@ -42,112 +35,98 @@ struct Base {
     raw: String,
 }
 
+/// What the table says of a commit.
+enum Judged {
+    Is(CommitOutcome),
+    /// It is next, but the version row has another text.
+    BasedOn(Base),
+}
+
 impl Inner {
     /// # Errors
-    /// As [`MembershipTable::commit`](membership_core::MembershipTable::commit).
+    /// As [`MembershipTable::commit`](membership_core::MembershipTable::commit), of this sending
+    /// alone.
     pub(crate) async fn commit(
         &self,
         request: &CommitRequest,
     ) -> Result<CommitOutcome, TableError> {
-        match self.sent(request).await {
-            Err(e) if request.attempt == Attempt::Again => Err(not_known(
-                "it was sent before, and what became of it is not known",
-                e,
-            )),
-            other => other,
-        }
-    }
-
-    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        let by = self.link.deadline();
-        let mut base = self.base(request)?;
-        for _ in 0..TURNS {
+        let by = self.client.deadline();
+        let mut base = self.base(request);
+        for _ in 0..ATTEMPTS {
             let found = match &base {
                 Some(base) => {
                     let next = request.next_version_row(&base.row);
-                    let raw = codec::version_text(&next)?;
+                    let raw = codec::version_text(&next);
                     let txn = self.transaction(request, base, &next, &raw)?;
-                    match self.ask(&txn, Purpose::Write, by).await {
-                        Ok((true, _)) => return Ok(self.committed(request, base, &raw)),
+                    match self.transact(&txn, Purpose::Write, by).await {
+                        Ok((true, _)) => return Ok(self.committed(request, base, raw)),
                         Ok((false, found)) => found,
-                        Err(e) if is_full(&e) => return self.in_spite_of(request, e, by).await,
+                        Err(e) if is_full(&e) => {
+                            return self.after_no_space(request, e, by).await;
+                        }
                         Err(e) => return Err(e),
                     }
                 }
-                // A token that does not tell enough: what is there decides.
-                None => self.everything(by).await?,
+                // The token does not say enough: read first.
+                None => self.read_all(by).await?,
             };
             match self.judged(request, base.as_ref(), &found)? {
                 Judged::Is(outcome) => return Ok(outcome),
                 Judged::BasedOn(found) => base = Some(found),
             }
         }
-        Err(error(
-            TableErrorKind::Busy,
-            "the version row is written by somebody who commits nothing",
-        ))
+        let message = "another program writes the version row without committing";
+        Err(error(TableErrorKind::Busy, message))
     }
 
-    /// All of the table, as of now.
-    async fn everything(&self, by: Instant) -> Result<Gathered, TableError> {
-        let everything = vec![Op::range(self.keys.table()), Op::range(self.keys.rows())];
-        Ok(self
-            .ask(
-                &Txn {
-                    success: everything,
-                    ..Txn::default()
-                },
-                Purpose::Read,
-                by,
-            )
-            .await?
-            .1)
+    /// The table as of now.
+    async fn read_all(&self, by: Instant) -> Result<Found, TableError> {
+        let txn = Txn {
+            success: vec![Op::range(self.keys.table()), Op::range(self.keys.rows())],
+            ..Txn::default()
+        };
+        Ok(self.transact(&txn, Purpose::Read, by).await?.1)
     }
 
-    /// What became of a commit that etcd says it had no room for. It has had its turn, or never gets one: what is there now is final.
-    async fn in_spite_of(
+    /// The outcome of a commit to which etcd answered that it has no space. The commit was applied,
+    /// or never will be: a read now is final.
+    async fn after_no_space(
         &self,
         request: &CommitRequest,
         full: TableError,
         by: Instant,
     ) -> Result<CommitOutcome, TableError> {
-        // It was sent once, and is looked for now: as one that is sent again.
-        let judged = match self.everything(by).await {
+        // It was sent, and is looked for: as one that is sent again.
+        let judged = match self.read_all(by).await {
             Ok(found) => self.judged(&request.again(), None, &found),
             Err(e) => Err(e),
         };
         match judged {
             Ok(Judged::Is(outcome)) => Ok(outcome),
             Ok(Judged::BasedOn(_)) => Err(full),
-            Err(e) => Err(not_known(
-                &format!(
-                    "{}; whether it wrote the commit nevertheless is not known",
-                    full.message()
-                ),
-                e,
-            )),
+            Err(e) => {
+                let message = format!("{}; then: {}", full.message(), e.message());
+                let at = e.place().map_or_else(|| self.client.at(), str::to_owned);
+                Err(error(e.kind(), message).at(at).of_commit(Attempt::Again))
+            }
         }
     }
 
-    /// What the commit is based on: what this handle has seen, or what the token tells.
-    fn base(&self, request: &CommitRequest) -> Result<Option<Base>, TableError> {
-        let expected = &request.expected;
-        if let Some(seen) = self
-            .seen()
-            .filter(|seen| seen.snapshot.token.same_commit(expected))
-        {
-            return Ok(Some(Base {
-                row: VersionRow::clone(&seen.snapshot.version_row),
-                raw: seen.raw,
-            }));
+    /// The version row that the commit is based on: the cached one, or what the token says.
+    fn base(&self, request: &CommitRequest) -> Option<Base> {
+        if let Some(cached) = self.cache.of(&request.expected) {
+            return Some(Base {
+                row: VersionRow::clone(&cached.snapshot.version_row),
+                raw: cached.raw,
+            });
         }
         // Whether a table is full is not guessed.
-        let guessed = codec::guess(expected).filter(|row| {
-            row.row_count.saturating_add_signed(codec::adds(request)) <= LIMITS.rows as u64
-        });
-        guessed
-            .map(|row| codec::version_text(&row).map(|raw| Base { row, raw }))
-            .transpose()
+        codec::guess(&request.expected)
+            .filter(|row| request.check_room(row.row_count, &LIMITS, STORE).is_ok())
+            .map(|row| Base {
+                raw: codec::version_text(&row),
+                row,
+            })
     }
 
     fn transaction(
@@ -157,27 +136,18 @@ impl Inner {
         next: &VersionRow,
         raw: &str,
     ) -> Result<Txn, TableError> {
-        let too_much = |message: String| {
-            Err(error(TableErrorKind::LimitExceeded, message).during(Operation::Commit))
-        };
-        if next.row_count > LIMITS.rows as u64 && next.row_count > base.row.row_count {
-            return too_much(format!(
-                "the table would have {} rows, the store takes {}",
-                next.row_count, LIMITS.rows
-            ));
-        }
+        request.check_room(base.row.row_count, &LIMITS, STORE)?;
         let keys = &self.keys;
         let mut txn = Txn {
             compare: vec![Compare::is(keys.version(), base.raw.as_str().into())],
             success: vec![
                 Op::put(keys.version(), raw),
-                Op::put(keys.recent(next.version), codec::json(&next.recent.last())?),
+                Op::put(keys.recent(next.version), json(&request.record())),
             ],
             failure: vec![Op::range(keys.table()), Op::range(keys.rows())],
         };
         if let Some(settings) = &request.settings {
-            txn.success
-                .push(Op::put(keys.settings(), codec::json(settings)?));
+            txn.success.push(Op::put(keys.settings(), json(settings)));
         }
         if let Some(core) = &request.core {
             txn.success.push(Op::put(keys.core(), core.as_str()));
@@ -196,139 +166,84 @@ impl Inner {
                 RowChange::Remove(of) => {
                     txn.compare.push(Compare::exists(key.clone()));
                     txn.success.push(Op::delete(key));
-                    // A row of that name is none of ours; what has its name among the heartbeats is the cluster's.
+                    // The heartbeat of that name is the cluster's own cell; no silo has it.
                     if of != CELL {
                         txn.success.push(Op::delete(keys.heartbeat(of)));
                     }
                 }
             }
         }
-        if txn.operations() > OPERATIONS {
-            return too_much(format!(
-                "the commit has {} operations, the store takes {OPERATIONS}",
-                txn.operations()
-            ));
-        }
-        // The limits leave room for keys; names of clusters as long as they may be do not leave it.
-        if txn.bytes() > REQUEST {
-            return too_much(format!(
-                "the commit has {} bytes with its keys, the store takes {REQUEST} at once",
-                txn.bytes()
-            ));
-        }
-        Ok(txn)
+        let (operations, bytes) = (txn.operations(), txn.bytes());
+        let message = if operations > OPERATIONS {
+            format!("the commit has {operations} operations, the store takes {OPERATIONS}")
+        } else if bytes > REQUEST {
+            // Only the keys of clusters with the longest names exceed the limits of the contract.
+            format!("the commit has {bytes} bytes with its keys, the store takes {REQUEST} at once")
+        } else {
+            return Ok(txn);
+        };
+        Err(error(TableErrorKind::LimitExceeded, message))
     }
 
-    /// What the caller is told of its success; and what this handle knows of the table now.
-    fn committed(&self, request: &CommitRequest, base: &Base, raw: &str) -> CommitOutcome {
-        let token = codec::next_token(request, Some(base.row.row_count));
-        if let Some(seen) = self
-            .seen()
-            .filter(|seen| seen.snapshot.token.same_commit(&request.expected))
-        {
-            self.remember(&request.apply_to(&seen.snapshot, token.clone()), raw);
+    /// The answer to a commit that succeeded; remembers the table that it made.
+    fn committed(&self, request: &CommitRequest, base: &Base, raw: String) -> CommitOutcome {
+        let token = counted_next_token(request, Some(base.row.row_count));
+        if let Some(cached) = self.cache.of(&request.expected) {
+            let snapshot = request.apply_to(&cached.snapshot, token.clone());
+            self.cache.store(Cached { snapshot, raw });
         }
         CommitOutcome::Committed(token)
     }
 
-    /// It was not carried out; this is what is there instead of what it was for.
+    /// What the table, as it was found, says of a commit that was not applied.
     fn judged(
         &self,
         request: &CommitRequest,
         base: Option<&Base>,
-        found: &Gathered,
+        found: &Found,
     ) -> Result<Judged, TableError> {
-        let Some(stored) = &found.version else {
-            return Err(error(
+        let stored = found.version.as_ref().ok_or_else(|| {
+            error(
                 TableErrorKind::TableReplaced,
                 "the version row that was known is gone",
-            ));
-        };
+            )
+        })?;
         let row = stored.any()?;
-        match request.judge(&row) {
-            Judgement::Refused(TableErrorKind::BeingDeleted) => Err(error(
-                TableErrorKind::BeingDeleted,
-                "the cluster is being deleted",
-            )),
-            Judgement::Refused(kind) => {
-                let message = format!(
-                    "the table, at version {}, is not the one the commit is for",
-                    row.version
-                );
-                Err(error(kind, message))
-            }
-            Judgement::OutcomeUnknown => {
-                let message = format!(
-                    "the table has moved from version {} to {} since",
-                    request.expected.version(),
-                    row.version
-                );
-                Err(error(TableErrorKind::OutcomeUnknown, message))
-            }
-            Judgement::AlreadyCommitted => {
-                let before = codec::rows_of(&request.expected);
-                let token = if row.version == request.makes() {
-                    codec::token(&row)
+        match request.settle(&row, STORE)? {
+            Settled::Committed => {
+                let token = if row.version == request.next_version() {
+                    counted_token(&row)
                 } else {
-                    codec::next_token(request, before)
+                    counted_next_token(request, row_count_of(&request.expected))
                 };
                 Ok(Judged::Is(CommitOutcome::Committed(token)))
             }
-            Judgement::Conflict => Ok(Judged::Is(self.conflict(row, found))),
-            // Next in line: a row is there, or is not; or the text is another one.
-            Judgement::Apply if rows_are_in_the_way(request, found) => {
-                Ok(Judged::Is(self.conflict(row, found)))
+            Settled::Apply if !rows_collide(request, found) => {
+                if base.is_some_and(|base| base.raw == stored.raw) {
+                    let message = "etcd refuses the commit, but all its conditions hold";
+                    return Err(error(TableErrorKind::Busy, message));
+                }
+                Ok(Judged::BasedOn(Base {
+                    row,
+                    raw: stored.raw.clone(),
+                }))
             }
-            Judgement::Apply if base.is_some_and(|base| base.raw == stored.raw) => Err(error(
-                TableErrorKind::Busy,
-                "etcd refuses the commit, and nothing is in its way",
-            )),
-            Judgement::Apply => Ok(Judged::BasedOn(Base {
-                row,
-                raw: stored.raw.clone(),
-            })),
-        }
-    }
-
-    fn conflict(&self, row: VersionRow, found: &Gathered) -> CommitOutcome {
-        let newest = row.recent.last().cloned();
-        // Of a table that is not whole the next read tells; a conflict it is all the same.
-        CommitOutcome::Conflict(Conflict {
-            newest,
-            snapshot: self.snapshot(found, row).ok(),
-        })
-    }
-}
-
-enum Judged {
-    Is(CommitOutcome),
-    /// It is next, but not on what it was thought to be.
-    BasedOn(Base),
-}
-
-/// Of a commit that may have happened, whatever this error is about. Only a table that is another one now, or goes, says that there is nothing
-/// to find out.
-fn not_known(why: &str, e: TableError) -> TableError {
-    use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-    match e.kind() {
-        OutcomeUnknown | TableReplaced | TableRolledBack | BeingDeleted => e,
-        kind => {
-            let place = e.place().map(str::to_owned);
-            let unknown = error(
-                OutcomeUnknown,
-                format!("{why}: {} [{}]", e.message(), kind.as_str()),
-            )
-            .with_source(e);
-            place.into_iter().fold(unknown, TableError::at)
+            Settled::Apply | Settled::Conflict => {
+                let newest = row.recent.last().cloned();
+                // The next read reports an incomplete table; this is a conflict all the same.
+                let snapshot = self.snapshot(found, row).ok();
+                let conflict = Conflict { newest, snapshot };
+                Ok(Judged::Is(CommitOutcome::Conflict(conflict)))
+            }
         }
     }
 }
 
-/// Whether an inserted row is there already, or a changed or removed one is not.
-fn rows_are_in_the_way(request: &CommitRequest, found: &Gathered) -> bool {
+/// Whether a row to insert exists, or a row to update or remove is missing.
+fn rows_collide(request: &CommitRequest, found: &Found) -> bool {
     request.changes.iter().any(|change| {
-        let there = found.row(change.key()).is_some();
-        there == matches!(change, RowChange::Insert(_))
+        let exists = found.row(change.key()).is_some();
+        exists == matches!(change, RowChange::Insert(_))
     })
 }
 
@@ -341,7 +256,6 @@ mod tests {
     };
 
     use super::*;
-    use crate::STORE;
     use crate::config::EtcdConfig;
 
     fn entry(port: u16) -> MembershipEntry {
@@ -356,7 +270,7 @@ mod tests {
         let mut row = VersionRow::initial(TableId::new(7), SharedSettings::default());
         row.row_count = rows;
         Base {
-            raw: codec::version_text(&row).unwrap(),
+            raw: codec::version_text(&row),
             row,
         }
     }
@@ -370,15 +284,15 @@ mod tests {
             Inner::unconnected(EtcdConfig::new([("h", 1)]), cluster.parse().unwrap()).unwrap();
         let next = request.next_version_row(&base.row);
         Arc::new(inner)
-            .transaction(request, base, &next, &codec::version_text(&next).unwrap())
+            .transaction(request, base, &next, &codec::version_text(&next))
             .map_err(|e| e.kind())
     }
 
     #[test]
-    fn the_largest_commits_are_within_what_etcd_takes() {
+    fn etcd_accepts_the_largest_commits() {
         let base = base(5000);
         let n = u16::try_from(LIMITS.rows_per_commit).unwrap();
-        let token = codec::token(&base.row);
+        let token = counted_token(&base.row);
         let mut removal = CommitRequest::new(
             token.clone(),
             CommitId::new(1),
@@ -395,14 +309,14 @@ mod tests {
             OPERATIONS
         );
         let mut wide = entry(1);
-        wide.silo_name = "x".repeat(LIMITS.bytes_per_row - 1000);
+        wide.info.silo_name = "x".repeat(LIMITS.bytes_per_row - 1000);
         let mut other = entry(2);
-        other.silo_name = "x".repeat(LIMITS.bytes_per_commit - LIMITS.bytes_per_row - 1000);
+        other.info.silo_name = "x".repeat(LIMITS.bytes_per_commit - LIMITS.bytes_per_row - 1000);
         let heavy =
             CommitRequest::new(token.clone(), CommitId::new(1), None, [wide, other], [], []);
         assert!(heavy.validate(&LIMITS, STORE).is_ok());
         assert!(transaction("blue", &base, &heavy).is_ok());
-        // With names of clusters that take twelve bytes for each of their characters the keys count.
+        // Keys count when each character of the cluster's name takes twelve bytes.
         let long = "\u{1f600}".repeat(150);
         let long = format!("{long}/{long}");
         let many = CommitRequest::new(token, CommitId::new(1), None, (0..n).map(entry), [], []);
@@ -417,32 +331,11 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_was_sent_before_is_never_called_certain_to_have_failed() {
-        use TableErrorKind::{BeingDeleted, OutcomeUnknown, TableReplaced, TableRolledBack};
-        let kept = [OutcomeUnknown, TableReplaced, TableRolledBack, BeingDeleted];
-        for kind in TableErrorKind::ALL {
-            let told = not_known("it was sent before", error(kind, "the answer").at("h:1"));
-            assert_eq!(
-                told.kind(),
-                if kept.contains(&kind) {
-                    kind
-                } else {
-                    OutcomeUnknown
-                }
-            );
-            assert!(
-                told.message().contains("the answer") && told.place() == Some("h:1"),
-                "{told}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_row_that_has_the_name_of_the_clusters_cell_goes_without_it() {
+    fn removing_a_row_with_the_name_of_the_clusters_cell_keeps_the_cell() {
         let (base, id) = (base(2), CommitId::new(1));
         let removed = |key: &str| {
             let request =
-                CommitRequest::new(codec::token(&base.row), id, None, [], [], [key.to_owned()]);
+                CommitRequest::new(counted_token(&base.row), id, None, [], [], [key.to_owned()]);
             format!(
                 "{:?}",
                 serde_json::to_value(transaction("blue", &base, &request).unwrap()).unwrap()
@@ -457,9 +350,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_takes_no_more_rows_and_lets_them_go() {
+    fn a_full_table_accepts_only_commits_that_add_no_rows() {
         let full = base(LIMITS.rows as u64);
-        let token = codec::token(&full.row);
+        let token = counted_token(&full.row);
         let commit = |insert: Vec<MembershipEntry>, remove: Vec<String>| {
             let request =
                 CommitRequest::new(token.clone(), CommitId::new(1), None, insert, [], remove);

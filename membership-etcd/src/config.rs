@@ -1,13 +1,29 @@
-//! Which members, and how to use them. Nothing here touches the network.
+//! Options and connection strings. Nothing here uses the network.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use membership_core::{TableError, TableErrorKind};
-use reqwest::{Certificate, Client, ClientBuilder, Identity};
+use membership_core::{ConnectionString, TableError};
+use membership_provider::{Credentials, Endpoint, Timeouts, TlsFiles, environment, http};
+use reqwest::Client;
 
-use crate::error::error;
+use crate::STORE;
+use crate::error::wrong;
+
+/// The schemes of connection strings.
+pub(crate) const SCHEMES: &[&str] = &["etcd", "etcd+https"];
+/// The environment variables for user and password.
+const VARIABLES: [&str; 2] = ["MEMBERSHIP_ETCD_USERNAME", "MEMBERSHIP_ETCD_PASSWORD"];
+const DEFAULT_PORT: u16 = 2379;
+/// What keys begin with.
+const DEFAULT_PREFIX: &str = "membership";
+/// A longer prefix only makes keys long.
+const MAX_PREFIX: usize = 128;
+/// How often TCP checks a silent connection: without it, hints over a dead one would stay silent.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+const OPTIONS: &str = "operation_timeout, connect_timeout, tls_ca, tls_cert and tls_key";
 
 /// Where the table is and how it is used.
 ///
@@ -23,93 +39,68 @@ use crate::error::error;
 /// ```
 #[derive(Clone)]
 pub struct EtcdConfig {
-    members: Vec<Member>,
-    username: Option<String>,
-    password: Option<String>,
+    pub(crate) members: Vec<Endpoint>,
+    pub(crate) credentials: Option<Credentials>,
     tls: bool,
-    tls_ca: Option<PathBuf>,
-    tls_certificate: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
+    tls_files: TlsFiles,
     client: Option<Client>,
-    prefix: String,
-    operation_timeout: Duration,
-    connect_timeout: Duration,
+    pub(crate) prefix: String,
+    pub(crate) timeouts: Timeouts,
 }
-
-/// One member of the etcd cluster, as clients reach it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-/// Long enough for an election, short enough for a silo to notice that the store is gone.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A member that takes longer to accept a connection serves nobody.
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Below this no network could be crossed.
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-/// Above this nobody is waiting any more.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// What keys begin with by default.
-const DEFAULT_PREFIX: &str = "membership";
-/// Longer ones only make keys long.
-const MAX_PREFIX: usize = 128;
-/// How long a silent connection goes unasked, and unanswered: a hint's would otherwise be silent for ever.
-const KEEPALIVE: Duration = Duration::from_secs(15);
 
 impl EtcdConfig {
-    /// These members (host and port each), without TLS or user. One of them is enough as long as it is up; name all of them, because nobody
-    /// else tells where the others are.
+    /// These members (host and port each), without TLS or user. One that is up is enough; name all
+    /// of them, because members do not tell where the others are.
     #[must_use]
     pub fn new<H: Into<String>>(members: impl IntoIterator<Item = (H, u16)>) -> Self {
         Self {
-            members: members
-                .into_iter()
-                .map(|(host, port)| Member {
-                    host: host.into(),
-                    port,
-                })
-                .collect(),
-            username: None,
-            password: None,
+            members: members.into_iter().map(Endpoint::from).collect(),
+            credentials: None,
             tls: false,
-            tls_ca: None,
-            tls_certificate: None,
-            tls_key: None,
+            tls_files: TlsFiles::default(),
             client: None,
             prefix: DEFAULT_PREFIX.to_owned(),
-            operation_timeout: DEFAULT_TIMEOUT,
-            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            timeouts: Timeouts::default(),
         }
     }
 
-    /// Reads `etcd://[user:password@]host[:port][,host[:port]…][/prefix][?option=value&…]`, or `etcd+https://…` for TLS. `%hh` stands for a
-    /// byte. User and password, where the URL has none, come from the environment variables `MEMBERSHIP_ETCD_USERNAME` and
-    /// `MEMBERSHIP_ETCD_PASSWORD`. The options have the names of the methods here: `operation_timeout`, `connect_timeout`, `tls_ca`,
-    /// `tls_cert`, `tls_key`.
+    /// Reads `etcd://[user:password@]host[:port][,host[:port]…][/prefix][?option=value&…]`, or
+    /// `etcd+https://…` for TLS. `%hh` stands for a byte. A user or password that the URL leaves
+    /// out comes from the environment variables `MEMBERSHIP_ETCD_USERNAME` and
+    /// `MEMBERSHIP_ETCD_PASSWORD`. The options have the names of the methods here:
+    /// `operation_timeout`, `connect_timeout`, `tls_ca`, `tls_cert`, `tls_key`.
     ///
     /// # Errors
-    /// `Configuration`: another scheme, no host, an unknown option, or a value that is none. Never shows what may be a secret.
+    /// `Configuration`: another scheme, no host, an unknown option, or an invalid value. Never
+    /// shows a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        crate::url::parse(url, |name| {
-            std::env::var(name).ok().filter(|v| !v.is_empty())
-        })
+        Self::from_url_and(url, environment)
     }
 
-    /// Sends requests with an existing client: its TLS settings, proxies and time-outs of connecting. The options of TLS here are then not
-    /// used, but for [`tls`](Self::tls) itself. The client must not send requests again by itself (`retry::never()`), nor follow
-    /// redirections.
+    fn from_url_and(
+        url: &str,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, TableError> {
+        let url = ConnectionString::parse(STORE, SCHEMES, url)?;
+        let mut config = Self::new([] as [(String, u16); 0]).tls(url.scheme == "etcd+https");
+        config.members = Endpoint::list(&url.hosts, DEFAULT_PORT);
+        if let Some(path) = &url.path {
+            config = config.prefix(path.trim_end_matches('/'));
+        }
+        config.credentials =
+            Credentials::find(STORE, url.user, url.password, environment, VARIABLES)?;
+        for option in &url.options {
+            if !config.timeouts.set(option)? && !config.tls_files.set(option) {
+                return Err(option.unknown(OPTIONS));
+            }
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Sends requests with an existing client: its TLS settings, proxies and connect timeout. Of
+    /// the TLS options here only [`tls`](Self::tls) is used then. The client must not send requests
+    /// again by itself (`retry::never()`), nor follow redirections.
     #[must_use]
     pub fn client(mut self, client: Client) -> Self {
         self.client = Some(client);
@@ -119,87 +110,64 @@ impl EtcdConfig {
     /// A user of etcd's own authentication.
     #[must_use]
     pub fn credentials(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
-        (self.username, self.password) = (Some(username.into()), Some(password.into()));
+        self.credentials = Some(Credentials::new(username, password));
         self
     }
 
-    /// Whether connections are encrypted, and the members' certificates checked. Default: no.
+    /// Whether connections are encrypted and the members' certificates checked. Default: no.
     #[must_use]
     pub fn tls(mut self, tls: bool) -> Self {
         self.tls = tls;
         self
     }
 
-    /// A PEM file with the certificates that are trusted instead of the system's.
+    /// A PEM file with the certificates to trust instead of the system's.
     #[must_use]
     pub fn tls_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_ca = Some(path.into());
+        self.tls_files.ca = Some(path.into());
         self
     }
 
-    /// A PEM file with the certificate that this client shows; needs [`tls_key_file`](Self::tls_key_file) too.
+    /// A PEM file with this client's certificate; needs [`tls_key_file`](Self::tls_key_file) too.
     #[must_use]
     pub fn tls_certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_certificate = Some(path.into());
+        self.tls_files.certificate = Some(path.into());
         self
     }
 
     /// A PEM file with the private key of that certificate.
     #[must_use]
     pub fn tls_key_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_key = Some(path.into());
+        self.tls_files.key = Some(path.into());
         self
     }
 
-    /// What every key begins with: 1 to 128 characters without control characters, not beginning or ending with a slash. Default
-    /// `membership`.
+    /// What every key begins with: 1 to 128 characters without control characters, not beginning or
+    /// ending with a slash. Default `membership`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How long one operation may take, connecting and authenticating included: 10 ms to 1 h. Default 5 s.
+    /// How long one operation may take, connecting and authenticating included: 10 ms to 1 h.
+    /// Default 5 s.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.timeouts.set_operation(timeout);
         self
     }
 
-    /// How long one connection may take to be made: 10 ms to 1 h. Default 2 s. An existing client keeps its own.
+    /// How long it may take to make one connection: 10 ms to 1 h. Default 2 s. An existing client
+    /// keeps its own.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.timeouts.set_connect(timeout);
         self
-    }
-
-    pub(crate) fn members(&self) -> &[Member] {
-        &self.members
-    }
-
-    pub(crate) fn user(&self) -> Option<(&str, &str)> {
-        self.username.as_deref().zip(self.password.as_deref())
-    }
-
-    pub(crate) fn key_prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.operation_timeout
     }
 
     pub(crate) const fn scheme(&self) -> &'static str {
         if self.tls { "https" } else { "http" }
-    }
-
-    /// The members that are named, for errors.
-    pub(crate) fn place(&self) -> String {
-        self.members
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
     }
 
     /// Refuses what cannot work whatever the members are.
@@ -207,19 +175,11 @@ impl EtcdConfig {
         if self.members.is_empty() || self.members.iter().any(|member| member.host.is_empty()) {
             return Err(wrong("no host is named: write etcd://host:2379"));
         }
-        let part_of_a_name =
-            |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c) || !c.is_ascii();
-        if let Some(bad) = self
-            .members
-            .iter()
-            .find(|member| !member.host.chars().all(part_of_a_name))
-        {
-            let host: String = bad
-                .host
-                .chars()
-                .filter(|c| !c.is_control())
-                .take(60)
-                .collect();
+        let valid = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c) || !c.is_ascii();
+        let bad = |member: &&Endpoint| !member.host.chars().all(valid);
+        if let Some(bad) = self.members.iter().find(bad) {
+            let host = bad.host.chars().filter(|c| !c.is_control());
+            let host: String = host.take(60).collect();
             return Err(wrong(format!("`{host}` is no host")));
         }
         let bad = self.prefix.is_empty()
@@ -230,110 +190,137 @@ impl EtcdConfig {
                 "a prefix has 1 to 128 characters, no control characters, and no slash at its ends",
             ));
         }
-        for (name, time) in [
-            ("operation_timeout", self.operation_timeout),
-            ("connect_timeout", self.connect_timeout),
-        ] {
-            if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&time) {
-                return Err(wrong(format!("{name} is 10 ms to 1 h")));
-            }
-        }
-        if !self.tls
-            && [&self.tls_ca, &self.tls_certificate, &self.tls_key]
-                .into_iter()
-                .any(Option::is_some)
-        {
-            return Err(wrong(
-                "certificate files are given but no encryption is asked for: use etcd+https://",
-            ));
-        }
-        if self.tls_certificate.is_some() != self.tls_key.is_some() {
-            return Err(wrong(
-                "a client's certificate and its key come together: tls_cert and tls_key",
-            ));
-        }
-        Ok(())
+        self.timeouts.validate(STORE)?;
+        self.tls_files.validate(STORE, self.tls, "etcd+https://")
     }
 
-    /// What sends requests. Reads certificate files, and asks nobody yet.
+    /// The HTTP client. Reads certificate files, and sends nothing yet.
     ///
     /// # Errors
-    /// `Configuration`: a file that cannot be read, or is no certificate.
-    pub(crate) fn open(&self) -> Result<Client, TableError> {
+    /// `Configuration`: a file cannot be read, or is no certificate.
+    pub(crate) fn http_client(&self) -> Result<Client, TableError> {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
-        // What is sent again, and when, is decided by whoever knows whether that is harmless; a store is no web site behind a proxy.
-        let builder = Client::builder()
-            .retry(reqwest::retry::never())
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .http1_only();
-        let builder = builder
-            .connect_timeout(self.connect_timeout.min(self.operation_timeout))
-            .tcp_nodelay(true);
-        let builder = builder
+        let tls = self.tls.then_some(&self.tls_files);
+        let builder = http::builder(STORE, &self.timeouts, tls)?
             .tcp_keepalive(KEEPALIVE)
             .tcp_keepalive_interval(KEEPALIVE);
-        self.with_tls(builder)?.build().map_err(|e| {
-            wrong(format!(
-                "no client can be made: {}",
-                crate::error::innermost(&e)
-            ))
-        })
+        http::build(STORE, builder)
     }
-
-    fn with_tls(&self, mut builder: ClientBuilder) -> Result<ClientBuilder, TableError> {
-        if !self.tls {
-            // Nobody's certificates are needed, nor looked for.
-            return Ok(builder.tls_certs_only([]));
-        }
-        if let Some(path) = &self.tls_ca {
-            let trusted = Certificate::from_pem_bundle(&read(path)?).unwrap_or_default();
-            if trusted.is_empty() {
-                return Err(wrong(format!(
-                    "{} holds no certificate in PEM form",
-                    path.display()
-                )));
-            }
-            builder = builder.tls_certs_only(trusted);
-        }
-        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
-            let both = [read(certificate)?, b"\n".to_vec(), read(key)?].concat();
-            let identity = Identity::from_pem(&both).map_err(|_| {
-                wrong(format!(
-                    "{} and {} are no certificate and key in PEM form",
-                    certificate.display(),
-                    key.display()
-                ))
-            })?;
-            builder = builder.identity(identity);
-        }
-        Ok(builder)
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, TableError> {
-    std::fs::read(path).map_err(|e| wrong(format!("{} cannot be read ({e})", path.display())))
 }
 
 /// Shows no secret (clause T15).
 impl fmt::Debug for EtcdConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members = Endpoint::join(&self.members);
         f.debug_struct("EtcdConfig")
-            .field(
-                "members",
-                &format_args!("{}://{}", self.scheme(), self.place()),
-            )
-            .field("username", &self.username)
-            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("members", &format_args!("{}://{members}", self.scheme()))
+            .field("credentials", &self.credentials)
             .field("prefix", &self.prefix)
-            .field("operation_timeout", &self.operation_timeout)
-            .field("connect_timeout", &self.connect_timeout)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
 
-pub(crate) fn wrong(message: impl Into<String>) -> TableError {
-    error(TableErrorKind::Configuration, message)
+#[cfg(test)]
+mod tests {
+    use membership_core::TableErrorKind;
+
+    use super::*;
+
+    fn read(url: &str) -> Result<EtcdConfig, TableError> {
+        EtcdConfig::from_url_and(url, |_| None)
+    }
+
+    #[test]
+    fn urls_name_members() {
+        for (url, members, scheme) in [
+            ("etcd://localhost", "localhost:2379", "http"),
+            (
+                "etcd://a,b:1,[::1],[::2]:7/",
+                "a:2379,b:1,[::1]:2379,[::2]:7",
+                "http",
+            ),
+            ("ETCD+HTTPS://u:p%40ss@h", "h:2379", "https"),
+        ] {
+            let config = read(url).unwrap();
+            assert_eq!(Endpoint::join(&config.members), members, "{url}");
+            assert_eq!(
+                (config.scheme(), config.prefix.as_str()),
+                (scheme, "membership")
+            );
+        }
+        let config = read(
+            "etcd+https://u:p%40ss@h/a/b%20c/?operation_timeout=3s&connect_timeout=250ms&tls_ca=/ca&tls_cert=/c&tls_key=/k",
+        );
+        let config = config.unwrap();
+        assert_eq!(config.credentials, Some(Credentials::new("u", "p@ss")));
+        assert_eq!(config.prefix, "a/b c");
+        assert_eq!(config.timeouts.operation(), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn users_come_from_the_environment_where_the_url_has_none() {
+        let environment = |name: &str| {
+            let value = if name == VARIABLES[0] {
+                "env-user"
+            } else {
+                "env-word"
+            };
+            Some(value.to_owned())
+        };
+        for (url, user, password) in [
+            ("etcd://h", "env-user", "env-word"),
+            ("etcd://u:p@h", "u", "p"),
+            ("etcd://u@h", "u", "env-word"),
+        ] {
+            let config = EtcdConfig::from_url_and(url, environment).unwrap();
+            assert_eq!(
+                config.credentials,
+                Some(Credentials::new(user, password)),
+                "{url}"
+            );
+        }
+        assert_eq!(read("etcd://h").unwrap().credentials, None);
+    }
+
+    #[test]
+    fn an_invalid_url_is_refused_without_showing_it() {
+        for (url, why) in [
+            ("http://u:secret@h", "`etcd://` or `etcd+https://`"),
+            ("etcd://u:secret@", "no host"),
+            ("etcd://u:secret@h:x", "port"),
+            ("etcd://u:secret@a b", "is no host"),
+            ("etcd://secret@h", "without a password"),
+            ("etcd://:secret@h", "without a user"),
+            ("etcd://u:secret@h//x", "prefix"),
+            ("etcd://u:secret@h/a%0a", "prefix"),
+            ("etcd://u:secret@h?prefix=x", "`prefix` is no option"),
+            ("etcd://u:secret@h?operation_timeout=1", "a time such as 3s"),
+            ("etcd://u:secret@h?operation_timeout=1ms", "10 ms to 1 h"),
+            ("etcd://u:secret@h?tls_ca=/secret", "etcd+https://"),
+            ("etcd+https://u:secret@h?tls_cert=/secret", "come together"),
+        ] {
+            let error = read(url).unwrap_err();
+            assert_eq!(error.kind(), TableErrorKind::Configuration, "{url}");
+            assert!(
+                error.to_string().contains(why) && !format!("{error} {error:?}").contains("secret"),
+                "{url}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn certificate_files_are_read_only_for_https() {
+        let error = read("etcd+https://h?tls_ca=/no/such/file")
+            .unwrap()
+            .http_client()
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("/no/such/file cannot be read"),
+            "{error}"
+        );
+        read("etcd://h").unwrap().http_client().unwrap();
+    }
 }

@@ -1,207 +1,102 @@
-//! "The version may have moved": a watch of the version row, over a connection of its own.
+//! Hints from a watch of the version row, over a connection of its own.
 //!
-//! It is opened when somebody listens and closed when nobody does any more. A watch begins with what comes next and never with the past, so
-//! that no compaction of etcd's history is in its way; whatever ends one, the bell rings once when the next one has begun. Losing hints
-//! costs only time.
+//! A watch begins with the next change and never with the past, so a compaction of etcd's history
+//! does not end it. Every new watch notifies once.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::{StreamExt as _, stream};
-use membership_core::{HintStream, TableError, TableErrorKind};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use async_trait::async_trait;
+use membership_core::{TableError, TableErrorKind};
+use membership_provider::{HintSource, Notifier, innermost};
 
-use crate::error::{Failure, error, innermost, refused};
-use crate::link::Link;
+use crate::client::Client;
+use crate::error::{Failure, error, refused};
 use crate::wire::{Bytes, Range, Watch, WatchLine};
 
-/// The first pause before watching anew, and the longest.
-const PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How often a user who may not watch tries again: somebody may have granted it.
-const DENIED_PAUSE: Duration = Duration::from_secs(60);
-/// A line holds what one commit did to the version row; longer ones are none of a watch.
+/// A line holds what one commit did to the version row. A longer one is not from a watch.
 const LONGEST_LINE: usize = 1 << 20;
 
-pub(crate) struct Hints {
-    link: Arc<Link>,
+/// Watches one key.
+pub(crate) struct Watcher {
+    client: Arc<Client>,
     key: Bytes,
-    cluster: String,
-    bell: watch::Sender<u64>,
-    /// The task that listens, while anybody does.
-    task: Arc<Mutex<Option<AbortHandle>>>,
+    /// Whether the last watch was refused.
+    denied: AtomicBool,
 }
 
-impl Hints {
-    pub(crate) fn new(link: Arc<Link>, key: Bytes, cluster: String) -> Self {
+impl Watcher {
+    pub(crate) fn new(client: &Arc<Client>, key: Bytes) -> Self {
         Self {
-            link,
+            client: Arc::clone(client),
             key,
-            cluster,
-            bell: watch::Sender::new(0),
-            task: Arc::default(),
+            denied: AtomicBool::new(false),
         }
     }
 
-    /// A stream of hints; it ends when the table is dropped. None without a runtime to listen on.
-    pub(crate) fn listen(&self) -> Option<HintStream> {
-        let Ok(runtime) = Handle::try_current() else {
-            tracing::warn!(
-                cluster = self.cluster,
-                "no hints: they need a tokio runtime"
-            );
-            return None;
+    /// Watches until the watch ends, and says why it did.
+    async fn watch(&self, notifier: &Notifier) -> TableError {
+        let unavailable = |why: String| error(TableErrorKind::Unavailable, why);
+        let request = Watch {
+            create_request: Range::one(self.key.clone()),
         };
-        // The task ends under the same lock, when it sees no listener.
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let listener = self.bell.subscribe();
-        if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let (link, bell, running) = (
-                Arc::clone(&self.link),
-                self.bell.clone(),
-                Arc::clone(&self.task),
-            );
-            let (key, cluster) = (self.key.clone(), self.cluster.clone());
-            let listening = runtime.spawn(async move {
-                loop {
-                    tokio::select! {
-                        () = watch_on(&link, &bell, &key, &cluster) => {}
-                        () = bell.closed() => {}
+        let mut response = match self.client.watch(&request).await {
+            Ok(response) => response,
+            Err(e) => return e,
+        };
+        let mut lines = Lines::default();
+        loop {
+            let chunk = match response.chunk().await {
+                Ok(Some(chunk)) => chunk,
+                Ok(None) => return unavailable("the watch has ended".to_owned()),
+                Err(e) => return unavailable(format!("the watch broke ({})", innermost(&e))),
+            };
+            for line in lines.split(&chunk) {
+                match read(&line) {
+                    Ok(Line::Created) => {
+                        self.denied.store(false, Ordering::Relaxed);
+                        notifier.connected();
                     }
-                    let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-                    if bell.is_closed() {
-                        *running = None;
-                        return;
-                    }
+                    Ok(Line::Changed) => notifier.notify(),
+                    Ok(Line::Nothing) => {}
+                    Err(e) => return e,
                 }
-            });
-            *task = Some(listening.abort_handle());
-        }
-        drop(task);
-        let hints = stream::unfold(listener, |mut listener| async move {
-            listener.changed().await.ok()?;
-            Some(((), listener))
-        });
-        // Whoever asks after its end is told so again.
-        Some(Box::pin(hints.fuse()))
-    }
-}
-
-impl Drop for Hints {
-    fn drop(&mut self) {
-        if let Some(task) = self
-            .task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-        {
-            // The streams end with the last sender.
-            task.abort();
+            }
+            if lines.rest.len() > LONGEST_LINE {
+                return unavailable("the answer is not a watch of etcd".to_owned());
+            }
         }
     }
 }
 
-fn ring(bell: &watch::Sender<u64>) {
-    bell.send_modify(|times| *times = times.wrapping_add(1));
-}
-
-/// What the watches before have left.
-struct Mood {
-    /// How long until the next one.
-    pause: Duration,
-    /// Whether the last one was refused.
-    denied: bool,
-}
-
-impl Mood {
-    const NEW: Self = Self {
-        pause: PAUSE,
-        denied: false,
-    };
-}
-
-/// Watches for ever, one watch after the other.
-async fn watch_on(link: &Link, bell: &watch::Sender<u64>, key: &Bytes, cluster: &str) {
-    let (mut mood, mut warned) = (Mood::NEW, false);
-    loop {
-        let result = one_watch(link, bell, key, &mut mood).await;
-        let denied = result.kind() == TableErrorKind::PermissionDenied;
+#[async_trait]
+impl HintSource for Watcher {
+    async fn listen(&self, notifier: &Notifier) -> TableError {
+        let ended = self.watch(notifier).await;
+        let denied = ended.kind() == TableErrorKind::PermissionDenied;
         if denied {
-            // A token that is not known any more is refused in the same words as a user who may not: the first time another one is had.
-            link.forget_token();
+            // A forgotten token and a missing permission are refused with the same text. So the
+            // first refusal only gets a new token.
+            self.client.forget_token();
         } else {
-            link.distrust();
+            self.client.ask_another();
         }
-        if denied && mood.denied {
-            if !warned {
-                tracing::warn!(cluster, error = %result, "no hints: changes are noticed by reading only");
-                warned = true;
-            }
-            tokio::time::sleep(DENIED_PAUSE).await;
-        } else {
-            tracing::debug!(cluster, error = %result, "hints are interrupted");
-            tokio::time::sleep(mood.pause).await;
+        if denied && !self.denied.swap(denied, Ordering::Relaxed) {
+            return error(TableErrorKind::Unavailable, ended.message());
         }
-        mood = Mood {
-            pause: (mood.pause * 2).min(LONGEST_PAUSE),
-            denied,
-        };
+        self.denied.store(denied, Ordering::Relaxed);
+        ended
     }
 }
 
-/// Watches until the watch ends, and says why it did.
-async fn one_watch(
-    link: &Link,
-    bell: &watch::Sender<u64>,
-    key: &Bytes,
-    mood: &mut Mood,
-) -> TableError {
-    let unavailable = |why: String| error(TableErrorKind::Unavailable, why);
-    let mut response = match link
-        .watch(&Watch {
-            create_request: Range::one(key.clone()),
-        })
-        .await
-    {
-        Ok(response) => response,
-        Err(e) => return e,
-    };
-    let mut lines = Lines::default();
-    loop {
-        match response.chunk().await {
-            Ok(Some(chunk)) => {
-                for line in lines.of(&chunk) {
-                    match read(&line) {
-                        Ok(Line::Begun) => {
-                            *mood = Mood::NEW;
-                            // What was changed before this is past.
-                            ring(bell);
-                        }
-                        Ok(Line::Changed) => ring(bell),
-                        Ok(Line::Nothing) => {}
-                        Err(e) => return e,
-                    }
-                }
-                if lines.rest.len() > LONGEST_LINE {
-                    return unavailable("what comes is no watch of etcd".to_owned());
-                }
-            }
-            Ok(None) => return unavailable("the watch has ended".to_owned()),
-            Err(e) => return unavailable(format!("the watch has broken off ({})", innermost(&e))),
-        }
-    }
-}
-
-/// What comes in pieces, as lines.
+/// Chunks of an answer, split into lines.
 #[derive(Default)]
 struct Lines {
     rest: Vec<u8>,
 }
 
 impl Lines {
-    fn of(&mut self, chunk: &[u8]) -> Vec<Vec<u8>> {
+    fn split(&mut self, chunk: &[u8]) -> Vec<Vec<u8>> {
         self.rest.extend_from_slice(chunk);
         let Some(end) = self.rest.iter().rposition(|&byte| byte == b'\n') else {
             return Vec::new();
@@ -217,7 +112,7 @@ impl Lines {
 }
 
 enum Line {
-    Begun,
+    Created,
     Changed,
     Nothing,
 }
@@ -226,11 +121,11 @@ fn read(line: &[u8]) -> Result<Line, TableError> {
     let read: WatchLine = serde_json::from_slice(line).map_err(|_| {
         error(
             TableErrorKind::Unavailable,
-            "what comes is no watch of etcd",
+            "the answer is not a watch of etcd",
         )
     })?;
-    if let Some(said) = read.error {
-        return Err(match refused(&said) {
+    if let Some(refusal) = read.error {
+        return Err(match refused(&refusal) {
             Failure::Elsewhere(e) | Failure::Token(e) | Failure::Refused(e) => e,
             Failure::Lost(why) => error(TableErrorKind::Unavailable, why),
         });
@@ -253,7 +148,7 @@ fn read(line: &[u8]) -> Result<Line, TableError> {
     Ok(if !result.events.is_empty() {
         Line::Changed
     } else if result.created {
-        Line::Begun
+        Line::Created
     } else {
         Line::Nothing
     })
@@ -264,13 +159,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_in_any_pieces() {
+    fn lines_may_be_split_anywhere() {
         let text = b"one\ntwo\n\nthree\n";
         for size in 1..=text.len() {
             let mut lines = Lines::default();
             let all: Vec<Vec<u8>> = text
                 .chunks(size)
-                .flat_map(|chunk| lines.of(chunk))
+                .flat_map(|chunk| lines.split(chunk))
                 .collect();
             assert_eq!(
                 all,
@@ -280,15 +175,15 @@ mod tests {
             assert!(lines.rest.is_empty());
         }
         let mut lines = Lines::default();
-        assert!(lines.of(b"no end").is_empty() && lines.rest == b"no end");
+        assert!(lines.split(b"no end").is_empty() && lines.rest == b"no end");
     }
 
     #[test]
-    fn ends_of_a_watch_are_told_apart() {
+    fn the_ends_of_a_watch_are_distinguished() {
         let kind = |line: &str| read(line.as_bytes()).err().map(|e| e.kind());
         assert!(matches!(
             read(br#"{"result":{"created":true}}"#),
-            Ok(Line::Begun)
+            Ok(Line::Created)
         ));
         assert!(matches!(
             read(br#"{"result":{"events":[{"kv":{}}]}}"#),

@@ -1,25 +1,26 @@
-//! Where things of a cluster stand. All keys of a cluster begin with `{prefix}/{cluster}/`; the slash closes the cluster's name, which holds
-//! none, so that no cluster's keys are among another one's (clause T9).
+//! The keys of one cluster. All begin with `{prefix}/{cluster}/`. The cluster's name contains no
+//! slash, so no cluster's keys are among another one's (clause T9).
 //!
 //! | key | value |
 //! |---|---|
-//! | `…/table/version` | what every commit changes of the version row, and what is never changed |
-//! | `…/table/recent/00` to `15` | the last sixteen commits, each in the place of the one sixteen versions before |
+//! | `…/table/version` | what every commit changes of the version row, and what never changes |
+//! | `…/table/recent/00` to `15` | the last sixteen commits, in turn |
 //! | `…/table/settings`, `…/table/core` | the settings that all silos share, and core's cell |
 //! | `…/rows/{ip:port@epoch}` | a row |
 //! | `…/heartbeats/{ip:port@epoch}` | a heartbeat |
 //! | `…/heartbeats/cluster` | the cluster's own cell |
 
-use membership_core::{ClusterName, RECENT_COMMITS};
+use membership_core::ClusterName;
+use membership_provider::recent_slot;
 
 use crate::wire::Bytes;
 
-/// What the cluster's own cell is called among the heartbeats. No silo is.
+/// The name of the cluster's own cell among the heartbeats. No silo has it.
 pub(crate) const CELL: &str = "cluster";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    /// With the slash.
+    /// What all keys begin with, the slash included.
     base: String,
     prefix: String,
 }
@@ -36,12 +37,9 @@ impl Keys {
         self.at("table/version")
     }
 
-    /// Where the commit stands that made this version.
+    /// The record of the commit that made this version.
     pub(crate) fn recent(&self, version: u64) -> Bytes {
-        self.at(&format!(
-            "table/recent/{:02}",
-            version % RECENT_COMMITS as u64
-        ))
+        self.at(&format!("table/recent/{:02}", recent_slot(version)))
     }
 
     pub(crate) fn recent_commits(&self) -> (Bytes, Bytes) {
@@ -77,25 +75,28 @@ impl Keys {
         self.all("heartbeats")
     }
 
-    /// What stands in one of the cluster's places, without what every key begins with.
-    pub(crate) fn name<'a>(&self, key: &'a str, place: &str) -> Option<&'a str> {
+    /// The name of a key below one of the cluster's folders (`table`, `rows` or `heartbeats`).
+    pub(crate) fn name<'a>(&self, key: &'a str, folder: &str) -> Option<&'a str> {
         key.strip_prefix(self.base.as_str())?
-            .strip_prefix(place)?
+            .strip_prefix(folder)?
             .strip_prefix('/')
     }
 
-    /// A key of nobody's cluster: the names of clusters hold a tilde.
-    pub(crate) fn yardstick(&self, name: &str) -> Bytes {
-        format!("{}/yardstick/{name}", self.prefix).into()
+    /// A key of no cluster: the names of clusters contain a tilde.
+    pub(crate) fn baseline(&self, name: &str) -> Bytes {
+        format!("{}/baseline/{name}", self.prefix).into()
     }
 
-    fn at(&self, place: &str) -> Bytes {
-        format!("{}{place}", self.base).into()
+    fn at(&self, name: &str) -> Bytes {
+        format!("{}{name}", self.base).into()
     }
 
-    /// All keys of one place: what comes after a slash comes before a zero.
-    fn all(&self, place: &str) -> (Bytes, Bytes) {
-        (self.at(&format!("{place}/")), self.at(&format!("{place}0")))
+    /// All keys of one folder. Zero is the character after the slash.
+    fn all(&self, folder: &str) -> (Bytes, Bytes) {
+        (
+            self.at(&format!("{folder}/")),
+            self.at(&format!("{folder}0")),
+        )
     }
 }
 
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_hold_their_own_keys_and_no_others() {
+    fn folders_contain_their_own_keys_and_no_others() {
         let keys = Keys::new("ops/membership", &"billing/blue".parse().unwrap());
         let longer = Keys::new("ops/membership", &"billing/blue0".parse().unwrap());
         assert_eq!(
@@ -150,6 +151,6 @@ mod tests {
             assert_eq!(keys.name(&keys.row(name).text(), "heartbeats"), None);
         }
         assert!(holds(keys.heartbeats(), keys.heartbeat(CELL)));
-        assert!(!keys.yardstick("a").text().starts_with(&keys.base));
+        assert!(!keys.baseline("a").text().starts_with(&keys.base));
     }
 }

@@ -1,66 +1,118 @@
-//! Who we are: a user's token, had when it is needed and had anew when a member does not know it any more. Clause T15.
+//! A user's token: obtained when a request needs it, and again when a member does not know it any
+//! more. Clause T15.
 //!
-//! etcd's simple tokens live in the members' memory: for five minutes without a request, and not beyond a member's restart.
+//! etcd's simple tokens live in the members' memory: for five minutes without a request, and not
+//! beyond a member's restart.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::wire::Credentials;
+use membership_core::TableErrorKind;
+use membership_provider::{Credentials, json};
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::{Client, Member, in_time, whole};
+use crate::error::{Failure, NOT_ENABLED, error};
+use crate::wire::{AUTHENTICATE, Authenticate, Authenticated};
 
 pub(crate) struct Login {
-    user: String,
-    password: String,
+    credentials: Credentials,
     token: Mutex<Option<Token>>,
-    /// Whoever needs a token while one is being had waits for that one.
-    pub(crate) alone: tokio::sync::Mutex<()>,
+    /// Held while a token is obtained: other requests wait for that one.
+    turn: tokio::sync::Mutex<()>,
 }
 
-/// What a member gave for user and password.
+/// What a member returned for user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// What every request carries.
+    /// Every request carries it.
     Known(Arc<str>),
-    /// Nothing, because it asks nobody who they are.
-    NotAsked,
+    /// Authentication is not enabled.
+    NotEnabled,
 }
 
 impl Login {
-    pub(crate) fn new(user: &str, password: &str) -> Self {
+    pub(crate) fn new(credentials: Credentials) -> Self {
         Self {
-            user: user.to_owned(),
-            password: password.to_owned(),
+            credentials,
             token: Mutex::default(),
-            alone: tokio::sync::Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
         }
     }
 
-    pub(crate) fn user(&self) -> &str {
-        &self.user
-    }
-
-    pub(crate) fn credentials(&self) -> Credentials<'_> {
-        Credentials {
-            name: &self.user,
-            password: &self.password,
-        }
+    fn lock(&self) -> MutexGuard<'_, Option<Token>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn token(&self) -> Option<Token> {
-        self.token
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.lock().clone()
     }
 
-    pub(crate) fn remember(&self, token: Token) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token);
-    }
-
-    /// It is of no use any more; unless somebody has had another one since.
+    /// Forgets this token, unless another one has been obtained since.
     pub(crate) fn forget(&self, token: Option<&Token>) {
-        let mut known = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.lock();
         if known.as_ref() == token {
             *known = None;
+        }
+    }
+}
+
+impl Client {
+    /// The user's token; asks this member for one if there is none.
+    pub(crate) async fn token(
+        &self,
+        member: &Member,
+        patience: Instant,
+        deadline: Instant,
+    ) -> Result<Option<Token>, Failure> {
+        let Some(login) = &self.login else {
+            return Ok(None);
+        };
+        if let Some(token) = login.token() {
+            return Ok(Some(token));
+        }
+        let not_sent = |why: String| Failure::Elsewhere(error(TableErrorKind::Unavailable, why));
+        let _turn = timeout_at(deadline, login.turn.lock())
+            .await
+            .map_err(|_| not_sent(format!("no token within {:?}", self.timeout)))?;
+        if let Some(token) = login.token() {
+            return Ok(Some(token));
+        }
+        let user = &login.credentials.user;
+        let body = json(&Authenticate {
+            name: user,
+            password: &login.credentials.password,
+        });
+        let asked = async {
+            let response = self.send(member, AUTHENTICATE, body, None).await?;
+            whole::<Authenticated>(response).await
+        };
+        let token = match in_time(patience, self.timeout, asked).await {
+            Ok(given) => Token::Known(given.token.into()),
+            Err(Failure::Refused(e)) if e.message().contains(NOT_ENABLED) => {
+                tracing::warn!(
+                    server = member.at,
+                    user,
+                    "a user is configured, but etcd's authentication is not enabled"
+                );
+                Token::NotEnabled
+            }
+            // Authentication writes nothing.
+            Err(Failure::Lost(why)) => return Err(not_sent(why)),
+            Err(Failure::Refused(e)) if e.kind() == TableErrorKind::PermissionDenied => {
+                let message = format!("{} for the user `{user}`", e.message());
+                return Err(Failure::Refused(error(e.kind(), message)));
+            }
+            Err(other) => return Err(other),
+        };
+        *login.lock() = Some(token.clone());
+        Ok(Some(token))
+    }
+
+    /// Forgets the token: a watch was refused, and its refusals do not say why.
+    pub(crate) fn forget_token(&self) {
+        if let Some(login) = &self.login {
+            login.forget(login.token().as_ref());
         }
     }
 }
@@ -68,9 +120,7 @@ impl Login {
 /// Shows no secret (clause T15).
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
-            .field("user", &self.user)
-            .finish_non_exhaustive()
+        f.debug_tuple("Login").field(&self.credentials).finish()
     }
 }
 
@@ -80,16 +130,16 @@ mod tests {
 
     #[test]
     fn only_the_token_that_failed_is_forgotten() {
-        let login = Login::new("me", "s3cret");
+        let login = Login::new(Credentials::new("me", "s3cret"));
         assert!(login.token().is_none() && !format!("{login:?}").contains("s3cret"));
         let (old, new) = (Token::Known("old".into()), Token::Known("new".into()));
-        login.remember(new.clone());
+        *login.lock() = Some(new.clone());
         login.forget(Some(&old));
         assert!(login.token() == Some(new.clone()));
         login.forget(Some(&new));
         assert!(login.token().is_none());
-        login.remember(Token::NotAsked);
-        login.forget(Some(&Token::NotAsked));
+        *login.lock() = Some(Token::NotEnabled);
+        login.forget(Some(&Token::NotEnabled));
         assert!(login.token().is_none());
     }
 }

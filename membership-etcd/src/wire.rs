@@ -1,10 +1,11 @@
-//! What etcd's JSON gateway takes and gives. Bytes are base64, absent fields are zero, empty or false.
+//! Requests and answers of etcd's JSON gateway. Bytes are base64; absent fields are zero, empty or
+//! false.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where requests go.
+/// The paths of requests.
 pub(crate) const TXN: &str = "/v3/kv/txn";
 pub(crate) const PUT: &str = "/v3/kv/put";
 pub(crate) const RANGE: &str = "/v3/kv/range";
@@ -21,7 +22,7 @@ impl Bytes {
         self.0.len()
     }
 
-    /// As text. What is not UTF-8 is still there, and undecodable (clause T12).
+    /// As text. What is not UTF-8 is kept, and cannot be decoded (clause T12).
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
@@ -55,7 +56,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// A transaction: its first list of operations if every comparison holds, else its second one.
+/// A transaction: the first list of operations if every comparison holds, else the second.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Txn {
     pub(crate) compare: Vec<Compare>,
@@ -72,7 +73,7 @@ impl Txn {
             .max(self.failure.len())
     }
 
-    /// About how many bytes it has within etcd; never fewer.
+    /// An upper bound of its bytes within etcd.
     pub(crate) fn bytes(&self) -> usize {
         let compared: usize = self
             .compare
@@ -84,7 +85,7 @@ impl Txn {
     }
 }
 
-/// What must hold of a key, or of every key of a range.
+/// A comparison of a key, or of every key of a range.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Compare {
     key: Bytes,
@@ -113,7 +114,7 @@ impl Compare {
         }
     }
 
-    /// It has this value.
+    /// The key has this value.
     pub(crate) fn is(key: Bytes, value: Bytes) -> Self {
         Self {
             value: Some(value),
@@ -121,7 +122,7 @@ impl Compare {
         }
     }
 
-    /// It exists.
+    /// The key exists.
     pub(crate) fn exists(key: Bytes) -> Self {
         Self {
             create_revision: Some("0"),
@@ -129,7 +130,7 @@ impl Compare {
         }
     }
 
-    /// It does not.
+    /// The key does not exist.
     pub(crate) fn is_absent(key: Bytes) -> Self {
         Self {
             create_revision: Some("0"),
@@ -137,7 +138,7 @@ impl Compare {
         }
     }
 
-    /// None does.
+    /// No key of the range exists.
     pub(crate) fn are_absent((key, end): (Bytes, Bytes)) -> Self {
         Self {
             range_end: Some(end),
@@ -145,7 +146,7 @@ impl Compare {
         }
     }
 
-    /// It was last changed at this revision; at 0 if there is none.
+    /// The key was last changed at this revision; 0 for a key that does not exist.
     pub(crate) fn is_of(key: Bytes, revision: i64) -> Self {
         Self {
             mod_revision: Some(revision.to_string()),
@@ -178,7 +179,7 @@ impl Op {
         Self::Range(Range::of(range))
     }
 
-    /// The key of the first of a range, without its value.
+    /// The first key of a range, without its value.
     pub(crate) fn first(range: (Bytes, Bytes)) -> Self {
         Self::Range(Range {
             limit: Some("1"),
@@ -187,7 +188,7 @@ impl Op {
         })
     }
 
-    /// Whether there is this key; without its value.
+    /// Whether the key exists; without its value.
     pub(crate) fn key(key: Bytes) -> Self {
         Self::Range(Range {
             keys_only: true,
@@ -220,7 +221,7 @@ impl Op {
     }
 }
 
-/// One key, or all from it up to another one.
+/// One key, or all up to another one.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Range {
     pub(crate) key: Bytes,
@@ -230,7 +231,7 @@ pub(crate) struct Range {
     pub(crate) limit: Option<&'static str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) keys_only: bool,
-    /// Whether any member may answer by itself, from what it has.
+    /// Whether any member may answer from its own data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) serializable: bool,
 }
@@ -258,10 +259,11 @@ pub(crate) struct Put {
     pub(crate) value: Bytes,
 }
 
-/// What every answer of etcd begins with. What has none is not etcd's: an empty object is no empty table, and no success.
+/// The header of every answer. An answer without it is not etcd's: an empty object is neither an
+/// empty table nor a success.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Header {
-    /// That of the store; of what a transaction has written, too.
+    /// The store's revision; what a transaction writes has it too.
     #[serde(deserialize_with = "number")]
     pub(crate) revision: i64,
 }
@@ -290,12 +292,12 @@ struct Found {
 }
 
 impl TxnAnswer {
-    /// How many operations it is the answer to.
+    /// How many operations it answers.
     pub(crate) fn answers(&self) -> usize {
         self.responses.len()
     }
 
-    /// What each range brought, in their order.
+    /// The result of each range, in order.
     pub(crate) fn ranges(self) -> impl Iterator<Item = Vec<Pair>> {
         self.responses
             .into_iter()
@@ -303,7 +305,7 @@ impl TxnAnswer {
     }
 }
 
-/// An answer of which nothing matters but that it is one of etcd's.
+/// An answer whose content does not matter.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Done {
     #[serde(rename = "header")]
@@ -321,11 +323,11 @@ pub(crate) struct Pair {
     pub(crate) mod_revision: i64,
 }
 
-/// Something of which nothing matters but that it is there.
+/// An event whose content does not matter.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Event {}
 
-/// Numbers of 64 bits are texts.
+/// 64-bit numbers are texts.
 fn number<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -340,7 +342,7 @@ fn number<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Credentials<'a> {
+pub(crate) struct Authenticate<'a> {
     pub(crate) name: &'a str,
     pub(crate) password: &'a str,
 }
@@ -350,7 +352,7 @@ pub(crate) struct Authenticated {
     pub(crate) token: String,
 }
 
-/// What a watch begins with.
+/// The request of a watch.
 #[derive(Debug, Serialize)]
 pub(crate) struct Watch {
     pub(crate) create_request: Range,
@@ -367,19 +369,19 @@ pub(crate) struct WatchLine {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Watched {
-    /// It begins.
+    /// It has begun.
     pub(crate) created: bool,
-    /// It ends; a reason may be given, or that the revision is no more there.
+    /// It has ended. There may be a reason.
     pub(crate) canceled: bool,
     pub(crate) cancel_reason: String,
     pub(crate) events: Vec<Event>,
 }
 
-/// What is said instead of an answer.
+/// A refusal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Refused {
-    /// gRPC's code of what is wrong.
+    /// gRPC's code.
     #[serde(alias = "grpc_code")]
     pub(crate) code: u32,
     #[serde(alias = "error")]
@@ -411,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_what_the_gateway_takes() {
+    fn requests_have_the_gateways_format() {
         let mut txn = Txn::default();
         txn.compare.push(Compare::is("a".into(), "1".into()));
         txn.compare
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_with_what_they_leave_out() {
+    fn fields_that_an_answer_leaves_out_are_read() {
         let text = r#"{"header":{"revision":"9"},"responses":[{"response_range":{"kvs":[
             {"key":"YQ==","create_revision":"2","mod_revision":"9","version":"1"},{"key":"Yg==","mod_revision":8,"value":"/w=="}],"count":"2"}},
             {"response_put":{}},{"response_range":{}}]}"#;

@@ -3,38 +3,35 @@
 
 mod support;
 
-use conformance_tests::{Suite, child};
-use support::{Store, URL, open};
+use conformance_tests::Clause::{T6, T13, T14, T15, T16};
+use conformance_tests::Suite;
+use conformance_tests::helpers::passes;
+use membership_testbed::{Kind, Options, suite};
+use support::{Etcd, SECRET, shorter};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_member() {
-    let report = Suite::new(Store::single().await).run().await;
-    assert!(report.passed(), "{report}");
+    let backend = suite::single(Etcd, Kind::Etcd, SECRET).await.unwrap();
+    passes(Suite::new(backend)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn three_members() {
-    // The long cases do less: see there.
-    let report = Suite::new(Store::three().await)
-        .effort(support::shorter)
-        .run()
-        .await;
-    assert!(report.passed(), "{report}");
+    let backend = suite::several(Etcd, Kind::Etcd, SECRET, "members");
+    let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shorter);
+    passes(suite.repeats([T6, T13, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn encrypted() {
-    let report = Suite::new(Store::encrypted().await)
-        .effort(support::shorter)
-        .run()
-        .await;
-    assert!(report.passed(), "{report}");
+    let trust = |tls: &membership_testbed::Tls| format!("tls_ca={}", tls.ca.display());
+    let backend = suite::encrypted(Etcd, Kind::Etcd, SECRET, Options::default(), trust);
+    let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shorter);
+    passes(suite.repeats([T13, T14, T15])).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(URL)) {
-        child::run(&*open(&url, &cluster).await.unwrap()).await;
-    }
+    conformance_tests::servers::crash_child(&Etcd).await;
 }

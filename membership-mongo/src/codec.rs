@@ -1,70 +1,24 @@
 //! Documents of MongoDB ⇄ version rows, rows and heartbeats. No input or output.
 //!
-//! The version row is a document within the cluster's, so that an update can compare and change its parts without knowing the rest: fields
-//! that this build does not know are never written, and so survive (clause T10). Rows are texts, kept as they are.
-
-use std::collections::HashSet;
+//! The version row is a subdocument, so that an update can compare and change parts of it: it never
+//! writes fields that this build does not know, and so they survive (clause T10). Rows are texts.
 
 use membership_core::{
-    Heartbeat, Heartbeats, Row, Rows, SiloAddress, TableError, TableErrorKind, WallTime,
+    Heartbeat, Heartbeats, Rows, SiloAddress, TableError, TableErrorKind, WallTime,
 };
+use membership_provider::{merge_rows, shown_heartbeats};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use serde_json::{Map, Number, Value as Json};
 
 use crate::error::error;
+use crate::keys::{key, name};
 
-/// The field that makes a document one of ours, and its value: the layout of the document itself. Rows and version row carry their own.
+/// The field that marks our documents, and its value: the layout of the document itself. Rows and
+/// the version row have their own layout numbers.
 pub(crate) const MARK: &str = "membership";
 const LAYOUT: i64 = 1;
 
-/// What may not stand in the name of a field, and what stands there instead.
-const CODES: [(char, &str); 3] = [('.', "2E"), ('$', "24"), ('\0', "00")];
-/// The code of the percent sign itself.
-const PERCENT: &str = "25";
-
-/// Whether a percent sign before this would be taken for the beginning of a code.
-fn is_code(text: &str) -> bool {
-    let rest = text.trim_start_matches(PERCENT);
-    CODES.iter().any(|(_, code)| rest.starts_with(code))
-}
-
-/// The name of a row's field. Every key has one, and every name that MongoDB takes is that of one key.
-pub(crate) fn name(key: &str) -> String {
-    let mut name = String::with_capacity(key.len() + 8);
-    for (at, c) in key.char_indices() {
-        match CODES.iter().find(|(special, _)| *special == c) {
-            Some((_, code)) => name.extend(["%", code]),
-            None if c == '%' && is_code(&key[at + 1..]) => name.extend(["%", PERCENT]),
-            None => name.push(c),
-        }
-    }
-    name
-}
-
-/// The key of the row in a field.
-pub(crate) fn key(name: &str) -> String {
-    let mut key = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(c) = rest.chars().next() {
-        let after = &rest[c.len_utf8()..];
-        rest = after;
-        if c != '%' {
-            key.push(c);
-        } else if let Some((special, code)) = CODES.iter().find(|(_, code)| after.starts_with(code))
-        {
-            key.push(*special);
-            rest = &after[code.len()..];
-        } else {
-            key.push('%');
-            if after.starts_with(PERCENT) && is_code(&after[PERCENT.len()..]) {
-                rest = &after[PERCENT.len()..];
-            }
-        }
-    }
-    key
-}
-
-/// A part of a version row as MongoDB keeps it.
+/// A part of a version row as MongoDB stores it.
 pub(crate) fn to_bson(json: Json) -> Bson {
     match json {
         Json::Null => Bson::Null,
@@ -83,7 +37,7 @@ pub(crate) fn to_bson(json: Json) -> Bson {
     }
 }
 
-/// And back. What only MongoDB has is shown as its text.
+/// The reverse. A type that only MongoDB has becomes its text.
 pub(crate) fn to_json(bson: &Bson) -> Json {
     match bson {
         Bson::Null | Bson::Undefined => Json::Null,
@@ -103,7 +57,7 @@ pub(crate) fn to_json(bson: &Bson) -> Json {
     }
 }
 
-/// Plain data as MongoDB keeps it.
+/// Plain data as MongoDB stores it.
 ///
 /// # Errors
 /// Plain data with string keys; cannot fail.
@@ -120,9 +74,9 @@ pub(crate) fn plain<T: serde::Serialize>(part: &T) -> Result<Bson, TableError> {
 /// A cluster's document as it was read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    /// The version row, whatever stands in its place; none where there is none.
+    /// The value of `version_row`, whatever its type; none where it is missing.
     pub(crate) version_row: Option<Bson>,
-    /// Rows by the names of their fields; none where the read left them out.
+    /// Rows by field name; none where the read left them out.
     pub(crate) members: Option<Document>,
 }
 
@@ -137,7 +91,7 @@ impl Table {
             Some(_) => {
                 return Err(error(
                     TableErrorKind::Damaged,
-                    "the cluster's document has something else in the place of its rows",
+                    "`members` in the cluster's document is not a document",
                 ));
             }
         };
@@ -147,7 +101,7 @@ impl Table {
         })
     }
 
-    /// The text of the version row, as the core reads it.
+    /// The text of the version row, as core decodes it.
     pub(crate) fn version_text(&self) -> Option<String> {
         self.version_row
             .as_ref()
@@ -155,12 +109,12 @@ impl Table {
     }
 
     /// The key of any row.
-    pub(crate) fn stray(&self) -> Option<String> {
+    pub(crate) fn any_key(&self) -> Option<String> {
         self.members.as_ref()?.keys().next().map(|name| key(name))
     }
 }
 
-/// Only documents of ours are used.
+/// Refuses documents that are not ours.
 pub(crate) fn check_mark(document: &Document) -> Result<(), TableError> {
     let mark = document
         .get(MARK)
@@ -176,7 +130,7 @@ pub(crate) fn check_mark(document: &Document) -> Result<(), TableError> {
         )),
         _ => Err(error(
             TableErrorKind::ForeignTable,
-            "the document of the cluster's name is not one of ours: use another collection",
+            "the document with the cluster's id is not ours: use another collection",
         )),
     }
 }
@@ -192,12 +146,12 @@ pub(crate) fn new_table(
     Ok(doc! { "_id": id, MARK: LAYOUT, "version_row": plain(row)?, "members": {} })
 }
 
-/// The document of its heartbeats. `table_id` says for which life of the table it was made.
-pub(crate) fn new_beats(id: &str, table_id: &str) -> Document {
+/// A new document of heartbeats. `table_id` names the table that it was created for.
+pub(crate) fn new_heartbeats(id: &str, table_id: &str) -> Document {
     doc! { "_id": id, MARK: LAYOUT, "table_id": table_id, "beats": {} }
 }
 
-/// What a document that comes into being by an update is marked with.
+/// The marks of a document that an update creates.
 pub(crate) fn marks(table_id: Option<&str>) -> Document {
     let mut marks = doc! { MARK: LAYOUT };
     if let Some(table_id) = table_id {
@@ -206,45 +160,26 @@ pub(crate) fn marks(table_id: Option<&str>) -> Document {
     marks
 }
 
-/// Rows, of which those with the text that is known already are not decoded again.
+/// Decodes rows. Rows whose text is known are not decoded again.
 pub(crate) fn rows(stored: Document, known: &Rows) -> Rows {
-    let mut all = known.clone();
-    let mut keys = HashSet::with_capacity(stored.len());
-    for (name, value) in stored {
-        let key = key(&name);
-        let body = match value {
-            Bson::String(body) => body,
-            // Somebody's hand: shown as it is, and undecodable (clause T12).
-            other => other.to_string(),
-        };
-        if all.by_key(&key).is_none_or(|row| row.body() != body) {
-            all.insert(Row::decode(key.clone(), body));
-        }
-        keys.insert(key);
-    }
-    if all.len() != keys.len() {
-        let gone: Vec<String> = all
-            .iter()
-            .map(Row::key)
-            .filter(|key| !keys.contains(*key))
-            .map(str::to_owned)
-            .collect();
-        for key in gone {
-            all.remove(&key);
-        }
-    }
-    all
+    let row = |(name, value): (String, Bson)| match value {
+        Bson::String(body) => (key(&name), body),
+        // Changed by hand: returned as an undecodable row (clause T12).
+        other => (key(&name), other.to_string()),
+    };
+    let rows: Vec<(String, String)> = stored.into_iter().map(row).collect();
+    merge_rows(&rows, known)
 }
 
-/// A heartbeat as it is stored. Two of them compare by their counters first: an update that keeps the larger one (`$max`) never moves a
+/// A heartbeat as it is stored. MongoDB compares the counter first, so that `$max` never moves a
 /// heartbeat back.
-pub(crate) fn beat(heartbeat: &Heartbeat) -> Bson {
+pub(crate) fn heartbeat_value(heartbeat: &Heartbeat) -> Bson {
     let counter = i64::try_from(heartbeat.counter).unwrap_or(i64::MAX);
     let at = i64::try_from(heartbeat.at.as_millis()).unwrap_or(i64::MAX);
     Bson::Document(doc! { "counter": counter, "at": DateTime::from_millis(at) })
 }
 
-/// Only the counter decides anything; what somebody made unreadable is shown as never, and as 1970.
+/// Only the counter matters; unreadable parts become counter 0 and the time 1970.
 fn heartbeat(stored: &Bson) -> Heartbeat {
     let part = |name| stored.as_document().and_then(|beat| beat.get(name));
     let counter = part("counter")
@@ -261,23 +196,19 @@ fn heartbeat(stored: &Bson) -> Heartbeat {
     }
 }
 
-/// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
+/// Heartbeats and the cluster's cell; orphans are left out (clause T8).
 pub(crate) fn heartbeats(stored: Option<&Document>, rows: &Rows) -> Heartbeats {
     let Some(stored) = stored else {
         return Heartbeats::default();
     };
-    let shown = stored
-        .get_document("beats")
-        .into_iter()
-        .flatten()
-        .filter_map(|(name, beat)| {
-            let silo: SiloAddress = key(name).parse().ok()?;
-            rows.get(&silo).is_some().then(|| (silo, heartbeat(beat)))
-        });
-    Heartbeats {
-        silos: shown.collect(),
-        cluster: stored.get_str("cell").ok().map(str::to_owned),
-    }
+    let fields = stored.get_document("beats").into_iter().flatten();
+    let all: Vec<(String, Heartbeat)> = fields
+        .map(|(name, value)| (key(name), heartbeat(value)))
+        .collect();
+    let all = all
+        .iter()
+        .map(|(key, heartbeat)| (key.as_str(), *heartbeat));
+    shown_heartbeats(all, stored.get_str("cell").ok().map(str::to_owned), rows)
 }
 
 /// One silo's heartbeat, if it has one.
@@ -294,39 +225,9 @@ mod tests {
     use super::*;
     use membership_core::encoding::decode_version_row;
     use membership_core::{
-        InstanceId, MembershipEntry, SharedSettings, TableId, VersionRow,
+        InstanceId, MembershipEntry, Row, SharedSettings, TableId, VersionRow,
         encoding::encode_version_row,
     };
-
-    #[test]
-    fn keys_and_names_are_each_others_only_one() {
-        assert_eq!(name("10.0.0.1:7100@17"), "10%2E0%2E0%2E1:7100@17");
-        assert_eq!(name("[fe80::1]:7100@17"), "[fe80::1]:7100@17");
-        // Everything up to five characters of those that matter, as a key and as a name.
-        let letters = ['%', '2', '5', '4', 'E', '0', '.', '$', '\0'];
-        let mut texts = vec![String::new()];
-        let mut begun = 0;
-        for _ in 0..5 {
-            let end = texts.len();
-            for at in begun..end {
-                for letter in letters {
-                    texts.push(format!("{}{letter}", texts[at]));
-                }
-            }
-            begun = end;
-        }
-        for text in &texts {
-            let made = name(text);
-            assert!(
-                !made.contains(['.', '$', '\0']),
-                "{text:?} becomes {made:?}"
-            );
-            assert_eq!(&key(&made), text, "by way of {made:?}");
-            if !text.contains(['.', '$', '\0']) {
-                assert_eq!(&name(&key(text)), text, "by way of {:?}", key(text));
-            }
-        }
-    }
 
     #[test]
     fn a_version_row_survives_with_what_this_build_does_not_know() {
@@ -353,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_told() {
+    fn foreign_documents_are_refused() {
         let kind = |document| Table::from(document).map(|_| ()).map_err(|e| e.kind());
         assert_eq!(
             kind(doc! { "_id": "blue", "Version": 3, "Members": {} }),
@@ -365,19 +266,19 @@ mod tests {
             kind(doc! { MARK: 1, "members": [] }),
             Err(TableErrorKind::Damaged)
         );
-        // The shell writes whole numbers with a point.
+        // The shell writes whole numbers as doubles.
         assert_eq!(kind(doc! { MARK: 1_i32 }), Ok(()));
     }
 
     #[test]
-    fn rows_are_decoded_once_and_damage_is_shown() {
+    fn rows_are_decoded_once_and_damaged_rows_are_returned() {
         let body = |port: u16, text: &str| {
             let mut e = MembershipEntry::new(
                 SiloAddress::new([127, 0, 0, 1].into(), port, 1),
                 InstanceId::new(1),
                 WallTime::default(),
             );
-            e.silo_name = text.to_owned();
+            e.info.silo_name = text.to_owned();
             (
                 name(&e.address.row_key()),
                 Bson::String(Row::encode(e).body().to_owned()),
@@ -408,12 +309,12 @@ mod tests {
     }
 
     #[test]
-    fn beats_are_readable_or_never() {
-        let beat_at = Heartbeat {
+    fn unreadable_heartbeats_count_as_zero() {
+        let beat = Heartbeat {
             counter: 5,
             at: WallTime::from_millis(1_763_000_000_123),
         };
-        assert_eq!(heartbeat(&beat(&beat_at)), beat_at);
+        assert_eq!(heartbeat(&heartbeat_value(&beat)), beat);
         assert_eq!(heartbeat(&Bson::String("5 o'clock".to_owned())).counter, 0);
         assert_eq!(
             heartbeat(&Bson::Document(doc! { "counter": 7_i32 })).counter,

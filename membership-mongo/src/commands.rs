@@ -1,57 +1,53 @@
-//! The commands that the table consists of: documents, without input or output.
+//! The commands that the table sends: documents, without input or output.
 //!
-//! Each write names the state it is for in its filter, so that the server compares and writes in one step (clauses T2, T3).
+//! The filter of each write names the state that it expects, so that the server compares and
+//! writes in one step (clauses T2, T3).
 
 use std::time::Duration;
 
 use membership_core::encoding::LAYOUT;
 use membership_core::{
-    CommitRequest, RECENT_COMMITS, Recency, RowChange, SharedSettings, TableError, VersionRow,
-    VersionToken,
+    CommitRequest, RECENT_COMMITS, Recency, RowChange, TableError, VersionRow, VersionToken,
 };
 use mongodb::bson::{Bson, Document, Timestamp, doc};
 
-use crate::codec::{MARK, name, plain};
+use crate::codec::{MARK, plain};
+use crate::keys::{Keys, name};
 
-/// The two documents of a cluster, where they are, and how they are read and written.
+/// The commands for one cluster's documents.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Commands {
     pub(crate) collection: String,
-    /// The cluster's document.
-    pub(crate) table: String,
-    /// The document of its heartbeats. No cluster's name has a slash in it.
-    pub(crate) beats: String,
-    /// While a benchmark runs.
-    pub(crate) yardstick: String,
-    /// For how long the server may wait for others.
-    pub(crate) patience: Duration,
+    pub(crate) keys: Keys,
+    /// How long the server may wait for other members.
+    pub(crate) server_timeout: Duration,
 }
 
-/// How recent a read is to be.
+/// How recent a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
-    /// The primary, once a majority has confirmed that it is the primary still.
+    /// The primary answers after a majority has confirmed that it is still the primary.
     Linearizable,
-    /// What a majority has; not before this time.
+    /// What a majority has, and not older than this time.
     Majority(Option<Timestamp>),
-    /// Whatever the only server has.
+    /// What the only server has.
     Local,
 }
 
-/// What a read is to give.
+/// What a read must return.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want<'a> {
-    /// The version row and all rows, and if asked for all heartbeats.
+    /// The version row and all rows, with all heartbeats if asked for.
     All { heartbeats: bool },
-    /// The same without the rows if the version is still this one.
+    /// The same, without the rows if the version is still this one.
     Since {
         token: &'a VersionToken,
         heartbeats: bool,
     },
     /// The version row and one row with its heartbeat.
     Row(&'a str),
-    /// The document of heartbeats alone.
-    Beats,
+    /// Only the document of heartbeats.
+    Heartbeats,
 }
 
 impl From<Recency> for Concern {
@@ -63,14 +59,14 @@ impl From<Recency> for Concern {
     }
 }
 
-impl Place {
+impl Commands {
     fn millis(&self) -> i64 {
-        i64::try_from(self.patience.as_millis())
+        i64::try_from(self.server_timeout.as_millis())
             .unwrap_or(i64::MAX)
             .max(1)
     }
 
-    /// A majority has it in its journal, or says in time that it has not.
+    /// A majority has the write in its journal, or reports in time that it does not.
     fn confirmed(&self) -> Document {
         doc! { "w": "majority", "j": true, "wtimeout": self.millis() }
     }
@@ -85,21 +81,21 @@ impl Place {
         doc! { "find": &self.collection, "filter": filter, "limit": 2, "readConcern": concern, "maxTimeMS": self.millis() }
     }
 
-    /// Reads what is wanted, both documents in one request.
+    /// Reads both documents in one request, as far as they are needed.
     pub(crate) fn read(&self, want: Want<'_>, concern: Concern) -> Document {
-        let both = || doc! { "_id": { "$in": [&self.table, &self.beats] } };
+        let both = || doc! { "_id": { "$in": [&self.keys.table, &self.keys.heartbeats] } };
         let one = |id: &str| doc! { "_id": id };
         let filter = match want {
             Want::All { heartbeats: false }
             | Want::Since {
                 heartbeats: false, ..
-            } => one(&self.table),
-            Want::Beats => one(&self.beats),
+            } => one(&self.keys.table),
+            Want::Heartbeats => one(&self.keys.heartbeats),
             _ => both(),
         };
         let mut command = self.find(filter, concern);
         match want {
-            Want::All { .. } | Want::Beats => {}
+            Want::All { .. } | Want::Heartbeats => {}
             Want::Since { token, .. } => {
                 let members = doc! { "$cond": [is_version(token), "$$REMOVE", "$members"] };
                 command.insert("projection", doc! { MARK: 1, "version_row": 1, "members": members, "table_id": 1, "beats": 1, "cell": 1 });
@@ -116,14 +112,14 @@ impl Place {
     }
 
     /// Any document of the collection that is not ours.
-    pub(crate) fn stranger(&self, concern: Concern) -> Document {
+    pub(crate) fn foreign_document(&self, concern: Concern) -> Document {
         let mut command = self.find(doc! { MARK: { "$exists": false } }, concern);
         command.extend(doc! { "limit": 1, "projection": { "_id": 1 } });
         command
     }
 
-    /// A cursor that nobody reads to its end.
-    pub(crate) fn forget_cursor(&self, cursor: i64) -> Document {
+    /// Closes a cursor that is not read to its end.
+    pub(crate) fn close_cursor(&self, cursor: i64) -> Document {
         doc! { "killCursors": &self.collection, "cursors": [cursor] }
     }
 
@@ -147,7 +143,8 @@ impl Place {
         doc! { "delete": &self.collection, "deletes": each, "ordered": true, "writeConcern": self.confirmed() }
     }
 
-    /// The update that is a commit: matches the version it is based on, and only if each row is there or not as it must be.
+    /// The update of a commit: it matches only the expected version, and only if each inserted row
+    /// is absent and each other row is present.
     ///
     /// # Errors
     /// Plain data; cannot fail.
@@ -158,7 +155,7 @@ impl Place {
     ) -> Result<Document, TableError> {
         let expected = &request.expected;
         let mut filter = doc! {
-            "_id": &self.table,
+            "_id": &self.keys.table,
             MARK: { "$exists": true },
             "version_row.table_id": expected.table_id().to_string(),
             "version_row.version": whole(expected.version()),
@@ -171,10 +168,10 @@ impl Place {
             filter.insert("version_row.recent", doc! { "$elemMatch": last });
         }
         let (mut set, mut unset) = (
-            doc! { "version_row.version": whole(request.makes()) },
+            doc! { "version_row.version": whole(request.next_version()) },
             Document::new(),
         );
-        let mut more = 0_i64;
+        let more = request.added_rows();
         for change in &request.changes {
             let field = format!("members.{}", name(change.key()));
             filter.insert(
@@ -183,11 +180,9 @@ impl Place {
             );
             match change {
                 RowChange::Insert(row) | RowChange::Update(row) => {
-                    more += i64::from(matches!(change, RowChange::Insert(_)));
                     set.insert(field, row.body());
                 }
                 RowChange::Remove(_) => {
-                    more -= 1;
                     unset.insert(field, "");
                 }
             }
@@ -205,7 +200,7 @@ impl Place {
                 false => drop(set.insert("version_row.core", core.as_str())),
             }
         }
-        let recent = doc! { "$each": [record(request)?], "$slice": -i64::try_from(RECENT_COMMITS).unwrap_or(16) };
+        let recent = doc! { "$each": [plain(&request.record())?], "$slice": -i64::try_from(RECENT_COMMITS).unwrap_or(16) };
         let mut change = doc! {
             "$set": set,
             "$inc": { "version_row.row_count": more },
@@ -218,43 +213,48 @@ impl Place {
         Ok(self.update(filter, change, false))
     }
 
-    /// Keeps the larger of the stored heartbeat and this one. With `born`, makes the document if it is missing, with these fields.
-    pub(crate) fn beat(&self, key: &str, beat: Bson, born: Option<Document>) -> Document {
+    /// Keeps the larger of the stored heartbeat and this one. With `created`, a missing document is
+    /// created with these fields.
+    pub(crate) fn heartbeat(&self, key: &str, value: Bson, created: Option<Document>) -> Document {
         let mut larger = Document::new();
-        larger.insert(format!("beats.{}", name(key)), beat);
-        self.change_beats(doc! { "$max": larger }, born)
+        larger.insert(format!("beats.{}", name(key)), value);
+        self.change_heartbeats(doc! { "$max": larger }, created)
     }
 
     /// Overwrites the cluster's own cell.
-    pub(crate) fn cell(&self, text: &str, born: Option<Document>) -> Document {
-        self.change_beats(doc! { "$set": { "cell": text } }, born)
+    pub(crate) fn cell(&self, text: &str, created: Option<Document>) -> Document {
+        self.change_heartbeats(doc! { "$set": { "cell": text } }, created)
     }
 
-    fn change_beats(&self, mut change: Document, born: Option<Document>) -> Document {
-        let upsert = born.is_some();
-        if let Some(born) = born {
-            change.insert("$setOnInsert", born);
+    fn change_heartbeats(&self, mut change: Document, created: Option<Document>) -> Document {
+        let upsert = created.is_some();
+        if let Some(created) = created {
+            change.insert("$setOnInsert", created);
         }
-        self.update(doc! { "_id": &self.beats }, change, upsert)
+        self.update(doc! { "_id": &self.keys.heartbeats }, change, upsert)
     }
 
-    /// Heartbeats of rows that are gone.
-    pub(crate) fn forget_beats<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Document {
+    /// Removes the heartbeats of removed rows.
+    pub(crate) fn remove_heartbeats_of<'a>(&self, keys: impl Iterator<Item = &'a str>) -> Document {
         let gone: Document = keys
             .map(|key| (format!("beats.{}", name(key)), Bson::String(String::new())))
             .collect();
-        self.update(doc! { "_id": &self.beats }, doc! { "$unset": gone }, false)
+        self.update(
+            doc! { "_id": &self.keys.heartbeats },
+            doc! { "$unset": gone },
+            false,
+        )
     }
 
-    /// The document of heartbeats as that of a new table, in the place of one that was left behind.
-    pub(crate) fn renew_beats(&self, fresh: Document) -> Document {
-        self.update(doc! { "_id": &self.beats }, fresh, false)
+    /// Replaces a document of heartbeats that an earlier table left behind.
+    pub(crate) fn replace_heartbeats(&self, fresh: Document) -> Document {
+        self.update(doc! { "_id": &self.keys.heartbeats }, fresh, false)
     }
 
-    /// Marks the version row of this table, if it is still as it was seen: nothing works any more except `delete`.
+    /// Marks the version row of this table if it is unchanged. After that only `delete` works.
     pub(crate) fn mark_deleting(&self, row: &VersionRow) -> Document {
         let filter = doc! {
-            "_id": &self.table,
+            "_id": &self.keys.table,
             "version_row.table_id": row.table_id.to_string(),
             "version_row.version": whole(row.version),
         };
@@ -265,39 +265,44 @@ impl Place {
         )
     }
 
-    /// Removes the cluster, heartbeats first: its document only if the version row is still what was seen.
-    pub(crate) fn remove(&self, version_row: Option<&Bson>, beats_of: Option<&Bson>) -> Document {
-        let seen = |value: Option<&Bson>| {
-            value.map_or_else(|| doc! { "$exists": false }, |value| doc! { "$eq": value })
-        };
-        let beats = doc! { "_id": &self.beats, "table_id": seen(beats_of) };
-        self.delete([
-            beats,
-            doc! { "_id": &self.table, "version_row": seen(version_row) },
-        ])
+    /// Removes the cluster, heartbeats first; its document only if the version row is unchanged.
+    pub(crate) fn remove(
+        &self,
+        version_row: Option<&Bson>,
+        heartbeats_of: Option<&Bson>,
+    ) -> Document {
+        let heartbeats =
+            doc! { "_id": &self.keys.heartbeats, "table_id": unchanged(heartbeats_of) };
+        let table = doc! { "_id": &self.keys.table, "version_row": unchanged(version_row) };
+        self.delete([heartbeats, table])
     }
 
-    /// Removes heartbeats that no cluster has.
-    pub(crate) fn remove_beats(&self, beats_of: Option<&Bson>) -> Document {
-        let seen =
-            beats_of.map_or_else(|| doc! { "$exists": false }, |value| doc! { "$eq": value });
-        self.delete([doc! { "_id": &self.beats, "table_id": seen }])
+    /// Removes a document of heartbeats that has no cluster.
+    pub(crate) fn remove_heartbeats(&self, heartbeats_of: Option<&Bson>) -> Document {
+        let table_id = unchanged(heartbeats_of);
+        self.delete([doc! { "_id": &self.keys.heartbeats, "table_id": table_id }])
     }
 
-    /// The store's own cheapest write, of the same durability. What changes nothing would not be written.
-    pub(crate) fn yardstick_write(&self, content: &str) -> Document {
+    /// The store's own cheapest write of the same durability. It changes a counter, because MongoDB
+    /// does not write a document that stays the same.
+    pub(crate) fn baseline_write(&self, content: &str) -> Document {
         let change = doc! { "$set": { "content": content }, "$inc": { "writes": 1_i64 }, "$setOnInsert": crate::codec::marks(None) };
-        self.update(doc! { "_id": &self.yardstick }, change, true)
+        self.update(doc! { "_id": &self.keys.baseline }, change, true)
     }
 
-    /// And its cheapest read.
-    pub(crate) fn yardstick_read(&self, concern: Concern) -> Document {
-        self.find(doc! { "_id": &self.yardstick }, concern)
+    /// The store's own cheapest read.
+    pub(crate) fn baseline_read(&self, concern: Concern) -> Document {
+        self.find(doc! { "_id": &self.keys.baseline }, concern)
     }
 
-    pub(crate) fn yardstick_remove(&self) -> Document {
-        self.delete([doc! { "_id": &self.yardstick }])
+    pub(crate) fn baseline_remove(&self) -> Document {
+        self.delete([doc! { "_id": &self.keys.baseline }])
     }
+}
+
+/// Matches a field that still has this value, or is still missing.
+fn unchanged(value: Option<&Bson>) -> Document {
+    value.map_or_else(|| doc! { "$exists": false }, |value| doc! { "$eq": value })
 }
 
 /// Whether the document that is read has this version.
@@ -307,7 +312,7 @@ fn is_version(token: &VersionToken) -> Document {
         doc! { "$eq": ["$version_row.version", whole(token.version())] },
     ];
     if token.version() > 0 {
-        // What somebody damaged has no last commit, and is no error here.
+        // A damaged version row has no last commit; that is not an error here.
         let ids = "$version_row.recent.id";
         let last =
             doc! { "$cond": [{ "$isArray": ids }, { "$arrayElemAt": [ids, -1] }, Bson::Null] };
@@ -321,25 +326,18 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The record that a commit leaves in the version row.
-fn record(request: &CommitRequest) -> Result<Bson, TableError> {
-    let mut base = VersionRow::initial(request.expected.table_id(), SharedSettings::default());
-    base.version = request.expected.version();
-    plain(&request.next_version_row(&base).recent.last())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use membership_core::{CommitId, InstanceId, MembershipEntry, SiloAddress, TableId, WallTime};
+    use membership_core::{
+        CommitId, InstanceId, MembershipEntry, SharedSettings, SiloAddress, TableId, WallTime,
+    };
 
-    fn place() -> Place {
-        Place {
+    fn commands() -> Commands {
+        Commands {
             collection: "membership".to_owned(),
-            table: "billing~-blue".to_owned(),
-            beats: "billing~-blue/heartbeats".to_owned(),
-            yardstick: "billing~-blue/yardstick".to_owned(),
-            patience: Duration::from_secs(4),
+            keys: Keys::new(&"billing/blue".parse().unwrap()),
+            server_timeout: Duration::from_secs(4),
         }
     }
 
@@ -352,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_names_what_it_is_based_on() {
+    fn a_commit_names_the_version_it_is_based_on() {
         let start = VersionRow::initial(TableId::new(7), SharedSettings::default());
         let first =
             CommitRequest::new(start.token(&[]), CommitId::new(1), None, [entry(1)], [], []);
@@ -365,7 +363,7 @@ mod tests {
             [],
             [entry(1).address.row_key()],
         );
-        let command = place().commit(&second, 10).unwrap();
+        let command = commands().commit(&second, 10).unwrap();
         let update = command.get_array("updates").unwrap()[0]
             .as_document()
             .unwrap();
@@ -385,7 +383,7 @@ mod tests {
                 .unwrap()
         };
         assert!(exists(1) && !exists(2));
-        // One in, one out: the number of rows cannot exceed anything.
+        // One insert and one removal: the row limit cannot be exceeded.
         assert!(!filter.contains_key("version_row.row_count"));
         let change = update.get_document("u").unwrap();
         assert!(
@@ -413,7 +411,7 @@ mod tests {
             },
             Want::Row("k"),
         ] {
-            let command = place().read(want, Concern::Linearizable);
+            let command = commands().read(want, Concern::Linearizable);
             let ids = command
                 .get_document("filter")
                 .unwrap()

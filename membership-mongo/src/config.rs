@@ -1,15 +1,17 @@
-//! Which servers, and how to use them. Nothing here touches the network, but for looking up the hosts of `mongodb+srv://`.
+//! Which servers, and how to use them: options and URLs. The only network access here is the DNS
+//! lookup for `mongodb+srv://`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use membership_core::{ClusterName, Operation, Recency, TableError, TableErrorKind};
+use membership_core::{ConnectionOption, ConnectionString, Recency, TableError, TableErrorKind};
+use membership_provider::{Endpoint, Secrets, Timeouts, environment, hidden};
 use mongodb::Client;
 use mongodb::options::{AuthMechanism, ClientOptions, Credential, ServerAddress, Tls, TlsOptions};
 
 use crate::STORE;
-use crate::commands::Place;
+use crate::error::error;
 
 /// Where the table is and how it is used.
 ///
@@ -43,16 +45,15 @@ pub struct MongoConfig {
     app_name: Option<String>,
     reads: Recency,
     standalone: bool,
-    operation_timeout: Duration,
-    connect_timeout: Duration,
+    pub(crate) timeouts: Timeouts,
 }
 
-/// Who knows where the primary is.
+/// How the primary is found.
 #[derive(Clone)]
 pub(crate) enum Servers {
-    /// One of these, or whom they name.
-    Hosts(Vec<(String, u16)>),
-    /// Those that this name stands for in DNS.
+    /// Through these hosts.
+    Hosts(Vec<Endpoint>),
+    /// Through the hosts that this DNS name lists.
     #[cfg_attr(
         not(feature = "srv"),
         allow(dead_code, reason = "refused without the feature")
@@ -62,60 +63,54 @@ pub(crate) enum Servers {
     Client(Client),
 }
 
-/// Where it listens when nobody says otherwise.
+/// The schemes of its URLs. Without the feature `srv` the second one is refused with advice.
+pub(crate) const SCHEMES: &[&str] = &["mongodb", "mongodb+srv"];
+/// The port of a host without one.
 pub(crate) const DEFAULT_PORT: u16 = 27_017;
-/// Long enough for a failover that takes as long as one usually does, short enough for a silo to notice that the store is gone.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that takes longer to accept a connection serves nobody.
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Below this no network could be crossed.
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-/// Above this nobody is waiting any more.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// The client looks at each server at least so often; it takes no less than half a second.
-const MONITORED: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// How often the driver checks each server; its minimum is half a second.
+const MONITOR_PERIOD: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 const DEFAULT_NAME: &str = "membership";
+/// The environment variables for a URL without user or password.
+const USERNAME: &str = "MEMBERSHIP_MONGODB_USERNAME";
+const PASSWORD: &str = "MEMBERSHIP_MONGODB_PASSWORD";
+
+const OPTIONS: &str = "replicaSet, authSource, authMechanism, directConnection, tls, tlsCAFile, tlsCertificateKeyFile, appName, \
+                       connectTimeoutMS, readConcernLevel, collection, reads, allow_standalone, operation_timeout and connect_timeout";
 
 impl MongoConfig {
-    /// A replica set or routers of a sharded cluster, of which these are known (host and port each); the others are found through them.
+    /// Hosts and ports of a replica set, or of routers of a sharded cluster. Other members are
+    /// found through them.
     #[must_use]
     pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
-        Self::with_servers(Servers::Hosts(
-            hosts
-                .into_iter()
-                .map(|(host, port)| (host.into(), port))
-                .collect(),
-        ))
+        let hosts = hosts.into_iter().map(Endpoint::from);
+        Self::with_servers(Servers::Hosts(hosts.collect()))
     }
 
-    /// The servers that this name stands for in DNS, as in `mongodb+srv://name`; with TLS.
+    /// The servers that this DNS name lists, as in `mongodb+srv://name`; with TLS.
     #[cfg(feature = "srv")]
     #[must_use]
     pub fn srv(name: impl Into<String>) -> Self {
         Self::with_servers(Servers::Srv(name.into()))
     }
 
-    /// An application's own client, with its connections, user and TLS settings. It must not be shut down while the table is used. Its own
-    /// retries do not matter: the table's commands are none that a client sends again.
+    /// An application's own client, with its connections, user and TLS settings. The application
+    /// must not shut it down while the table is used. The driver never retries the table's
+    /// commands.
     #[must_use]
     pub fn from_client(client: &Client) -> Self {
         Self::with_servers(Servers::Client(client.clone()))
     }
 
-    /// Reads `mongodb://[user:password@]host[:port],…[/database]?option=value&…`, as it is used everywhere with MongoDB; with the feature
-    /// `srv` also `mongodb+srv://`. User and password, where the URL has none, come from the environment variables
-    /// `MEMBERSHIP_MONGODB_USERNAME` and `MEMBERSHIP_MONGODB_PASSWORD`. Of MongoDB's options these are taken, in any case: `replicaSet`,
-    /// `authSource`, `authMechanism`, `directConnection`, `tls`, `tlsCAFile`, `tlsCertificateKeyFile`, `appName`, `connectTimeoutMS`,
-    /// `readConcernLevel`; and these if they say what is done anyway: `w`, `journal`, `readPreference`, `retryWrites`, `retryReads`. The
-    /// others have the names of the methods here: `collection`, `reads` (`linearizable` or `majority`), `allow_standalone`,
-    /// `operation_timeout`, `connect_timeout`.
+    /// Reads `mongodb://[user:password@]host[:port],…[/database]?option=value&…`; with the feature
+    /// `srv` also `mongodb+srv://`. A missing user or password comes from the environment variables
+    /// `MEMBERSHIP_MONGODB_USERNAME` and `MEMBERSHIP_MONGODB_PASSWORD`. The crate's `README.md`
+    /// lists the options: MongoDB's own in any case, and the others named as the methods here.
     ///
     /// # Errors
-    /// `Configuration`: another scheme, no host, an unknown option, or a value that is none. Never shows what may be a secret.
+    /// `Configuration`: another scheme, no host, an unknown option or a bad value. Never shows what
+    /// may be a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        crate::url::parse(url, |name| {
-            std::env::var(name).ok().filter(|v| !v.is_empty())
-        })
+        parse(url, environment)
     }
 
     pub(crate) fn with_servers(servers: Servers) -> Self {
@@ -135,19 +130,18 @@ impl MongoConfig {
             app_name: None,
             reads: Recency::Linearizable,
             standalone: false,
-            operation_timeout: DEFAULT_TIMEOUT,
-            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            timeouts: Timeouts::default(),
         }
     }
 
-    /// Who connects. SCRAM is spoken, as the server wants it.
+    /// The user and the password, for SCRAM.
     #[must_use]
     pub fn credentials(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
         (self.username, self.password) = (Some(username.into()), Some(password.into()));
         self
     }
 
-    /// A user who is known by something else than a password.
+    /// A user with another proof than a password.
     pub(crate) fn username(mut self, name: String) -> Self {
         self.username = Some(name);
         self
@@ -172,7 +166,8 @@ impl MongoConfig {
         self
     }
 
-    /// The collection, for this purpose alone; any number of clusters share it. Default `membership`.
+    /// The collection, for this purpose alone; any number of clusters share it. Default
+    /// `membership`.
     #[must_use]
     pub fn collection(mut self, name: impl Into<String>) -> Self {
         self.collection = name.into();
@@ -186,78 +181,77 @@ impl MongoConfig {
         self
     }
 
-    /// Whether only the server that is named is spoken to, and others are not looked for. Default: no.
+    /// Whether only the named server is used and no other is looked for. Default: no.
     #[must_use]
     pub fn direct_connection(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
     }
 
-    /// Whether connections are encrypted, and the servers' certificates checked. Default: no; with DNS names of servers yes.
+    /// Whether connections use TLS with checked certificates. Default: no; yes with a DNS name.
     #[must_use]
     pub fn tls(mut self, tls: bool) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// A PEM file with the certificates that are trusted instead of those that browsers trust.
+    /// A PEM file with the trusted certificates. Default: those that browsers trust.
     #[must_use]
     pub fn tls_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.tls_ca = Some(path.into());
         self
     }
 
-    /// A PEM file with the certificate that this client shows, and its private key.
+    /// A PEM file with this client's certificate and its private key.
     #[must_use]
     pub fn tls_certificate_key_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.tls_certificate_key = Some(path.into());
         self
     }
 
-    /// What the servers' logs call this client. Default: nothing.
+    /// The name of this client in the servers' logs. Default: none.
     #[must_use]
     pub fn app_name(mut self, name: impl Into<String>) -> Self {
         self.app_name = Some(name.into());
         self
     }
 
-    /// How recent reads are. Default `Linearizable`: the primary asks a majority whether it is the primary still. `MonotonicPerClient` reads
-    /// what a majority has (read concern `majority`), never older than what this client has seen; reads with a barrier stay linearizable.
+    /// How recent reads are. Default `Linearizable`: a majority confirms to the primary that it is
+    /// still the primary. `MonotonicPerClient` reads what a majority has (read concern `majority`),
+    /// and nothing older than this client has seen; reads with a barrier stay linearizable.
     #[must_use]
     pub fn reads(mut self, reads: Recency) -> Self {
         self.reads = reads;
         self
     }
 
-    /// Whether a standalone server will do. Default: no. There are no read concerns there: what a silo has read may be gone after a crash,
-    /// if its writer had not heard yet that it is committed; silos then see `TableRolledBack`.
+    /// Whether a standalone server is accepted. Default: no. It has no read concerns: after a crash
+    /// a commit that a silo has read may be gone, if it was not yet acknowledged to its writer.
+    /// Silos then see `TableRolledBack`.
     #[must_use]
     pub fn allow_standalone(mut self, allowed: bool) -> Self {
         self.standalone = allowed;
         self
     }
 
-    /// How long one operation may take, finding the primary included: 10 ms to 1 h. Default 5 s.
+    /// The time of one operation, including finding the primary: 10 ms to 1 h. Default 5 s.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.timeouts.set_operation(timeout);
         self
     }
 
-    /// How long one connection may take to be made: 10 ms to 1 h. Default 2 s.
+    /// The time to open one connection: 10 ms to 1 h. Default 2 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.timeouts.set_connect(timeout);
         self
     }
 
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.operation_timeout
-    }
-
-    /// How long a server is looked for, and how long it waits for others: errors are to come from there, because they know more.
-    fn patience(&self) -> Duration {
-        self.operation_timeout.mul_f64(0.8)
+    /// How long the driver looks for a server, and a server waits for others. Shorter than the
+    /// operation, because their errors say more.
+    pub(crate) fn server_timeout(&self) -> Duration {
+        self.timeouts.operation().mul_f64(0.8)
     }
 
     pub(crate) fn database_name(&self) -> &str {
@@ -272,51 +266,32 @@ impl MongoConfig {
         self.standalone
     }
 
-    pub(crate) fn place(&self, cluster: &ClusterName) -> Place {
-        let table = cluster.store_key();
-        Place {
-            collection: self.collection.clone(),
-            beats: format!("{table}/heartbeats"),
-            yardstick: format!("{table}/yardstick"),
-            table,
-            patience: self.patience(),
-        }
+    pub(crate) fn collection_name(&self) -> String {
+        self.collection.clone()
     }
 
-    /// What must never be seen (clause T15).
-    pub(crate) fn secrets(&self) -> Vec<String> {
-        self.password
-            .clone()
-            .into_iter()
-            .filter(|s| !s.is_empty())
-            .collect()
+    pub(crate) fn secrets(&self) -> Secrets {
+        Secrets::new([self.password.clone()])
     }
 
     /// The servers, as errors name them.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         match &self.servers {
-            Servers::Hosts(hosts) => {
-                let host = |(host, port): &(String, u16)| {
-                    if host.contains(':') {
-                        format!("[{host}]:{port}")
-                    } else {
-                        format!("{host}:{port}")
-                    }
-                };
-                hosts.iter().map(host).collect::<Vec<_>>().join(",")
-            }
+            Servers::Hosts(hosts) => Endpoint::join(hosts),
             Servers::Srv(name) => name.clone(),
             Servers::Client(_) => "the application's MongoDB client".to_owned(),
         }
     }
 
-    /// Refuses what cannot work whatever the servers are.
+    /// Refuses what cannot work with any server.
     pub(crate) fn validate(&self) -> Result<(), TableError> {
         match &self.servers {
             Servers::Hosts(hosts)
-                if hosts.is_empty() || hosts.iter().any(|(host, _)| host.is_empty()) =>
+                if hosts.is_empty() || hosts.iter().any(|one| one.host.is_empty()) =>
             {
-                return Err(wrong("no host is named: mongodb://host:27017/database"));
+                return Err(wrong(
+                    "no host is named: write mongodb://host:27017/database",
+                ));
             }
             Servers::Hosts(hosts) if self.direct && hosts.len() > 1 => {
                 return Err(wrong("directConnection=true takes one host"));
@@ -331,7 +306,7 @@ impl MongoConfig {
         let bad = |c: char| c.is_control() || "/\\. \"$*<>:|?".contains(c);
         if self.database.is_empty() || self.database.len() > 63 || self.database.contains(bad) {
             return Err(wrong(
-                "a database has a name of 1 to 63 bytes, without any of / \\ . \" $ * < > : | ? and blanks",
+                "the name of a database has 1 to 63 bytes and none of / \\ . \" $ * < > : | ? and blanks",
             ));
         }
         let all = &self.collection;
@@ -342,22 +317,13 @@ impl MongoConfig {
             || all.starts_with("system.")
         {
             return Err(wrong(
-                "a collection has a name of 1 to 120 bytes, without $, and not beginning with `system.`",
+                "the name of a collection has 1 to 120 bytes, no $, and does not start with `system.`",
             ));
         }
-        for (name, time) in [
-            ("operation_timeout", self.operation_timeout),
-            ("connect_timeout", self.connect_timeout),
-        ] {
-            if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&time) {
-                return Err(wrong(format!("{name} is 10 ms to 1 h")));
-            }
-        }
+        self.timeouts.validate(STORE)?;
         let encrypted = self.tls.unwrap_or(matches!(self.servers, Servers::Srv(_)));
         if !encrypted && (self.tls_ca.is_some() || self.tls_certificate_key.is_some()) {
-            return Err(wrong(
-                "certificate files are given but no encryption is asked for: tls=true",
-            ));
+            return Err(wrong("certificate files need TLS: add tls=true"));
         }
         if self.password.is_some() && self.username.is_none() {
             return Err(wrong("there is a password but no user"));
@@ -367,7 +333,7 @@ impl MongoConfig {
             && self.mechanism != Some(AuthMechanism::MongoDbX509)
         {
             return Err(wrong(
-                "a user is named without a password: add it, or set MEMBERSHIP_MONGODB_PASSWORD",
+                "the user has no password: add it, or set MEMBERSHIP_MONGODB_PASSWORD",
             ));
         }
         Ok(())
@@ -392,18 +358,17 @@ impl MongoConfig {
         Some(credential)
     }
 
-    /// A client of its own, which sends nothing twice; or the application's.
+    /// A new client that sends nothing twice, or the application's client.
     pub(crate) async fn client(&self) -> mongodb::error::Result<Client> {
         let mut options = match &self.servers {
             Servers::Client(client) => return Ok(client.clone()),
             Servers::Hosts(hosts) => {
-                let address = |(host, port): &(String, u16)| ServerAddress::Tcp {
-                    host: host.clone(),
-                    port: Some(*port),
+                let address = |endpoint: &Endpoint| ServerAddress::Tcp {
+                    host: endpoint.host.clone(),
+                    port: Some(endpoint.port),
                 };
-                ClientOptions::builder()
-                    .hosts(hosts.iter().map(address).collect::<Vec<_>>())
-                    .build()
+                let hosts = hosts.iter().map(address).collect::<Vec<_>>();
+                ClientOptions::builder().hosts(hosts).build()
             }
             Servers::Srv(name) => {
                 let mut found = ClientOptions::parse(format!("mongodb+srv://{name}/")).await?;
@@ -420,9 +385,13 @@ impl MongoConfig {
         }
         options.direct_connection = self.direct.then_some(true);
         options.app_name = self.app_name.clone();
-        options.connect_timeout = Some(self.connect_timeout.min(self.operation_timeout));
-        options.server_selection_timeout = Some(self.patience());
-        options.heartbeat_freq = Some(self.operation_timeout.clamp(MONITORED.0, MONITORED.1));
+        options.connect_timeout = Some(self.timeouts.connect());
+        options.server_selection_timeout = Some(self.server_timeout());
+        options.heartbeat_freq = Some(
+            self.timeouts
+                .operation()
+                .clamp(MONITOR_PERIOD.0, MONITOR_PERIOD.1),
+        );
         (options.retry_writes, options.retry_reads) = (Some(false), Some(false));
         options.tls = match self.tls {
             Some(true) => {
@@ -442,26 +411,106 @@ impl MongoConfig {
 impl fmt::Debug for MongoConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MongoConfig")
-            .field("servers", &self.shown())
+            .field("servers", &self.address())
             .field("username", &self.username)
-            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("password", &hidden(&self.password))
             .field("database", &self.database)
             .field("collection", &self.collection)
             .field("replica_set", &self.replica_set)
             .field("tls", &self.tls)
             .field("reads", &self.reads)
             .field("allow_standalone", &self.standalone)
-            .field("operation_timeout", &self.operation_timeout)
-            .field("connect_timeout", &self.connect_timeout)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
 
-pub(crate) fn wrong(message: impl Into<String>) -> TableError {
-    TableError::new(
-        TableErrorKind::Configuration,
-        Operation::Connect,
-        STORE,
-        message,
-    )
+fn wrong(message: impl Into<String>) -> TableError {
+    error(TableErrorKind::Configuration, message)
 }
+
+/// See [`MongoConfig::from_url`].
+fn parse(
+    url: &str,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<MongoConfig, TableError> {
+    let url = ConnectionString::parse(STORE, SCHEMES, url)?;
+    let servers = match (url.scheme.as_str(), url.hosts.as_slice()) {
+        (_, []) => {
+            return Err(wrong(
+                "the URL names no host: write mongodb://host:27017/database",
+            ));
+        }
+        ("mongodb+srv", _) if cfg!(not(feature = "srv")) => {
+            return Err(wrong(
+                "mongodb+srv:// needs the feature `srv` of membership-mongo (`mongodb-srv` of silo-membership)",
+            ));
+        }
+        ("mongodb+srv", [(name, None)]) => Servers::Srv(name.clone()),
+        ("mongodb+srv", _) => {
+            return Err(wrong("mongodb+srv:// takes one DNS name without a port"));
+        }
+        (_, hosts) => Servers::Hosts(Endpoint::list(hosts, DEFAULT_PORT)),
+    };
+    let mut config = MongoConfig::with_servers(servers);
+    if let Some(database) = url.path {
+        // As everywhere with MongoDB: users are in the database of the data unless `authSource`
+        // says otherwise.
+        config = config.auth_source(database.clone()).database(database);
+    }
+    let (name, password) = (url.user, url.password.filter(|p| !p.is_empty()));
+    if let Some(name) = name.or_else(|| environment(USERNAME)) {
+        config = match password.or_else(|| environment(PASSWORD)) {
+            Some(password) => config.credentials(name, password),
+            None => config.username(name),
+        };
+    } else if password.is_some() {
+        return Err(wrong("the URL has a password but no user"));
+    }
+    for option in url.options {
+        config = set(config, &option)?;
+    }
+    config.validate()?;
+    Ok(config)
+}
+
+fn set(mut config: MongoConfig, option: &ConnectionOption) -> Result<MongoConfig, TableError> {
+    let levels = [
+        ("linearizable", Recency::Linearizable),
+        ("majority", Recency::MonotonicPerClient),
+    ];
+    // The names of MongoDB's own options are case-insensitive.
+    Ok(match option.name().to_ascii_lowercase().as_str() {
+        "replicaset" => config.replica_set(option.text()),
+        "authsource" => config.auth_source(option.text()),
+        "authmechanism" => config.mechanism(option.one_of(&[
+            ("SCRAM-SHA-256", AuthMechanism::ScramSha256),
+            ("SCRAM-SHA-1", AuthMechanism::ScramSha1),
+            ("MONGODB-X509", AuthMechanism::MongoDbX509),
+        ])?),
+        "directconnection" => config.direct_connection(option.flag()?),
+        "tls" | "ssl" => config.tls(option.flag()?),
+        "tlscafile" => config.tls_ca_file(option.text()),
+        "tlscertificatekeyfile" => config.tls_certificate_key_file(option.text()),
+        "appname" => config.app_name(option.text()),
+        "connecttimeoutms" => config.connect_timeout(Duration::from_millis(option.number()?)),
+        "reads" | "readconcernlevel" => config.reads(option.one_of(&levels)?),
+        "collection" => config.collection(option.text()),
+        "allow_standalone" => config.allow_standalone(option.flag()?),
+        _ if config.timeouts.set(option)? => config,
+        // Options of copied URLs for what is always done. Nothing is ever sent twice.
+        "retrywrites" | "retryreads" => option.flag().map(|_| config)?,
+        "w" => option.one_of(&[("majority", config)])?,
+        "journal" => match option.flag()? {
+            true => config,
+            false => {
+                return Err(option.wrong("true: commits are acknowledged from the journal"));
+            }
+        },
+        "readpreference" => option.one_of(&[("primary", config)])?,
+        _ => return Err(option.unknown(OPTIONS)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,54 +1,45 @@
-//! What MongoDB says, as what the caller does next.
+//! MongoDB's errors by what the caller does next.
 //!
-//! A write that the server refused before it began certainly did not happen. A write whose node stopped being the primary meanwhile, that a
-//! majority did not confirm in time, or that was never answered may have happened.
+//! A write that the server refused before it started certainly did not happen. A write may have
+//! happened if its node stopped being the primary meanwhile, if a majority did not confirm it in
+//! time, or if it was never answered.
 
-use membership_core::{Operation, TableError, TableErrorKind};
+use membership_core::{Operation, TableError, TableErrorKind as Kind};
+use membership_provider::{Secrets, one_line};
 use mongodb::bson::{Bson, Document};
 use mongodb::error::{Error, ErrorKind};
 
 use crate::STORE;
 
-/// The text of an error that must not show (clause T15).
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Secrets(Vec<String>);
-
-impl Secrets {
-    pub(crate) fn new(secrets: Vec<String>) -> Self {
-        Self(secrets)
-    }
-
-    /// The text without them, in one line and not longer than a person reads.
-    fn hide(&self, text: &str) -> String {
-        let hidden = self.0.iter().fold(text.to_owned(), |text, secret| {
-            text.replace(secret.as_str(), "…")
-        });
-        let short: String = hidden
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .take(240)
-            .collect();
-        short
-    }
-}
-
-/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
-pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
+/// An error of this store. [`Inner::run`](crate::client::Inner::run) names the operation.
+pub(crate) fn error(kind: Kind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
 
-/// What the server answered instead of doing it.
+/// Other clients changed the document before each attempt.
+pub(crate) fn changed_each_time() -> TableError {
+    error(
+        Kind::Busy,
+        "the cluster's document changed before every attempt",
+    )
+}
+
+/// The server's refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: i32,
     pub(crate) text: String,
 }
 
-/// The code of a document that is there already.
-pub(crate) const DUPLICATE_KEY: i32 = 11_000;
+/// The code for a document that exists.
+const DUPLICATE_KEY: i32 = 11_000;
 
 impl Refusal {
-    /// From a part of an answer that has a code and a text.
+    pub(crate) const fn is_duplicate(&self) -> bool {
+        self.code == DUPLICATE_KEY
+    }
+
+    /// From the part of an answer that has a code and a text.
     fn of(part: &Document) -> Self {
         let code = match part.get("code") {
             Some(Bson::Int32(code)) => *code,
@@ -61,7 +52,7 @@ impl Refusal {
         }
     }
 
-    /// What a statement of a write failed with. The other statements may have been carried out.
+    /// The first statement of a write that failed. The other statements may have been executed.
     pub(crate) fn of_statement(answer: &Document) -> Option<(i32, Self)> {
         let first = answer
             .get_array("writeErrors")
@@ -71,95 +62,91 @@ impl Refusal {
         Some((first.get_i32("index").unwrap_or(0), Self::of(first)))
     }
 
-    /// Why a write that was carried out is not confirmed.
+    /// Why a write that was executed is not confirmed.
     pub(crate) fn of_concern(answer: &Document) -> Option<Self> {
         answer.get_document("writeConcernError").ok().map(Self::of)
     }
 
-    /// Whether a write that this was the answer to may have happened nevertheless, and what to do.
+    /// Whether the refused write may have happened nevertheless, and what to do.
     pub(crate) fn into_error(self, secrets: &Secrets) -> TableError {
-        use TableErrorKind::{
+        use Kind::{
             Busy, Configuration, Damaged, LimitExceeded, OutcomeUnknown, PermissionDenied,
             Unavailable,
         };
         let (kind, what) = match self.code {
             13 | 8000 => (
                 PermissionDenied,
-                "the user may not do this: grant it what the README of membership-mongo lists under Permissions",
+                "the user lacks permission: grant what the README of membership-mongo lists under Permissions",
             ),
             18 => (PermissionDenied, "the server refuses this user or password"),
-            // Looked at before anything is done.
-            10_107 | 13_435 | 10_058 => (Unavailable, "this server is not the primary any more"),
+            // Checked before anything is executed.
+            10_107 | 13_435 | 10_058 => (Unavailable, "this server is no longer the primary"),
             13_436 => (
                 Unavailable,
                 "this server is neither primary nor secondary now",
             ),
-            // Not the primary any more, shut down, or out of time: perhaps in the middle of it.
+            // No longer the primary, shut down, or out of time: maybe while it executed the write.
             11_602 | 189 => (OutcomeUnknown, "the primary stepped down meanwhile"),
             11_600 | 91 => (OutcomeUnknown, "the server shut down meanwhile"),
             50 | 262 => (
                 OutcomeUnknown,
                 "the server ran out of time: is a majority of the replica set there?",
             ),
-            112 | 24 | 46 | 462 | DUPLICATE_KEY => {
-                (Busy, "the server is busy with somebody else's write")
-            }
+            112 | 24 | 46 | 462 | DUPLICATE_KEY => (Busy, "the server is busy with another write"),
             10_334 | 17_419 | 17_420 | 2 if self.text.contains("size") || self.code != 2 => (
                 LimitExceeded,
                 "the cluster's document would be larger than the 16 MB that MongoDB takes",
             ),
             2 | 14 | 28 | 40 | 54 => (
                 Damaged,
-                "the cluster's document is not what it should be: run `membership doctor`",
+                "the cluster's document has the wrong shape: run `membership doctor`",
             ),
             59 | 72 | 115 | 123 | 148 | 238 | 303 | 322 | 323 | 20 => (
                 Configuration,
                 "the server cannot do this: MongoDB 4.4 or newer is needed, as a replica set or sharded",
             ),
-            // The server did not begin, or knows not how far it came: nobody can tell.
+            // The server did not start, or does not say how far it came.
             _ => (OutcomeUnknown, "the server refuses"),
         };
         error(
             kind,
-            format!("{what} ({}, code {})", secrets.hide(&self.text), self.code),
+            format!(
+                "{what} ({}, code {})",
+                one_line(&secrets.hide(&self.text)),
+                self.code
+            ),
         )
     }
 }
 
-/// A write was carried out, and nobody knows whether it stays.
+/// A write was executed, and it is unknown whether it stays.
 pub(crate) fn unconfirmed(refusal: &Refusal, secrets: &Secrets) -> TableError {
     let text = format!(
         "the primary has it, but a majority has not confirmed it ({}, code {})",
-        secrets.hide(&refusal.text),
+        one_line(&secrets.hide(&refusal.text)),
         refusal.code
     );
-    error(TableErrorKind::OutcomeUnknown, text)
+    error(Kind::OutcomeUnknown, text)
 }
 
-/// What the client says. `at` names the servers.
+/// The driver's errors. `at` names the servers.
 pub(crate) fn from_client(e: &Error, at: &str, secrets: &Secrets) -> TableError {
-    use TableErrorKind::{Busy, Configuration, OutcomeUnknown, PermissionDenied, Unavailable};
-    let said = |text: &str| secrets.hide(text);
+    use Kind::{Busy, Configuration, OutcomeUnknown, PermissionDenied, Unavailable};
+    let said = |text: &str| one_line(&secrets.hide(text));
+    // The labels with which the server says that it did not start.
+    let refused_early = e.contains_label(mongodb::error::SYSTEM_OVERLOADED_ERROR)
+        && e.contains_label(mongodb::error::RETRYABLE_ERROR);
     match &*e.kind {
+        ErrorKind::Command(refused) if refused_early => {
+            let (text, code) = (said(&refused.message), refused.code);
+            error(
+                Busy,
+                format!("the server is overloaded ({text}, code {code})"),
+            )
+        }
         ErrorKind::Command(refused) => {
-            // The server says that it did not begin; that is what this label is for.
-            let begun = !(e.contains_label(mongodb::error::SYSTEM_OVERLOADED_ERROR)
-                && e.contains_label(mongodb::error::RETRYABLE_ERROR));
-            if !begun {
-                return error(
-                    Busy,
-                    format!(
-                        "the server has too much to do ({}, code {})",
-                        said(&refused.message),
-                        refused.code
-                    ),
-                );
-            }
-            Refusal {
-                code: refused.code,
-                text: refused.message.clone(),
-            }
-            .into_error(secrets)
+            let (code, text) = (refused.code, refused.message.clone());
+            Refusal { code, text }.into_error(secrets)
         }
         ErrorKind::ServerSelection { message, .. } => not_found(message, at, secrets),
         ErrorKind::Authentication { message, .. } => error(
@@ -171,7 +158,7 @@ pub(crate) fn from_client(e: &Error, at: &str, secrets: &Secrets) -> TableError 
         ),
         ErrorKind::InvalidTlsConfig { message, .. } => error(
             Configuration,
-            format!("TLS as it is configured cannot work: {}", said(message)),
+            format!("the TLS configuration cannot work: {}", said(message)),
         ),
         ErrorKind::InvalidArgument { message, .. } => error(Configuration, said(message)),
         ErrorKind::IncompatibleServer { message, .. } => error(
@@ -188,9 +175,9 @@ pub(crate) fn from_client(e: &Error, at: &str, secrets: &Secrets) -> TableError 
         ),
         ErrorKind::Shutdown => error(
             Configuration,
-            "the client that the table was given was shut down: give it one that stays",
+            "the application shut down the client that this table uses",
         ),
-        // Also while a connection was being made; but that cannot be told from what came later.
+        // Also while connecting, which cannot be told from a later failure.
         ErrorKind::Io(io) => error(
             OutcomeUnknown,
             format!("the connection to {at} broke ({})", said(&io.to_string())),
@@ -202,13 +189,13 @@ pub(crate) fn from_client(e: &Error, at: &str, secrets: &Secrets) -> TableError 
     }
 }
 
-/// A member says so too for a moment after its start.
+/// A member also reports this for a moment after its start.
 pub(crate) const SET_IS_MISSING: &str =
-    "has no replica set: if it was never made, rs.initiate() makes it";
+    "has no replica set: if it was never created, rs.initiate() creates it";
 
-/// No primary, or none that can be spoken to. Nothing was sent.
+/// No primary, or none that can be reached. Nothing was sent.
 fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
-    // What each server was last asked with stands in the middle of a long line.
+    // The last error of each server is in the middle of a long line.
     let why = message
         .split_once("Error: ")
         .map_or(message, |(_, why)| why);
@@ -217,7 +204,7 @@ fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
         .next()
         .unwrap_or(why)
         .trim_start_matches("Kind: ");
-    let why = secrets.hide(why);
+    let why = one_line(&secrets.hide(why));
     let tls = [
         "certificate",
         "UnknownIssuer",
@@ -227,24 +214,23 @@ fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
     ];
     if tls.iter().any(|word| message.contains(word)) {
         let text = format!(
-            "{at}: TLS cannot be agreed on; check tls, tlsCAFile and the name in the server's certificate ({why})"
+            "{at}: TLS failed; check tls, tlsCAFile and the name in the server's certificate ({why})"
         );
-        return error(TableErrorKind::Configuration, text);
+        return error(Kind::Configuration, text);
     }
     if message.contains("Set Name")
         && message.contains("Type: ReplicaSetNoPrimary, Set Name")
         && !message.contains("Error: ")
     {
         return error(
-            TableErrorKind::Unavailable,
-            format!("{at} has no primary now, or is another replica set than replicaSet says"),
+            Kind::Unavailable,
+            format!(
+                "{at} has no primary now, or its replica set has another name than replicaSet says"
+            ),
         );
     }
     if message.contains("Type: RsGhost") && !message.contains("Error: ") {
-        return error(
-            TableErrorKind::Unavailable,
-            format!("{at} {SET_IS_MISSING}"),
-        );
+        return error(Kind::Unavailable, format!("{at} {SET_IS_MISSING}"));
     }
     let hint = if message.contains("unexpected end of file") {
         "; does it want TLS (tls=true)?"
@@ -254,7 +240,7 @@ fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
         ""
     };
     error(
-        TableErrorKind::Unavailable,
+        Kind::Unavailable,
         format!("no primary can be reached at {at} ({why}){hint}"),
     )
 }
@@ -262,13 +248,13 @@ fn not_found(message: &str, at: &str, secrets: &Secrets) -> TableError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use TableErrorKind::{
+    use Kind::{
         Busy, Configuration, Damaged, LimitExceeded, OutcomeUnknown, PermissionDenied, Unavailable,
     };
     use mongodb::bson::doc;
 
     #[test]
-    fn every_code_says_what_to_do() {
+    fn every_code_has_a_kind() {
         for (code, kind) in [
             (13, PermissionDenied),
             (18, PermissionDenied),
@@ -305,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_not_confirmed_is_of_unknown_outcome_whatever_the_reason() {
+    fn an_unconfirmed_write_has_an_unknown_outcome_for_every_reason() {
         for code in [64, 100, 91, 189, 10_107, 11_602, 50] {
             let answer = doc! { "ok": 1, "n": 1, "writeConcernError": { "code": code, "errmsg": "waiting for replication timed out" } };
             let refusal = Refusal::of_concern(&answer).unwrap();
@@ -322,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_primary_is_reached_one_line_says_why() {
+    fn one_line_says_why_no_primary_is_reached() {
         let refused = "Server selection timeout: No available servers. Topology: { Type: Single, Servers: [ { Address: 127.0.0.1:1, Type: \
                        Unknown, Error: Kind: I/O error: Connection refused (os error 111), labels: {}, source: None } ] }";
         let e = not_found(refused, "127.0.0.1:1", &Secrets::default());
@@ -344,20 +330,6 @@ mod tests {
             e.kind() == Unavailable
                 && e.to_string().contains("a:1 has no replica set")
                 && e.to_string().contains("rs.initiate()"),
-            "{e}"
-        );
-    }
-
-    #[test]
-    fn secrets_are_hidden() {
-        let secrets = Secrets::new(vec!["hunter2".to_owned()]);
-        let e = Refusal {
-            code: 1,
-            text: "you said hunter2\nonce".to_owned(),
-        }
-        .into_error(&secrets);
-        assert!(
-            !e.to_string().contains("hunter2") && e.to_string().lines().count() == 1,
             "{e}"
         );
     }

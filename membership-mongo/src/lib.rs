@@ -1,7 +1,8 @@
 //! The membership table in MongoDB: a replica set or a sharded cluster.
 //!
-//! A cluster is one document, so that a commit is one atomic update of it, which only matches the version it is based on; heartbeats
-//! stand in a document of their own. Commits, heartbeats and reads take one round trip each. Start at [`MongoTable`].
+//! A cluster is one document, so that a commit is one atomic update that matches only the version
+//! it is based on. Heartbeats are in a document of their own. A commit, a heartbeat and a read take
+//! one round trip each. Start at [`MongoTable`].
 //!
 //! ```no_run
 //! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
@@ -11,31 +12,36 @@
 //! let config = MongoConfig::from_url("mongodb://a.internal,b.internal,c.internal/membership?replicaSet=rs0")?;
 //! let table = MongoTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this by itself when it starts; doing it again changes nothing.
-//! table.initialize(&InitializeRequest { table_id: TableId::new(random), settings: SharedSettings::default() }).await?;
+//! table.initialize(&InitializeRequest::new(TableId::new(random), SharedSettings::default())).await?;
 //! # Ok(()) }
 //! ```
 //!
-//! Every write is acknowledged when a majority has it in its journal; reads are linearizable, unless the configuration asks for less.
-//! Permissions, layout, limits and what a failover does are in the crate's `README.md`.
+//! A write is acknowledged when a majority has it in its journal. Reads are linearizable unless the
+//! configuration asks for less. The crate's `README.md` describes permissions, layout, limits and
+//! failover.
 //!
-//! * `config`, `url`: which servers, and how to use them.
-//! * `link`, `error`: one command sent, with everything that can go wrong, and what the caller does next.
-//! * `codec`, `commands`: documents and commands, without input or output.
-//! * `table`, `yardstick`: the contract.
+//! * `config`: options and URLs. `client`: the connection and what all clones share. `error`.
+//! * `keys`, `codec`, `commands`: names, documents and commands, without input or output.
+//! * `read`, `commit`, `heartbeat`, `admin`: the operations. `table`, `baseline`: the contract.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod admin;
+mod baseline;
+mod client;
 mod codec;
 mod commands;
+mod commit;
 mod config;
 mod error;
-mod link;
+mod heartbeat;
+mod keys;
+mod read;
 mod table;
-mod url;
-mod yardstick;
 
 pub use config::MongoConfig;
-pub use table::MongoTable;
+pub use table::{MongoProvider, MongoTable};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "mongodb";

@@ -5,48 +5,62 @@
 mod support;
 
 use conformance_tests::Clause::{T1, T3, T5, T6, T13, T15, T16};
-use conformance_tests::{Suite, child};
-use support::{Store, URL, open, shorter, shortest};
+use conformance_tests::helpers::passes;
+use conformance_tests::servers::ServerBackend;
+use conformance_tests::{Effort, Suite};
+use membership_testbed::{Kind, Options, Server, Tls, suite};
+use support::set::Set;
+use support::{MongoDb, SECRET};
 
-async fn passes(suite: Suite) {
-    let report = suite.run().await;
-    assert!(report.passed(), "{report}");
+/// Fewer rounds: with each connection that is cut on purpose the client waits half a second until it looks at the server again.
+fn shorter(effort: &mut Effort) {
+    effort.model_operations = 600;
+    effort.commits = 400;
+    effort.kills = 30;
+}
+
+/// Fewer still, for what depends on how the table is reached, and not on how often something is done.
+fn shortest(effort: &mut Effort) {
+    effort.model_operations = 300;
+    effort.commits = 200;
+    effort.kills = 10;
+    effort.rows = 1_000;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn mongodb() {
-    passes(Suite::new(Store::single().await).effort(shorter)).await;
+    let backend = suite::single(MongoDb, Kind::MongoDb, SECRET).await.unwrap();
+    passes(Suite::new(backend).effort_unless_soak(shorter)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn majority_reads() {
-    passes(
-        Suite::new(Store::majority_reads().await)
-            .effort(shortest)
-            .clauses([T1, T3, T5, T6, T13, T16]),
-    )
-    .await;
+    let server = Server::start_or_external(Kind::MongoDb, suite::durable(SECRET));
+    let backend = ServerBackend::new("mongodb (majority reads)", MongoDb, server.await.unwrap())
+        .options("reads=majority")
+        .secret(SECRET);
+    let suite = Suite::new(backend).effort_unless_soak(shortest);
+    passes(suite.clauses([T1, T3, T5, T6, T13, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn three_members() {
-    passes(Suite::new(Store::set().await).effort(shortest)).await;
+    let backend = ServerBackend::new("mongodb (three members)", MongoDb, Set::start().await);
+    let suite = Suite::new(backend.secret(SECRET));
+    let suite = suite.effort_unless_soak(shortest);
+    passes(suite.repeats([T6, T13, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn encrypted() {
-    passes(
-        Suite::new(Store::encrypted().await)
-            .effort(shortest)
-            .clauses([T1, T3, T15]),
-    )
-    .await;
+    let trust = |tls: &Tls| format!("tls=true&tlsCAFile={}", tls.ca.display());
+    let backend = suite::encrypted(MongoDb, Kind::MongoDb, SECRET, Options::default(), trust);
+    let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
+    passes(suite.clauses([T1, T3, T15])).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(URL)) {
-        child::run(&*open(&url, &cluster).await.unwrap()).await;
-    }
+    conformance_tests::servers::crash_child(&MongoDb).await;
 }

@@ -1,170 +1,186 @@
 //! Hashes and strings of Redis ⇄ version rows, rows and heartbeats.
 //!
-//! The version row is a hash, so that a script can compare and change its parts without knowing the rest. Fields that this build does not
-//! know are never written, and so survive; they are read into the version row's unknown fields (clause T10).
+//! The version row is a hash, so that a script can compare and change its parts without knowing the
+//! rest. A commit never writes fields that this build does not know, so they survive; they are read
+//! into the version row's unknown fields (clause T10).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use membership_core::{
-    CommitRequest, Heartbeat, Heartbeats, RECENT_COMMITS, Row, Rows, SharedSettings, TableError,
-    TableErrorKind, VersionRow, WallTime,
-    encoding::{VersionRowError, decode_version_row},
+    Heartbeats, Operation, Rows, TableError, TableErrorKind, VersionRow, VersionToken,
+    stored_version_row, usable_version_row,
+};
+use membership_provider::{
+    VersionRowParts, check_last_commit, json, recent_slot, shown_heartbeats, stored_heartbeat,
 };
 use redis::Value;
-use serde_json::{Map, Value as Json};
 
+use crate::STORE;
 use crate::error::error;
 
 /// A pair of strings, as HGETALL has them.
 pub(crate) type Pair = (String, String);
 
-/// Written by a read with a barrier, so that there is something for replicas to confirm.
+/// The field that a read with a barrier writes, so that replicas have something to confirm.
 const BARRIER: &str = "barrier";
 
-/// Where the record of a version stands: sixteen places, used in turn.
+/// The field with the record of a version.
 pub(crate) fn record_field(version: u64) -> String {
-    format!("recent:{}", version % RECENT_COMMITS as u64)
-}
-
-/// The record that a commit leaves in the version row.
-///
-/// # Errors
-/// Plain data; cannot fail.
-pub(crate) fn record(request: &CommitRequest) -> Result<String, TableError> {
-    let mut base = VersionRow::initial(request.expected.table_id(), SharedSettings::default());
-    base.version = request.expected.version();
-    let next = request.next_version_row(&base);
-    json(&next.recent.last())
-}
-
-/// A part of a version row as text.
-///
-/// # Errors
-/// Plain data with string keys; cannot fail.
-pub(crate) fn json<T: serde::Serialize>(part: &T) -> Result<String, TableError> {
-    serde_json::to_string(part).map_err(|e| {
-        error(
-            TableErrorKind::InvalidRequest,
-            format!("this cannot be written as JSON ({e})"),
-        )
-    })
+    format!("recent:{}", recent_slot(version))
 }
 
 /// The fields of a new table's version row.
-///
-/// # Errors
-/// Plain data; cannot fail.
-pub(crate) fn initial(row: &VersionRow) -> Result<Vec<Pair>, TableError> {
+pub(crate) fn initial(row: &VersionRow) -> Vec<Pair> {
     let field = |name: &str, value: String| (name.to_owned(), value);
-    Ok(vec![
+    vec![
         field("table_id", row.table_id.to_string()),
         field("version", row.version.to_string()),
         field("commit", row.last_commit().to_string()),
         field("row_count", row.row_count.to_string()),
         field("layout", row.layout.to_string()),
         field("min_layout", row.min_layout.to_string()),
-        field("settings", json(&row.settings)?),
-    ])
+        field("settings", json(&row.settings)),
+    ]
 }
 
-/// The version row that a hash means; none when there is no such hash.
-///
-/// # Errors
-/// `ForeignTable`, `NewerLayout`, `Damaged`.
-pub(crate) fn version_row(fields: &[Pair]) -> Result<Option<Arc<VersionRow>>, TableError> {
+/// The text of a version row and the commit that stands beside its version; `None` without a hash.
+fn version_text(fields: &[Pair]) -> Option<(String, Option<&str>)> {
     if fields.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let text = |value: &str| Json::String(value.to_owned());
-    let parsed = |value: &str| serde_json::from_str::<Json>(value).unwrap_or_else(|_| text(value));
-    let (mut row, mut recent, mut commit) = (Map::new(), Vec::new(), None);
+    let (mut parts, mut commit) = (VersionRowParts::default(), None);
     for (name, value) in fields {
         match name.as_str() {
             BARRIER => {}
             "commit" => commit = Some(value.as_str()),
-            "table_id" | "core" => drop(row.insert(name.clone(), text(value))),
-            "deleting" => drop(row.insert(name.clone(), Json::Bool(value == "1"))),
-            name if name.starts_with("recent:") => recent.push(parsed(value)),
-            name => drop(row.insert(name.to_owned(), parsed(value))),
+            "table_id" | "core" => parts.text(name, value),
+            "deleting" => parts.value(name, value == "1"),
+            name if name.starts_with("recent:") => parts.record(value),
+            name => parts.json(name, value),
         }
     }
-    recent.sort_by_key(|record| record.get("version").and_then(Json::as_u64));
-    row.insert("recent".to_owned(), Json::Array(recent));
-    let row = decode_version_row(&Json::Object(row).to_string()).map_err(|e| {
-        let kind = match e {
-            VersionRowError::Foreign(_) => TableErrorKind::ForeignTable,
-            VersionRowError::NewerLayout { .. } => TableErrorKind::NewerLayout,
-            _ => TableErrorKind::Damaged,
-        };
-        error(kind, e.to_string())
-    })?;
-    if commit != Some(row.last_commit().to_string().as_str()) {
-        return Err(error(
-            TableErrorKind::Damaged,
-            "the version row is damaged: its last commit is not the one it names; run `membership doctor`",
-        ));
-    }
-    Ok(Some(Arc::new(row)))
+    Some((parts.into_text(), commit))
 }
 
-/// Rows, of which those with the text that is known already are not decoded again.
-pub(crate) fn rows(stored: Vec<Pair>, known: &Rows) -> Rows {
-    let mut all = known.clone();
-    let count = stored.len();
-    let keys: Option<HashSet<String>> =
-        (!known.is_empty()).then(|| stored.iter().map(|(key, _)| key.clone()).collect());
-    for (key, body) in stored {
-        if all.by_key(&key).is_none_or(|row| row.body() != body) {
-            all.insert(Row::decode(key, body));
-        }
-    }
-    if let Some(keys) = keys
-        && all.len() != count
-    {
-        let gone: Vec<String> = all
-            .iter()
-            .map(Row::key)
-            .filter(|key| !keys.contains(*key))
-            .map(str::to_owned)
-            .collect();
-        for key in gone {
-            all.remove(&key);
-        }
-    }
-    all
+/// The version row that a hash means, in whatever state its cluster is; `None` without a hash.
+///
+/// # Errors
+/// `ForeignTable`, `NewerLayout`, `Damaged`.
+pub(crate) fn any_version_row(fields: &[Pair]) -> Result<Option<VersionRow>, TableError> {
+    let Some((text, commit)) = version_text(fields) else {
+        return Ok(None);
+    };
+    let row = stored_version_row(&text, Operation::Connect, STORE)?;
+    check_last_commit(STORE, row, commit).map(Some)
 }
 
-/// Heartbeats and the cluster's cell; orphans are not shown (clause T8).
-pub(crate) fn heartbeats(
-    stored: Vec<Pair>,
-    cell: Option<String>,
-    rows: Option<&Rows>,
-) -> Heartbeats {
-    let shown = stored
+/// The version row of a table that may be used, and that `known` can be of. `rows` is the number of
+/// rows, and `stray` the key of one of them. Clauses T12 and T16.
+///
+/// # Errors
+/// As [`usable_version_row`]; `Damaged` where rows are missing.
+pub(crate) fn version_row(
+    fields: &[Pair],
+    known: Option<&VersionToken>,
+    rows: usize,
+    stray: Option<&str>,
+) -> Result<Arc<VersionRow>, TableError> {
+    let stored = version_text(fields);
+    if stored.is_none() && known.is_none() && stray.is_none() && rows > 0 {
+        return Err(rows_without_version());
+    }
+    let (text, commit) = stored.unzip();
+    let row = usable_version_row(text.as_deref(), stray, known, Operation::Connect, STORE)?;
+    let row = check_last_commit(STORE, row, commit.flatten())?;
+    check_rows(&row, rows)?;
+    Ok(Arc::new(row))
+}
+
+/// That there are rows and no version row.
+pub(crate) fn rows_without_version() -> TableError {
+    error(
+        TableErrorKind::Damaged,
+        "the cluster has rows but no version row",
+    )
+}
+
+/// Refuses a table with fewer rows than its version row counts: a key was evicted, or removed by
+/// hand.
+///
+/// # Errors
+/// `Damaged`
+pub(crate) fn check_rows(row: &VersionRow, rows: usize) -> Result<(), TableError> {
+    let (there, counted) = (rows as u64, row.row_count);
+    if there >= counted {
+        return Ok(());
+    }
+    let message = format!(
+        "{} of {counted} rows are gone: were they evicted (maxmemory-policy) or removed by hand? restore a backup, or `membership delete` \
+         the cluster and restart all silos",
+        counted - there
+    );
+    Err(error(TableErrorKind::Damaged, message))
+}
+
+/// Heartbeats and the cluster's cell. Without `rows` the script has left out those of missing rows.
+pub(crate) fn heartbeats(stored: &[Pair], cell: Option<String>, rows: Option<&Rows>) -> Heartbeats {
+    let stored = stored
         .iter()
-        .filter(|(key, _)| rows.is_none_or(|rows| rows.by_key(key).is_some()));
-    let silos = shown
-        .filter_map(|(key, text)| Some((key.parse().ok()?, heartbeat(text))))
-        .collect();
-    Heartbeats {
-        silos,
-        cluster: cell,
+        .map(|(key, text)| (key.as_str(), stored_heartbeat(text)));
+    match rows {
+        Some(rows) => shown_heartbeats(stored, cell, rows),
+        None => Heartbeats {
+            silos: stored
+                .filter_map(|(key, heartbeat)| Some((key.parse().ok()?, heartbeat)))
+                .collect(),
+            cluster: cell,
+        },
     }
 }
 
-/// Only the counter decides anything; what somebody made unreadable is shown as never, and as 1970.
-pub(crate) fn heartbeat(text: &str) -> Heartbeat {
-    text.parse().unwrap_or_else(|_| {
-        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
-        Heartbeat {
-            counter: digits.parse().unwrap_or(0),
-            at: WallTime::from_millis(0),
-        }
+/// The known token as a script compares it: table id, version and commit, or three empty texts.
+pub(crate) fn token(known: Option<&VersionToken>) -> [String; 3] {
+    known.map_or_else(Default::default, |known| {
+        [
+            known.table_id().to_string(),
+            known.version().to_string(),
+            known.commit().to_string(),
+        ]
     })
 }
 
-/// Text of the store. What is not UTF-8 is still there, and undecodable (clause T12).
+/// A flag as a script reads it.
+pub(crate) const fn flag(on: bool) -> &'static str {
+    if on { "1" } else { "0" }
+}
+
+/// The parts of an answer; missing ones are nil.
+///
+/// # Errors
+/// The value, if it is no answer of a script.
+pub(crate) fn parts<const N: usize>(value: Value) -> Result<(i64, [Value; N]), Value> {
+    let Value::Array(list) = value else {
+        return Err(value);
+    };
+    let mut list = list.into_iter();
+    let Some(Value::Int(first)) = list.next() else {
+        return Err(Value::Array(Vec::new()));
+    };
+    Ok((
+        first,
+        std::array::from_fn(|_| list.next().unwrap_or(Value::Nil)),
+    ))
+}
+
+/// A number, as a script counts.
+pub(crate) fn number(value: &Value) -> usize {
+    match value {
+        Value::Int(n) => usize::try_from(*n).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// A text of the store. What is not UTF-8 is kept, and cannot be decoded (clause T12).
 pub(crate) fn text(value: Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(
@@ -179,7 +195,7 @@ pub(crate) fn text(value: Value) -> Option<String> {
     }
 }
 
-/// What HGETALL gave within a script.
+/// The answer to HGETALL within a script.
 pub(crate) fn pairs(value: Value) -> Vec<Pair> {
     let list = match value {
         Value::Array(list) => list,
@@ -204,7 +220,10 @@ pub(crate) fn pairs(value: Value) -> Vec<Pair> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use membership_core::{CommitId, InstanceId, MembershipEntry, SiloAddress, TableId};
+    use membership_core::{
+        CommitId, CommitRequest, InstanceId, MembershipEntry, SharedSettings, SiloAddress, TableId,
+        WallTime,
+    };
 
     fn set(fields: &mut Vec<Pair>, name: &str, value: impl Into<String>) {
         fields.retain(|(n, _)| n != name);
@@ -220,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn a_version_row_is_what_its_commits_made_it() {
+    fn a_version_row_is_read_as_its_commits_wrote_it() {
         let mut expected = VersionRow::initial(TableId::new(7), SharedSettings::default());
-        let mut fields = initial(&expected).unwrap();
-        assert_eq!(*version_row(&fields).unwrap().unwrap(), expected);
+        let mut fields = initial(&expected);
+        assert_eq!(any_version_row(&fields).unwrap().unwrap(), expected);
         for n in 1..40 {
             let commit = CommitRequest::new(
                 expected.token(&[]),
@@ -235,25 +254,25 @@ mod tests {
             );
             set(
                 &mut fields,
-                &record_field(commit.makes()),
-                record(&commit).unwrap(),
+                &record_field(commit.next_version()),
+                json(&commit.record()),
             );
-            set(&mut fields, "version", commit.makes().to_string());
+            set(&mut fields, "version", commit.next_version().to_string());
             set(&mut fields, "commit", commit.id.to_string());
             set(&mut fields, "row_count", n.to_string());
             expected = commit.next_version_row(&expected);
-            assert_eq!(*version_row(&fields).unwrap().unwrap(), expected);
+            assert_eq!(any_version_row(&fields).unwrap().unwrap(), expected);
         }
     }
 
     #[test]
-    fn unknown_fields_are_kept_and_damage_is_told() {
+    fn unknown_fields_are_kept_and_damage_is_found() {
         let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
-        let good = initial(&row).unwrap();
+        let good = initial(&row);
         let kind = |name: &str, value: &str| {
             let mut fields = good.clone();
             set(&mut fields, name, value);
-            version_row(&fields).map_err(|e| e.kind())
+            any_version_row(&fields).map_err(|e| e.kind())
         };
         let newer = kind("moon", "{\"deep\":[1]}").unwrap().unwrap();
         assert_eq!(newer.extra.0["moon"].to_string(), "{\"deep\":[1]}");
@@ -266,55 +285,11 @@ mod tests {
         assert_eq!(kind("recent:3", "{"), Err(TableErrorKind::Damaged));
         assert_eq!(kind("min_layout", "900"), Err(TableErrorKind::NewerLayout));
         assert_eq!(
-            version_row(&[("Version".to_owned(), "7".to_owned())])
+            any_version_row(&[("Version".to_owned(), "7".to_owned())])
                 .unwrap_err()
                 .kind(),
             TableErrorKind::ForeignTable
         );
-        assert!(version_row(&[]).unwrap().is_none());
-    }
-
-    #[test]
-    fn rows_are_decoded_once() {
-        let body = |port: u16, name: &str| {
-            let mut e = entry(port);
-            e.silo_name = name.to_owned();
-            (e.address.row_key(), Row::encode(e).body().to_owned())
-        };
-        let first = rows(
-            vec![
-                body(1, "a"),
-                body(2, "b"),
-                ("junk".to_owned(), "{".to_owned()),
-            ],
-            &Rows::new(),
-        );
-        assert_eq!((first.len(), first.undecodable().count()), (3, 1));
-        let second = rows(vec![body(1, "a"), body(3, "c")], &first);
-        assert_eq!(second, rows(vec![body(1, "a"), body(3, "c")], &Rows::new()));
-        let key = entry(1).address.row_key();
-        assert!(
-            first
-                .by_key(&key)
-                .unwrap()
-                .is_same(second.by_key(&key).unwrap())
-        );
-    }
-
-    #[test]
-    fn beats_are_readable_or_never() {
-        assert_eq!(
-            heartbeat("17 nonsense"),
-            Heartbeat {
-                counter: 17,
-                at: WallTime::from_millis(0)
-            }
-        );
-        assert_eq!(heartbeat("nonsense").counter, 0);
-        let beat = Heartbeat {
-            counter: 5,
-            at: WallTime::from_millis(1_763_000_000_123),
-        };
-        assert_eq!(heartbeat(&beat.to_string()), beat);
+        assert!(any_version_row(&[]).unwrap().is_none());
     }
 }

@@ -1,12 +1,31 @@
-//! Which servers, and how to use them. Nothing here touches the network.
+//! Options and connection strings. Nothing here uses the network.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use membership_core::{ClusterName, Durability, Operation, TableError, TableErrorKind};
+use membership_core::{ConnectionOption, ConnectionString, Durability, TableError};
+use membership_provider::{Endpoint, Timeouts, TlsFiles, environment, hidden};
 
 use crate::STORE;
+use crate::error::wrong;
+
+/// The schemes of connection strings.
+pub(crate) const SCHEMES: &[&str] = &["redis", "rediss", "redis+sentinel", "redis+cluster"];
+/// The environment variables for user and password.
+const USERNAME: &str = "MEMBERSHIP_REDIS_USERNAME";
+const PASSWORD: &str = "MEMBERSHIP_REDIS_PASSWORD";
+const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
+/// How long replicas may take to confirm: well within the operation's own timeout.
+const DEFAULT_REPLICA_TIMEOUT: Duration = Duration::from_secs(1);
+/// What keys begin with.
+const DEFAULT_PREFIX: &str = "membership";
+/// A longer prefix only makes keys long.
+const MAX_PREFIX: usize = 64;
+
+const OPTIONS: &str = "prefix, db, operation_timeout, connect_timeout, min_replicas, replica_timeout, durability, tls, tls_ca, tls_cert, \
+                       tls_key, sentinel_username and sentinel_password";
 
 /// Where the table is and how it is used.
 ///
@@ -22,84 +41,54 @@ use crate::STORE;
 /// ```
 #[derive(Clone)]
 pub struct RedisConfig {
-    servers: Servers,
-    username: Option<String>,
-    password: Option<String>,
-    database: u32,
-    tls: bool,
-    tls_ca: Option<PathBuf>,
-    tls_certificate: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    prefix: String,
-    operation_timeout: Duration,
-    connect_timeout: Duration,
+    pub(crate) servers: Servers,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: u32,
+    pub(crate) tls: bool,
+    pub(crate) tls_files: TlsFiles,
+    pub(crate) prefix: String,
+    pub(crate) timeouts: Timeouts,
     min_replicas: u32,
     replica_timeout: Duration,
-    durability: Durability,
+    pub(crate) durability: Durability,
 }
 
-/// One server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
-
-/// Who knows where the master is.
+/// How the master is found.
 #[derive(Clone)]
 pub(crate) enum Servers {
-    /// It is here.
-    Single(Address),
-    /// An application's own client knows.
+    /// It is this server.
+    Single(Endpoint),
+    /// It is the server of an application's own client.
     Client(Box<redis::ConnectionInfo>),
-    /// The sentinels know.
+    /// The sentinels know it.
     Sentinel {
-        sentinels: Vec<Address>,
+        sentinels: Vec<Endpoint>,
         master: String,
         username: Option<String>,
         password: Option<String>,
     },
-    /// Any node of the cluster knows.
-    Cluster(Vec<Address>),
+    /// Any node of the cluster knows it.
+    Cluster(Vec<Endpoint>),
 }
 
-/// Long enough for a slow fork or a failover's first answer, short enough for a silo to notice that the store is gone.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that takes longer to accept a connection serves nobody.
-const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long replicas are waited for by default: well within the operation's own time.
-const DEFAULT_REPLICA_TIMEOUT: Duration = Duration::from_secs(1);
-/// Below this no network could be crossed.
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-/// Above this nobody is waiting any more.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// What keys begin with by default.
-const DEFAULT_PREFIX: &str = "membership";
-/// Longer ones only make keys long.
-const MAX_PREFIX: usize = 64;
+impl Servers {
+    /// Whether a replica can take over.
+    pub(crate) const fn fail_over(&self) -> bool {
+        matches!(self, Self::Sentinel { .. } | Self::Cluster(_))
+    }
+}
 
 impl RedisConfig {
     /// One server, without TLS, user or password.
     #[must_use]
     pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self::with_servers(Servers::Single(Address {
-            host: host.into(),
-            port,
-        }))
+        Self::with_servers(Servers::Single(Endpoint::new(host, port)))
     }
 
-    /// The server that an existing client connects to, with its address, TLS settings, user, password and database. The table opens
-    /// connections of its own. For one server only: not for clients of Sentinel or Cluster.
+    /// The server that an existing client connects to, with its address, TLS settings, user,
+    /// password and database. The table opens its own connections. For one server only: not for
+    /// clients of Sentinel or Cluster.
     #[must_use]
     pub fn from_client(client: &redis::Client) -> Self {
         let info = client.get_connection_info().clone();
@@ -125,62 +114,131 @@ impl RedisConfig {
         sentinels: impl IntoIterator<Item = (H, u16)>,
         master: impl Into<String>,
     ) -> Self {
-        let sentinels = sentinels
-            .into_iter()
-            .map(|(host, port)| Address {
-                host: host.into(),
-                port,
-            })
-            .collect();
         Self::with_servers(Servers::Sentinel {
-            sentinels,
+            sentinels: sentinels.into_iter().map(Endpoint::from).collect(),
             master: master.into(),
             username: None,
             password: None,
         })
     }
 
-    /// Redis Cluster, of which these nodes are known (host and port each); the others are found through them.
+    /// Redis Cluster, found through these nodes (host and port each).
     #[must_use]
     pub fn cluster<H: Into<String>>(nodes: impl IntoIterator<Item = (H, u16)>) -> Self {
         Self::with_servers(Servers::Cluster(
-            nodes
-                .into_iter()
-                .map(|(host, port)| Address {
-                    host: host.into(),
-                    port,
-                })
-                .collect(),
+            nodes.into_iter().map(Endpoint::from).collect(),
         ))
     }
 
-    /// Reads `redis://[user[:password]@]host[:port][/db]`, `rediss://…` (TLS), `redis+sentinel://[user[:password]@]host[:port],…/master` or
-    /// `redis+cluster://[user[:password]@]host[:port],…`, each with `?option=value&…`. `%hh` stands for a byte. User and password, where the
-    /// URL has none, come from the environment variables `MEMBERSHIP_REDIS_USERNAME` and `MEMBERSHIP_REDIS_PASSWORD`. The options have the
-    /// names of the methods here: `prefix`, `db`, `operation_timeout`, `connect_timeout`, `min_replicas`, `replica_timeout`, `durability`
-    /// (`kept`), `tls`, `tls_ca`, `tls_cert`, `tls_key`, `sentinel_username`, `sentinel_password`.
+    /// Reads `redis://[user[:password]@]host[:port][/db]`, `rediss://…` (TLS),
+    /// `redis+sentinel://[user[:password]@]host[:port],…/master` or
+    /// `redis+cluster://[user[:password]@]host[:port],…`, each with `?option=value&…`. `%hh` stands
+    /// for a byte. A user or password that the URL leaves out comes from the environment variables
+    /// `MEMBERSHIP_REDIS_USERNAME` and `MEMBERSHIP_REDIS_PASSWORD`. The options have the names of
+    /// the methods here: `prefix`, `db`, `operation_timeout`, `connect_timeout`, `min_replicas`,
+    /// `replica_timeout`, `durability` (`kept`), `tls`, `tls_ca`, `tls_cert`, `tls_key`,
+    /// `sentinel_username`, `sentinel_password`.
     ///
     /// # Errors
-    /// `Configuration`: another scheme, no host, an unknown option, or a value that is none. Never shows what may be a secret.
+    /// `Configuration`: another scheme, no host, an unknown option, or an invalid value. Never
+    /// shows a secret.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        crate::url::parse(url, |name| {
-            std::env::var(name).ok().filter(|v| !v.is_empty())
+        Self::from_url_and(url, environment)
+    }
+
+    fn from_url_and(
+        url: &str,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, TableError> {
+        let url = ConnectionString::parse(STORE, SCHEMES, url)?;
+        if url.hosts.is_empty() {
+            return Err(wrong("the URL names no host: write redis://host:port"));
+        }
+        let endpoints = Endpoint::list(&url.hosts, DEFAULT_PORT);
+        let path = url.path.unwrap_or_default();
+        let mut database = path.trim_end_matches('/');
+        let servers = match (url.scheme.as_str(), endpoints.as_slice()) {
+            ("redis+sentinel", _) => {
+                let master = std::mem::take(&mut database);
+                if master.is_empty() {
+                    return Err(wrong(
+                        "a Sentinel URL names its master: redis+sentinel://host:26379,host:26379/mymaster",
+                    ));
+                }
+                Servers::Sentinel {
+                    sentinels: Endpoint::list(&url.hosts, DEFAULT_SENTINEL_PORT),
+                    master: master.to_owned(),
+                    username: None,
+                    password: None,
+                }
+            }
+            ("redis+cluster", _) => Servers::Cluster(endpoints),
+            (_, [one]) => Servers::Single(one.clone()),
+            _ => {
+                return Err(wrong(
+                    "this scheme takes one host; use redis+sentinel:// or redis+cluster:// for several",
+                ));
+            }
+        };
+        let mut config = Self::with_servers(servers).tls(url.scheme == "rediss");
+        if !database.is_empty() {
+            config.database = database.parse().map_err(|_| {
+                wrong("the path of the URL is the number of a database, such as /0")
+            })?;
+        }
+        let password = url.password.filter(|password| !password.is_empty());
+        if let Some(password) = password.or_else(|| environment(PASSWORD)) {
+            config.username = url.user.or_else(|| environment(USERNAME));
+            config.password = Some(password);
+        } else if url.user.is_some() {
+            return Err(wrong(format!(
+                "the URL names a user without a password: add it, or set {PASSWORD}"
+            )));
+        }
+        for option in &url.options {
+            if !config.timeouts.set(option)? && !config.tls_files.set(option) {
+                config = config.with_option(option)?;
+            }
+        }
+        config.validate()?;
+        Ok(config)
+    }
+
+    fn with_option(self, option: &ConnectionOption) -> Result<Self, TableError> {
+        let name = option.name();
+        Ok(match name {
+            "prefix" => self.prefix(option.text()),
+            "db" => self.database(option.number()?),
+            "min_replicas" => self.min_replicas(option.number()?),
+            "replica_timeout" => self.replica_timeout(option.duration()?),
+            "durability" => self.durability(option.one_of(&[
+                ("kept", Durability::Kept),
+                ("may_be_lost", Durability::MayBeLost),
+            ])?),
+            "tls" => self.tls(option.flag()?),
+            "sentinel_username" | "sentinel_password"
+                if !matches!(self.servers, Servers::Sentinel { .. }) =>
+            {
+                return Err(wrong(format!(
+                    "option `{name}` is for Sentinel: redis+sentinel://host:26379/mymaster"
+                )));
+            }
+            "sentinel_username" => self.sentinel_username(option.text()),
+            "sentinel_password" => self.sentinel_password(option.text()),
+            _ => return Err(option.unknown(OPTIONS)),
         })
     }
 
-    pub(crate) fn with_servers(servers: Servers) -> Self {
+    fn with_servers(servers: Servers) -> Self {
         Self {
             servers,
             username: None,
             password: None,
             database: 0,
             tls: false,
-            tls_ca: None,
-            tls_certificate: None,
-            tls_key: None,
+            tls_files: TlsFiles::default(),
             prefix: DEFAULT_PREFIX.to_owned(),
-            operation_timeout: DEFAULT_TIMEOUT,
-            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            timeouts: Timeouts::default(),
             min_replicas: 0,
             replica_timeout: DEFAULT_REPLICA_TIMEOUT,
             durability: Durability::MayBeLost,
@@ -201,42 +259,44 @@ impl RedisConfig {
         self
     }
 
-    /// The number of the database. Default 0. Redis Cluster has no other one.
+    /// The number of the database. Default 0. Redis Cluster has only database 0.
     #[must_use]
     pub fn database(mut self, number: u32) -> Self {
         self.database = number;
         self
     }
 
-    /// Whether connections are encrypted, and the servers' certificates checked. Default: no. Sentinels are then spoken to in TLS too.
+    /// Whether connections are encrypted and the servers' certificates checked. Default: no. With
+    /// TLS, sentinels are also spoken to in TLS.
     #[must_use]
     pub fn tls(mut self, tls: bool) -> Self {
         self.tls = tls;
         self
     }
 
-    /// A PEM file with the certificates that are trusted instead of the system's.
+    /// A PEM file with the certificates to trust instead of the system's.
     #[must_use]
     pub fn tls_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_ca = Some(path.into());
+        self.tls_files.ca = Some(path.into());
         self
     }
 
-    /// A PEM file with the certificate that this client shows; needs [`tls_key_file`](Self::tls_key_file) too.
+    /// A PEM file with this client's certificate; needs [`tls_key_file`](Self::tls_key_file) too.
     #[must_use]
     pub fn tls_certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_certificate = Some(path.into());
+        self.tls_files.certificate = Some(path.into());
         self
     }
 
     /// A PEM file with the private key of that certificate.
     #[must_use]
     pub fn tls_key_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls_key = Some(path.into());
+        self.tls_files.key = Some(path.into());
         self
     }
 
-    /// What every key and channel begins with: 1 to 64 characters, no braces, spaces or control characters. Default `membership`.
+    /// What every key and channel begins with: 1 to 64 characters, no braces, spaces or control
+    /// characters. Default `membership`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
@@ -246,44 +306,48 @@ impl RedisConfig {
     /// How long one operation may take, connecting included: 10 ms to 1 h. Default 5 s.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
-        self.operation_timeout = timeout;
+        self.timeouts.set_operation(timeout);
         self
     }
 
-    /// How long one connection may take to be made: 10 ms to 1 h. Default 2 s.
+    /// How long it may take to make one connection: 10 ms to 1 h. Default 2 s.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.timeouts.set_connect(timeout);
         self
     }
 
-    /// How many replicas must confirm a commit before it is called committed (`WAIT`). Default 0. When fewer do, within
-    /// [`replica_timeout`](Self::replica_timeout), the outcome of the commit is unknown: the master has it and keeps it. A read with a
-    /// barrier asks them too. It makes losing a commit in a failover less likely and not impossible; see the crate's README.
+    /// How many replicas must confirm a commit before it is called committed (`WAIT`). Default 0.
+    /// When fewer confirm within [`replica_timeout`](Self::replica_timeout), the outcome of the
+    /// commit is unknown: the master has it and keeps it. A read with a barrier asks them too. This
+    /// makes it less likely, but not impossible, that a failover loses a commit; see the crate's
+    /// README.
     #[must_use]
     pub fn min_replicas(mut self, replicas: u32) -> Self {
         self.min_replicas = replicas;
         self
     }
 
-    /// How long those replicas are waited for: 1 ms up to the operation timeout. Default 1 s, or the operation timeout if that is less.
+    /// How long those replicas may take: 1 ms up to the operation timeout. Default 1 s, or the
+    /// operation timeout if that is less.
     #[must_use]
     pub fn replica_timeout(mut self, timeout: Duration) -> Self {
         self.replica_timeout = timeout;
         self
     }
 
-    /// What [`guarantees`](membership_core::MembershipTable::guarantees) says of acknowledged commits. Default `MayBeLost`, which is what
-    /// Redis is. `Kept` is the operator's word that this is a single server with `appendonly yes` and `appendfsync always` to which
-    /// nothing ever fails over; it is checked at connecting where the user may read the server's configuration, and refused for
-    /// Sentinel and Cluster.
+    /// What [`guarantees`](membership_core::MembershipTable::guarantees) says of acknowledged
+    /// commits. Default `MayBeLost`, which is what Redis gives. `Kept` is the operator's assertion
+    /// that this is a single server with `appendonly yes` and `appendfsync always` to which nothing
+    /// ever fails over. `connect` checks it where the user may read the server's configuration, and
+    /// refuses it for Sentinel and Cluster.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// The user that the sentinels themselves want.
+    /// The user for the sentinels themselves.
     #[must_use]
     pub fn sentinel_username(mut self, name: impl Into<String>) -> Self {
         if let Servers::Sentinel { username, .. } = &mut self.servers {
@@ -292,7 +356,7 @@ impl RedisConfig {
         self
     }
 
-    /// The password that the sentinels themselves want.
+    /// The password for the sentinels themselves.
     #[must_use]
     pub fn sentinel_password(mut self, secret: impl Into<String>) -> Self {
         if let Servers::Sentinel { password, .. } = &mut self.servers {
@@ -301,138 +365,51 @@ impl RedisConfig {
         self
     }
 
-    pub(crate) const fn servers(&self) -> &Servers {
-        &self.servers
-    }
-
-    pub(crate) fn user(&self) -> (Option<&str>, Option<&str>) {
-        (self.username.as_deref(), self.password.as_deref())
-    }
-
-    pub(crate) const fn database_number(&self) -> u32 {
-        self.database
-    }
-
-    pub(crate) const fn uses_tls(&self) -> bool {
-        self.tls
-    }
-
-    pub(crate) fn tls_files(&self) -> [Option<&Path>; 3] {
-        [
-            self.tls_ca.as_deref(),
-            self.tls_certificate.as_deref(),
-            self.tls_key.as_deref(),
-        ]
-    }
-
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.operation_timeout
-    }
-
-    pub(crate) fn dial_timeout(&self) -> Duration {
-        self.connect_timeout.min(self.operation_timeout)
-    }
-
-    /// How many replicas, and for how many milliseconds; none when none are asked.
+    /// How many replicas must confirm and in how many milliseconds; `None` when none must.
     pub(crate) fn wait(&self) -> Option<(u32, u64)> {
-        let most = self.operation_timeout.mul_f64(0.8);
+        let most = self.timeouts.operation().mul_f64(0.8);
         let millis = u64::try_from(self.replica_timeout.min(most).as_millis())
             .unwrap_or(u64::MAX)
             .max(1);
         (self.min_replicas > 0).then_some((self.min_replicas, millis))
     }
 
-    pub(crate) const fn promised(&self) -> Durability {
-        self.durability
-    }
-
-    /// What must never be seen (clause T15).
-    pub(crate) fn secrets(&self) -> Vec<String> {
-        let sentinel = match &self.servers {
-            Servers::Sentinel { password, .. } => password.clone(),
-            _ => None,
-        };
-        self.password
-            .clone()
-            .into_iter()
-            .chain(sentinel)
-            .filter(|s| !s.is_empty())
-            .collect()
-    }
-
-    /// The keys of a cluster. They share what is in braces, and so a hash slot.
-    pub(crate) fn keys(&self, cluster: &ClusterName) -> Keys {
-        let key = |what: &str| format!("{}:{{{}}}:{what}", self.prefix, cluster.store_key());
-        Keys {
-            version: key("version"),
-            rows: key("rows"),
-            heartbeats: key("heartbeats"),
-            cell: key("cell"),
-            yardstick: key("yardstick"),
-            channel: key("hints"),
-        }
-    }
-
-    /// The servers that are named, for errors.
-    pub(crate) fn place(&self) -> String {
+    /// The servers, for errors.
+    pub(crate) fn endpoints(&self) -> String {
         match &self.servers {
-            Servers::Single(address) => address.to_string(),
+            Servers::Single(endpoint) => endpoint.to_string(),
             Servers::Client(info) => info.addr().to_string(),
-            Servers::Sentinel { sentinels: all, .. } | Servers::Cluster(all) => all
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(", "),
+            Servers::Sentinel { sentinels: all, .. } | Servers::Cluster(all) => Endpoint::join(all),
         }
     }
 
     /// The servers as a URL without secrets.
     pub(crate) fn shown(&self) -> String {
-        let list = |all: &[Address]| {
-            all.iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(",")
-        };
-        let tls = |first: char| {
-            if self.tls {
-                format!("{first}tls=true")
-            } else {
-                String::new()
-            }
-        };
-        let single = |address: &str| {
-            format!(
-                "{}://{address}/{}",
-                if self.tls { "rediss" } else { "redis" },
-                self.database
-            )
+        let (servers, database) = (self.endpoints(), self.database);
+        let tls = |first: char| match self.tls {
+            true => format!("{first}tls=true"),
+            false => String::new(),
         };
         match &self.servers {
-            Servers::Single(address) => single(&address.to_string()),
-            Servers::Client(info) => single(&info.addr().to_string()),
-            Servers::Sentinel {
-                sentinels, master, ..
-            } => {
+            Servers::Single(_) | Servers::Client(_) => {
+                let scheme = if self.tls { "rediss" } else { "redis" };
+                format!("{scheme}://{servers}/{database}")
+            }
+            Servers::Sentinel { master, .. } => {
                 format!(
-                    "redis+sentinel://{}/{master}?db={}{}",
-                    list(sentinels),
-                    self.database,
+                    "redis+sentinel://{servers}/{master}?db={database}{}",
                     tls('&')
                 )
             }
-            Servers::Cluster(nodes) => format!("redis+cluster://{}{}", list(nodes), tls('?')),
+            Servers::Cluster(_) => format!("redis+cluster://{servers}{}", tls('?')),
         }
     }
 
     /// Refuses what cannot work whatever the servers are.
     pub(crate) fn validate(&self) -> Result<(), TableError> {
-        let nodes = match &self.servers {
-            Servers::Sentinel { sentinels, .. } => sentinels.len(),
-            Servers::Cluster(nodes) => nodes.len(),
-            Servers::Single(_) | Servers::Client(_) => 1,
-        };
-        if nodes == 0 {
+        if let Servers::Sentinel { sentinels: all, .. } | Servers::Cluster(all) = &self.servers
+            && all.is_empty()
+        {
             return Err(wrong("no host is named"));
         }
         let bad = |c: char| c.is_control() || c.is_whitespace() || matches!(c, '{' | '}');
@@ -444,19 +421,15 @@ impl RedisConfig {
                 "a prefix has 1 to 64 characters, and no braces, spaces or control characters",
             ));
         }
-        for (name, time) in [
-            ("operation_timeout", self.operation_timeout),
-            ("connect_timeout", self.connect_timeout),
-        ] {
-            if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&time) {
-                return Err(wrong(format!("{name} is 10 ms to 1 h")));
-            }
+        self.timeouts.validate(STORE)?;
+        if !(Duration::from_millis(1)..=*Timeouts::RANGE.end()).contains(&self.replica_timeout) {
+            return Err(wrong(
+                "replica_timeout must be 1 ms up to the operation timeout",
+            ));
         }
-        if self.replica_timeout < Duration::from_millis(1) || self.replica_timeout > MAX_TIMEOUT {
-            return Err(wrong("replica_timeout is 1 ms up to the operation timeout"));
-        }
-        let fails_over = matches!(self.servers, Servers::Sentinel { .. } | Servers::Cluster(_));
-        if self.durability == Durability::Kept && (fails_over || self.min_replicas > 0) {
+        if self.durability == Durability::Kept
+            && (self.servers.fail_over() || self.min_replicas > 0)
+        {
             return Err(wrong(
                 "durability can be `kept` only on a single server without failover: Redis copies to replicas after it has answered",
             ));
@@ -464,17 +437,8 @@ impl RedisConfig {
         if matches!(self.servers, Servers::Cluster(_)) && self.database != 0 {
             return Err(wrong("Redis Cluster has database 0 only"));
         }
-        if !self.tls && self.tls_files().iter().any(Option::is_some) {
-            return Err(wrong(
-                "certificate files are given but no encryption is asked for: use rediss:// or tls=true",
-            ));
-        }
-        if self.tls_certificate.is_some() != self.tls_key.is_some() {
-            return Err(wrong(
-                "a client's certificate and its key come together: tls_cert and tls_key",
-            ));
-        }
-        Ok(())
+        self.tls_files
+            .validate(STORE, self.tls, "rediss:// or tls=true")
     }
 }
 
@@ -484,10 +448,9 @@ impl fmt::Debug for RedisConfig {
         f.debug_struct("RedisConfig")
             .field("servers", &self.shown())
             .field("username", &self.username)
-            .field("password", &self.password.as_ref().map(|_| "…"))
+            .field("password", &hidden(&self.password))
             .field("prefix", &self.prefix)
-            .field("operation_timeout", &self.operation_timeout)
-            .field("connect_timeout", &self.connect_timeout)
+            .field("timeouts", &self.timeouts)
             .field("min_replicas", &self.min_replicas)
             .field("replica_timeout", &self.replica_timeout)
             .field("durability", &self.durability)
@@ -495,22 +458,105 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
-/// The keys of one cluster.
-#[derive(Clone, Debug)]
-pub(crate) struct Keys {
-    pub(crate) version: String,
-    pub(crate) rows: String,
-    pub(crate) heartbeats: String,
-    pub(crate) cell: String,
-    pub(crate) yardstick: String,
-    pub(crate) channel: String,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use membership_core::TableErrorKind;
 
-pub(crate) fn wrong(message: impl Into<String>) -> TableError {
-    TableError::new(
-        TableErrorKind::Configuration,
-        Operation::Connect,
-        STORE,
-        message,
-    )
+    fn read(url: &str) -> Result<RedisConfig, TableError> {
+        RedisConfig::from_url_and(url, |_| None)
+    }
+
+    #[test]
+    fn urls_name_servers() {
+        for (url, shown) in [
+            ("redis://localhost", "redis://localhost:6379/0"),
+            ("redis://h:1/3", "redis://h:1/3"),
+            ("rediss://h:1", "rediss://h:1/0"),
+            ("redis://[::1]:7/", "redis://[::1]:7/0"),
+            (
+                "redis+sentinel://a,b:7/main",
+                "redis+sentinel://a:26379,b:7/main?db=0",
+            ),
+            (
+                "redis+sentinel://a/main?db=2&tls=true",
+                "redis+sentinel://a:26379/main?db=2&tls=true",
+            ),
+            (
+                "redis+cluster://a:1,b:2,c",
+                "redis+cluster://a:1,b:2,c:6379",
+            ),
+            ("REDIS://u:p%40ss@h", "redis://h:6379/0"),
+        ] {
+            assert_eq!(read(url).unwrap().shown(), shown, "{url}");
+        }
+    }
+
+    fn user(config: &RedisConfig) -> (Option<&str>, Option<&str>) {
+        (config.username.as_deref(), config.password.as_deref())
+    }
+
+    #[test]
+    fn credentials_come_from_the_url_or_the_environment() {
+        let env = |name: &str| Some(format!("{}-value", name.rsplit('_').next().unwrap()));
+        for (url, expected) in [
+            ("redis://bo:p%40ss@h", (Some("bo"), Some("p@ss"))),
+            (
+                "redis://:secret@h",
+                (Some("USERNAME-value"), Some("secret")),
+            ),
+            ("redis://bo@h", (Some("bo"), Some("PASSWORD-value"))),
+            (
+                "redis://h",
+                (Some("USERNAME-value"), Some("PASSWORD-value")),
+            ),
+        ] {
+            assert_eq!(
+                user(&RedisConfig::from_url_and(url, env).unwrap()),
+                expected,
+                "{url}"
+            );
+        }
+        assert_eq!(user(&read("redis://h").unwrap()), (None, None));
+        let alone = read("redis://:secret@h").unwrap();
+        assert_eq!(user(&alone), (None, Some("secret")));
+        assert!(
+            read("redis://bo@h")
+                .unwrap_err()
+                .to_string()
+                .contains("MEMBERSHIP_REDIS_PASSWORD")
+        );
+    }
+
+    #[test]
+    fn an_invalid_url_is_refused_with_advice_and_without_secrets() {
+        for (url, why) in [
+            ("redis:h", "`redis://`"),
+            ("http://u:hunter2@h", "`redis+cluster://`"),
+            ("redis://u:hunter2@", "names no host"),
+            ("redis://u:hunter2@a,b", "takes one host"),
+            ("redis://h:0", "1 to 65535"),
+            ("redis://u:hunter2@h:x", "1 to 65535"),
+            ("redis://h/x", "number of a database"),
+            ("redis://h?colour=hunter2", "`colour` is no option"),
+            ("redis://h?tls=perhaps", "true or false"),
+            ("redis://h?operation_timeout=soon", "such as 3s"),
+            ("redis://h?operation_timeout=0s", "10 ms"),
+            ("redis://h?prefix={a}", "prefix"),
+            ("redis://h?prefix=", "prefix"),
+            ("redis://h?min_replicas=x", "whole number"),
+            ("redis://h?durability=great", "kept or may_be_lost"),
+            ("redis://h?sentinel_password=hunter2", "Sentinel"),
+            ("redis+sentinel://h", "names its master"),
+            ("redis+sentinel://h/m?durability=kept", "failover"),
+            ("redis+cluster://h/1", "database 0"),
+            ("redis://h?tls_ca=/ca.pem", "tls"),
+            ("redis://h%zz", "hexadecimal"),
+        ] {
+            let error = read(url).map(|c| c.shown()).unwrap_err();
+            assert_eq!(error.kind(), TableErrorKind::Configuration, "{url}");
+            assert!(error.to_string().contains(why), "{url}: {error}");
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+    }
 }

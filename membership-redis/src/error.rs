@@ -1,15 +1,16 @@
-//! What Redis says, as what the caller does next.
+//! Redis's errors, by what the caller does next.
 //!
-//! An error that a server answers a script with means that nothing was written: each script looks before it writes, and what can still
-//! stop it stops it at its first write. Only what never arrives is uncertain.
+//! A server's error means that the script wrote nothing: each script checks before it writes, and
+//! what can still stop it stops it at its first write. Only a missing answer is uncertain.
 
 use membership_core::{Operation, TableError, TableErrorKind};
-use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
+use membership_provider::{Secrets, one_line};
+use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind, Value};
 
 use crate::STORE;
 
-/// The codes that matter, wherever in a message they stand: Redis 6 puts the code of a command that failed within a script into the
-/// middle of its text.
+/// The codes that matter, anywhere in a message: Redis 6 puts the code of a command that failed
+/// within a script into the middle of the text.
 const CODES: [&str; 17] = [
     "NOPERM",
     "READONLY",
@@ -30,29 +31,29 @@ const CODES: [&str; 17] = [
     "ASK",
 ];
 
-/// The text of an error that must not show (clause T15).
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Secrets(Vec<String>);
-
-impl Secrets {
-    pub(crate) fn new(secrets: Vec<String>) -> Self {
-        Self(secrets)
-    }
-
-    /// The text without them.
-    pub(crate) fn hide(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| {
-            text.replace(secret.as_str(), "…")
-        })
-    }
-}
-
-/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
+/// An error of this table. The caller sets the operation.
 pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
 
-/// What the server answered instead of doing it.
+/// A configuration that cannot work.
+pub(crate) fn wrong(message: impl Into<String>) -> TableError {
+    error(TableErrorKind::Configuration, message)
+}
+
+/// An answer that no script of ours gives.
+pub(crate) fn unexpected(value: &Value) -> TableError {
+    let what = match value {
+        Value::Nil => "nothing",
+        Value::Array(_) => "a list that is not one of its answers",
+        _ => "a value that is not one of its answers",
+    };
+    wrong(format!(
+        "the script was answered with {what}: is this Redis or Valkey?"
+    ))
+}
+
+/// A server's refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: String,
@@ -69,7 +70,7 @@ impl Refusal {
         }
     }
 
-    /// From what a client library made of it.
+    /// From an error of the client library.
     pub(crate) fn of(e: &RedisError) -> Option<Self> {
         let code = e.code()?;
         let text = e.detail().unwrap_or_default();
@@ -79,7 +80,7 @@ impl Refusal {
         })
     }
 
-    /// The node that a MOVED or ASK names; an empty host means the one that answered.
+    /// The node that a MOVED or ASK names; an empty host means the node that answered.
     pub(crate) fn target(&self) -> Option<(String, u16)> {
         let (host, port) = self
             .text
@@ -97,7 +98,7 @@ impl Refusal {
         ))
     }
 
-    /// Whether another connection may do better: this one is to a server that does not serve us, or not any more.
+    /// Whether the server does not serve this table any more, so that a new connection is needed.
     pub(crate) fn ends_connection(&self) -> bool {
         matches!(
             self.code.as_str(),
@@ -123,7 +124,7 @@ impl Refusal {
             ),
             "NOSCRIPT" => (
                 PermissionDenied,
-                "the server forgets scripts at once: the user may not load them; grant +script|load",
+                "the server does not keep scripts: the user may not load them; grant +script|load",
             ),
             "READONLY" => (
                 Unavailable,
@@ -148,11 +149,11 @@ impl Refusal {
                 Unavailable,
                 "the master has fewer replicas than its min-replicas-to-write",
             ),
-            "BUSY" => (Busy, "the server is running somebody's long script"),
+            "BUSY" => (Busy, "the server is running a long script"),
             "TRYAGAIN" => (Busy, "the cluster is moving this table to another node"),
             "WRONGTYPE" => (
                 ForeignTable,
-                "one of the keys holds something that is not ours: use another prefix",
+                "one of the keys holds another program's data: use another prefix",
             ),
             "CROSSSLOT" => (
                 Configuration,
@@ -169,13 +170,13 @@ impl Refusal {
             format!(
                 "{what} ({} {})",
                 self.code,
-                secrets.hide(shorten(&self.text))
+                one_line(&secrets.hide(&self.text))
             ),
         )
     }
 }
 
-/// An answer that only its text tells apart. Whatever it is, the script was refused before its first write.
+/// An answer that only its text distinguishes. The script was refused before its first write.
 fn other(text: &str) -> (TableErrorKind, &'static str) {
     use TableErrorKind::{Busy, Configuration, Unavailable};
     if text.contains("max number of clients") {
@@ -186,16 +187,17 @@ fn other(text: &str) -> (TableErrorKind, &'static str) {
             "the server has no database of this number: correct the URL",
         )
     } else if text.contains("unknown command") || text.contains("SELECT is not allowed") {
-        (Configuration, "the server does not do this")
+        (Configuration, "the server does not support this command")
     } else if text.contains("killed by user") {
-        (Busy, "somebody killed the script before it wrote anything")
+        (Busy, "the script was killed before it wrote anything")
     } else {
         (Unavailable, "the server refuses")
     }
 }
 
-/// The code that counts: what a script ended with may have it in the middle. Redis 6 begins with `ERR Error running script`, or, where the
-/// script itself passes on what a command said, with `@user_script: 6: -READONLY`.
+/// The code that counts: a script's error may have it in the middle. Redis 6 begins with `ERR Error
+/// running script`, or with `@user_script: 6: -READONLY` where the script returns the error of a
+/// command.
 fn real_code<'a>(code: &'a str, text: &str) -> &'a str {
     if code != "ERR" && CODES.contains(&code) {
         return code;
@@ -207,7 +209,8 @@ fn inner_code(code: &str, text: &str) -> Option<&'static str> {
     if !text.contains("script") && !code.contains("script") {
         return None;
     }
-    // A permission that a script lacks has no code at all: the first is Redis up to 7.0, the second newer ones and Valkey.
+    // A missing permission has no code: the first text is Redis up to 7.0, the second newer
+    // versions and Valkey.
     if text.contains("user executing the script") || text.contains("ACL failure in script") {
         return Some("NOPERM");
     }
@@ -218,12 +221,7 @@ fn inner_code(code: &str, text: &str) -> Option<&'static str> {
     words().find_map(|word| CODES.into_iter().find(|code| *code == word))
 }
 
-fn shorten(text: &str) -> &str {
-    let end = text.char_indices().nth(200).map_or(text.len(), |(i, _)| i);
-    &text[..end]
-}
-
-/// From making a connection: nothing was sent.
+/// The error of a connection that was not made: nothing was sent.
 pub(crate) fn not_connected(e: &RedisError, encrypted: bool, secrets: &Secrets) -> TableError {
     use TableErrorKind::{Configuration, PermissionDenied, Unavailable};
     if let Some(refusal) = Refusal::of(e) {
@@ -242,7 +240,7 @@ pub(crate) fn not_connected(e: &RedisError, encrypted: bool, secrets: &Secrets) 
         ErrorKind::Server(ServerErrorKind::NoPerm) => {
             (PermissionDenied, "the user may not do this")
         }
-        // rustls has words for it, and the client library no kind.
+        // The client library has no kind for it; rustls's text says so.
         _ if encrypted && said.contains("certificate") => (
             Configuration,
             "the server's certificate is refused: tls_ca names the file with the authority that signed it",
@@ -250,27 +248,15 @@ pub(crate) fn not_connected(e: &RedisError, encrypted: bool, secrets: &Secrets) 
         _ if e.is_timeout() && !encrypted => (Unavailable, "the server does not answer in time"),
         _ if encrypted => (
             Unavailable,
-            "cannot be reached with TLS (a server without it is redis://)",
+            "cannot be reached with TLS (use redis:// for a server without TLS)",
         ),
         _ if e.is_connection_dropped() && !e.is_connection_refusal() => (
             Unavailable,
-            "the server closed the connection (one that takes TLS only is rediss://)",
+            "the server closed the connection (use rediss:// for a server that requires TLS)",
         ),
         _ => (Unavailable, "the server cannot be reached"),
     };
-    error(kind, format!("{what} ({})", shorten(&said)))
-}
-
-/// A request that was handed to a connection and not answered.
-pub(crate) fn unanswered(writes: bool, why: &str) -> TableError {
-    if writes {
-        error(
-            TableErrorKind::OutcomeUnknown,
-            format!("{why} after the request was sent"),
-        )
-    } else {
-        error(TableErrorKind::Unavailable, why.to_owned())
-    }
+    error(kind, format!("{what} ({})", one_line(&said)))
 }
 
 #[cfg(test)]
@@ -288,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn every_code_says_what_to_do() {
+    fn every_code_has_its_kind() {
         for (line, kind) in [
             (
                 "LOADING Redis is loading the dataset in memory",
@@ -344,7 +330,7 @@ mod tests {
                 "ERR Error running script (call to f_1): Script killed by user with SCRIPT KILL...",
                 Busy,
             ),
-            // Redis 6 wraps what a command within a script said.
+            // Redis 6 wraps the error of a command within a script.
             (
                 "ERR Error running script (call to f_ab): @user_script:1: @user_script: 1: -OOM command not allowed",
                 Unavailable,
@@ -371,9 +357,9 @@ mod tests {
         }
     }
 
-    /// Whoever is told so looks for the successor.
+    /// The client then looks for the successor.
     #[test]
-    fn a_replica_is_known_by_its_words_in_every_version() {
+    fn the_error_of_a_replica_is_recognized_in_every_version() {
         for line in [
             "READONLY You can't write against a read only replica. script: 1f, on @user_script:6.",
             "@user_script: 6: -READONLY You can't write against a read only replica.",
@@ -388,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_server_answers_is_uncertain() {
+    fn a_servers_error_is_never_uncertain() {
         for code in CODES {
             let error = Refusal {
                 code: code.to_owned(),
@@ -397,8 +383,6 @@ mod tests {
             .into_error(&Secrets::default());
             assert_ne!(error.kind(), TableErrorKind::OutcomeUnknown, "{code}");
         }
-        assert_eq!(unanswered(true, "x").kind(), TableErrorKind::OutcomeUnknown);
-        assert_eq!(unanswered(false, "x").kind(), Unavailable);
     }
 
     #[test]
@@ -420,7 +404,7 @@ mod tests {
 
     #[test]
     fn secrets_are_hidden() {
-        let secrets = Secrets::new(vec!["hunter2".to_owned()]);
+        let secrets = Secrets::new([Some("hunter2".to_owned())]);
         let error = refusal(
             "ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `default` `hunter2`",
         )

@@ -1,7 +1,8 @@
-//! The membership table in Redis or Valkey: a single server, a master watched by Sentinel, or Redis Cluster.
+//! The membership table in Redis or Valkey: a single server, a master watched by Sentinel, or Redis
+//! Cluster.
 //!
-//! Every operation is one Lua script and one round trip; a commit is compared and written within the server, so that two silos never
-//! both succeed on one version. Start at [`RedisTable`].
+//! Every operation is one Lua script and one round trip. The server compares and writes within the
+//! script, so two silos never both succeed on one version. Start at [`RedisTable`].
 //!
 //! ```no_run
 //! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
@@ -10,35 +11,38 @@
 //! # async fn example(random: u128) -> Result<(), Box<dyn std::error::Error>> {
 //! let config = RedisConfig::from_url("redis://127.0.0.1:6379/0?prefix=membership")?;
 //! let table = RedisTable::connect(config, "billing/blue".parse()?).await?;
-//! // A silo does this by itself when it starts; doing it again changes nothing.
+//! // A silo does this when it starts; a second call changes nothing.
 //! table.initialize(&InitializeRequest { table_id: TableId::new(random), settings: SharedSettings::default() }).await?;
 //! # Ok(()) }
 //! ```
 //!
-//! Redis copies to its replicas after it has answered: what a failover can lose, and what can be done about it, is in the crate's
-//! `README.md`, together with permissions, layout and limits.
+//! Redis copies to its replicas after it has answered. What a failover can lose, and how to prevent
+//! it, is in the crate's `README.md`, with permissions, layout and limits.
 //!
-//! * `config`, `url`: which servers, and how to use them.
-//! * `place`, `dial`, `link`: where the master is, one connection to it, and one script sent over it with everything that can go wrong.
-//! * `scripts`, `codec`: what runs in the server, and what its answers mean.
-//! * `table`, `hints`, `yardstick`: the contract.
+//! The files have the names that they have in every provider; three are this store's own:
+//! `scripts` (what runs in the server), `topology` (where the master is) and `connection` (one
+//! connection to one server).
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod admin;
+mod baseline;
+mod client;
 mod codec;
+mod commit;
 mod config;
-mod dial;
+mod connection;
 mod error;
+mod heartbeat;
 mod hints;
-mod link;
-mod place;
+mod keys;
+mod read;
 mod scripts;
 mod table;
-mod url;
-mod yardstick;
+mod topology;
 
+pub use client::{RedisProvider, RedisTable};
 pub use config::RedisConfig;
-pub use table::RedisTable;
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "redis";

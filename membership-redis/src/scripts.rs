@@ -1,14 +1,15 @@
-//! The scripts, one per operation, and what they are called on the server.
+//! The scripts, one per operation, and their names on the server.
 //!
-//! Each looks before it writes, because Redis keeps what a failing script has written; each is safe to run twice, because a network may
-//! deliver a request twice. Versions are compared as strings: a number in Lua is a double.
+//! Each checks before it writes, because Redis keeps what a failing script has written. Each is
+//! safe to run twice, because a network may deliver a request twice. Versions are compared as
+//! strings: a number in Lua is a double.
 
 use std::sync::LazyLock;
 
 /// One script.
 pub(crate) struct Script {
     pub(crate) text: &'static str,
-    /// What EVALSHA calls it: the SHA-1 of its text.
+    /// Its name for EVALSHA: the SHA-1 of its text.
     pub(crate) hash: String,
 }
 
@@ -24,7 +25,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// All of them, to be loaded into a server.
+    /// All of them, to load into a server.
     pub(crate) fn all(&self) -> [&Script; 7] {
         [
             &self.read,
@@ -38,7 +39,7 @@ impl Scripts {
     }
 }
 
-/// They never change: all tables of a process share their texts and hashes.
+/// All tables of a process share their texts and hashes.
 pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     initialize: script(include_str!("scripts/initialize.lua")),
     read: script(include_str!("scripts/read.lua")),

@@ -4,21 +4,33 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use conformance_tests::launch::Kind;
-use conformance_tests::{Suite, child};
-use membership_core::NextStep;
-use support::{Store, URL, open};
+use conformance_tests::Clause::{T6, T9, T13, T14, T15, T16};
+use conformance_tests::Suite;
+use conformance_tests::helpers::passes;
+use conformance_tests::servers::{ServerBackend, Servers};
+use membership_testbed::{Kind, Options, Tls, suite};
+use support::nodes::{Cluster, Watched};
+use support::{Redis, SECRET};
 
-async fn passes(suite: Suite) {
-    let report = suite.run().await;
-    assert!(report.passed(), "{report}");
+/// A server that keeps what it acknowledges; one that somebody else runs is taken as it is.
+async fn single(kind: Kind) -> ServerBackend<Redis> {
+    let backend = suite::single(Redis, kind, SECRET).await.unwrap();
+    match backend.servers().is_external() {
+        true => backend,
+        false => backend.options("durability=kept"),
+    }
+}
+
+/// Several servers, which know no password.
+fn several(kind: Kind, how: &str, servers: impl Servers) -> ServerBackend<Redis> {
+    ServerBackend::new(format!("{kind} ({how})"), Redis, servers)
 }
 
 /// What depends on how the table is reached, and not on how often something is done.
-fn shorter(store: Store) -> Suite {
-    Suite::new(store).effort(|effort| {
+fn shorter(backend: ServerBackend<Redis>) -> Suite {
+    Suite::new(backend).effort(|effort| {
         effort.model_operations = 500;
         effort.commits = 300;
         effort.kills = 20;
@@ -28,49 +40,46 @@ fn shorter(store: Store) -> Suite {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn redis() {
-    passes(Suite::new(Store::single(Kind::Redis).await)).await;
+    passes(Suite::new(single(Kind::Redis).await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn valkey() {
-    passes(Suite::new(Store::single(Kind::Valkey).await)).await;
+    passes(Suite::new(single(Kind::Valkey).await)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn redis_cluster() {
-    passes(shorter(Store::cluster(Kind::Redis).await)).await;
+    let cluster = Cluster::start(Kind::Redis).await;
+    let suite = shorter(several(Kind::Redis, "Cluster", cluster));
+    passes(suite.repeats([T6, T9, T13, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn valkey_cluster() {
-    passes(shorter(Store::cluster(Kind::Valkey).await)).await;
+    let cluster = Cluster::start(Kind::Valkey).await;
+    let suite = shorter(several(Kind::Valkey, "Cluster", cluster));
+    passes(suite.repeats([T6, T9, T13, T16])).await;
 }
 
+/// The sentinel is in no hurry: a restart is no reason for a failover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn redis_sentinel() {
-    passes(shorter(Store::sentinel(Kind::Redis).await)).await;
+    let watched = Watched::start(Kind::Redis, Duration::from_secs(60)).await;
+    let suite = shorter(several(Kind::Redis, "Sentinel", watched));
+    passes(suite.repeats([T6, T13, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn redis_tls() {
-    passes(shorter(Store::encrypted(Kind::Redis).await)).await;
+    let trust = |tls: &Tls| format!("durability=kept&tls_ca={}", tls.ca.display());
+    let backend = suite::encrypted(Redis, Kind::Redis, SECRET, Options::default(), trust);
+    let suite = shorter(backend.await.unwrap());
+    passes(suite.repeats([T13, T14, T15])).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(URL)) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let table = loop {
-            match open(&url, &cluster).await {
-                Ok(table) => break table,
-                // Dialling has its time limit, and a busy machine may not keep it.
-                Err(e) => assert!(
-                    e.next_step() == NextStep::Retry && Instant::now() < deadline,
-                    "{e}"
-                ),
-            }
-        };
-        child::run(&*table).await;
-    }
+    conformance_tests::servers::crash_child(&Redis).await;
 }

@@ -1,67 +1,70 @@
-//! What an experiment may do to a world of members, and what it may ask it: one schedule of faults for every system.
+//! The interface between an experiment and a simulated system: one schedule of faults for every
+//! system.
 //!
-//! Members are numbered as they start, from 0; a member that comes back after it stopped keeps its number. The network, its latency and
-//! its losses are those of `membership_core::testing` in every world.
+//! Members are numbered from 0 in the order in which they start; a member that is restarted keeps
+//! its number. The network, its latency and its losses are those of `membership_testing` for every
+//! system.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use membership_core::testing::TableTraffic;
+use membership_testing::TableTraffic;
 
-/// A member of any system: which machine it runs on.
+/// A member of any system: the number of its host.
 pub type Member = usize;
 
-/// A world of members.
+/// A simulated system.
 pub trait Arena {
-    /// How much virtual time has passed.
+    /// The virtual time now.
     fn now(&self) -> Duration;
-    /// Starts so many members at new addresses, spread over `within`.
+    /// Starts members at new addresses, spread over `within`.
     fn start(&mut self, members: usize, within: Duration) -> Range<Member>;
-    /// Ends a member at once.
+    /// Kills a member.
     fn kill(&mut self, member: Member);
-    /// Kills a member, if it still runs, and starts it anew at the same address.
+    /// Kills a member if it still runs, and starts it again at the same address.
     fn restart(&mut self, member: Member);
-    /// For so long nothing that this member sends leaves it and nothing that arrives is taken in; its timers run. What was held goes on
-    /// when it ends: Lifeguard's anomaly.
+    /// Holds a member for `time`: nothing that it sends leaves it, and nothing reaches it; its
+    /// timers run. When the hold ends, held messages go on: Lifeguard's anomaly.
     fn hold(&mut self, member: Member, time: Duration);
-    /// For so long this member does not run at all. What arrives waits.
+    /// Pauses a member for `time`. Messages to it wait.
     fn pause(&mut self, member: Member, time: Duration);
-    /// So much of what leaves this member, and of what reaches it, gets lost from now on.
+    /// Sets the share of messages that are lost when they leave this member, and when they arrive
+    /// at it.
     fn loss(&mut self, member: Member, egress: f64, ingress: f64);
-    /// Between members of different groups nothing gets through from now on. Whoever is in no group is in one more;
-    /// without any group everybody is with everybody again.
+    /// Partitions the network: members of different groups cannot reach each other. Members that
+    /// are in no group form one more group; without groups the network is whole again.
     fn partition(&mut self, groups: &[Vec<Member>]);
-    /// Lets virtual time pass.
+    /// Advances virtual time.
     ///
     /// # Errors
-    /// What made the world stand still.
-    fn run_for(&mut self, time: Duration) -> Result<(), Trouble>;
-    /// What was seen since the beginning, or since it was forgotten.
+    /// Why the simulation stopped.
+    fn run_for(&mut self, time: Duration) -> Result<(), Failure>;
+    /// What was recorded since the start, or since the last [`forget`](Self::forget).
     fn record(&self) -> Record;
-    /// When the last of these members came to count so many; none while one does not.
+    /// When the last of these members came to count `size` members; none while one does not.
     fn all_count(&self, members: Range<Member>, size: usize) -> Option<Duration>;
-    /// Forgets deaths, sizes and changes so far. Who knows how many is kept.
+    /// Removes the recorded deaths, sizes and changes. The present sizes are kept.
     fn forget(&mut self);
-    /// What one member sent so far.
+    /// What one member has sent so far.
     fn sent(&self, member: Member) -> Traffic;
-    /// What all of them asked of their table so far; none where there is no table.
+    /// The requests of all members to their table so far; none if the system has no table.
     fn table(&self) -> Option<TableTraffic> {
         None
     }
 }
 
-/// Why an experiment came to no result: the world stood still, or an invariant is broken.
+/// Why an experiment has no result: the simulation stopped, or an invariant was violated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// In words.
+pub struct Failure {
+    /// A description.
     pub what: String,
-    /// The seed with which the same experiment comes to it again, where that is known.
+    /// The seed that reproduces it, if known.
     pub seed: Option<u64>,
 }
 
-impl Trouble {
-    /// Without a seed as yet.
+impl Failure {
+    /// A failure without a seed.
     pub fn new(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
@@ -70,30 +73,32 @@ impl Trouble {
     }
 }
 
-impl<E: std::error::Error> From<E> for Trouble {
+impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(error.to_string())
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.what)
     }
 }
 
-/// One member took another one for dead: the other one left the set of those that it tells its application to use, against that one's will.
+/// One member declared another one dead: it removed a member that had not left from the set of
+/// members that it gives to its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death {
     /// When.
     pub at: Duration,
-    /// Whose judgement, or whose copy of it.
+    /// The member that declared it, or that adopted the declaration.
     pub by: Member,
-    /// About whom.
+    /// The member that was declared dead.
     pub of: Member,
 }
 
-/// Messages and their bytes: frames or datagrams as the system encodes them, without what UDP, TCP and IP add.
+/// Messages and their bytes: frames or datagrams as the system encodes them, without the overhead
+/// of UDP, TCP and IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages.
@@ -103,7 +108,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// What came after `earlier`.
+    /// The traffic since `earlier`.
     pub const fn since(self, earlier: Self) -> Self {
         Self {
             messages: self.messages - earlier.messages,
@@ -111,7 +116,7 @@ impl Traffic {
         }
     }
 
-    /// Both.
+    /// The sum of both.
     pub const fn plus(self, other: Self) -> Self {
         Self {
             messages: self.messages + other.messages,
@@ -120,65 +125,65 @@ impl Traffic {
     }
 }
 
-/// What one member saw of the size of its cluster.
+/// The size of the cluster as one member sees it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sight {
-    /// How many members it counts now, itself included; 0 before it counts any.
+pub struct SeenSize {
+    /// The number of members that it counts now, itself included; 0 before it counts any.
     pub size: usize,
-    /// When that last changed.
+    /// When the size last changed.
     pub since: Duration,
     /// How often the set of members that it counts has changed.
     pub changes: u64,
 }
 
-/// What was seen in a world.
+/// What was recorded in a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// Every death that anybody believed in, in the order of time.
+    /// Every declared death, in the order of time.
     pub deaths: Vec<Death>,
-    /// Every size that anybody saw.
+    /// Every size that any member saw.
     pub sizes: BTreeSet<usize>,
-    /// By member.
-    pub sights: Vec<Sight>,
+    /// The size that each member sees.
+    pub seen: Vec<SeenSize>,
 }
 
 impl Record {
-    /// A member takes another one for dead.
+    /// Records that a member declares another one dead.
     pub fn died(&mut self, at: Duration, by: Member, of: Member) {
         if by != of {
             self.deaths.push(Death { at, by, of });
         }
     }
 
-    /// The set of members that a member counts has changed: so many now.
+    /// Records that the set of members that a member counts has changed, and its new size.
     pub fn counts(&mut self, at: Duration, by: Member, size: usize) {
-        if self.sights.len() <= by {
-            self.sights.resize(by + 1, Sight::default());
+        if self.seen.len() <= by {
+            self.seen.resize(by + 1, SeenSize::default());
         }
-        let Some(sight) = self.sights.get_mut(by) else {
+        let Some(size_seen) = self.seen.get_mut(by) else {
             return;
         };
-        sight.changes += 1;
-        if sight.size != size {
-            *sight = Sight {
+        size_seen.changes += 1;
+        if size_seen.size != size {
+            *size_seen = SeenSize {
                 size,
                 since: at,
-                ..*sight
+                ..*size_seen
             };
             self.sizes.insert(size);
         }
     }
 
-    /// Forgets deaths, sizes and changes.
+    /// Removes the recorded deaths, sizes and changes.
     pub fn forget(&mut self) {
         self.deaths.clear();
         self.sizes.clear();
-        for sight in &mut self.sights {
-            sight.changes = 0;
+        for size_seen in &mut self.seen {
+            size_seen.changes = 0;
         }
     }
 
-    /// When the last of these members came to count so many; none while one does not.
+    /// When the last of these members came to count `size` members; none while one does not.
     pub fn all_count(
         &self,
         members: impl IntoIterator<Item = Member>,
@@ -187,14 +192,14 @@ impl Record {
         members
             .into_iter()
             .try_fold(Duration::ZERO, |latest, member| {
-                self.sights
+                self.seen
                     .get(member)
-                    .filter(|sight| sight.size == size)
-                    .map(|sight| latest.max(sight.since))
+                    .filter(|size_seen| size_seen.size == size)
+                    .map(|size_seen| latest.max(size_seen.since))
             })
     }
 
-    /// When the first of `by` took this member for dead.
+    /// When the first of `by` declared this member dead.
     pub fn first_death(&self, of: Member, by: &BTreeSet<Member>) -> Option<Duration> {
         self.deaths
             .iter()
@@ -203,7 +208,7 @@ impl Record {
             .min()
     }
 
-    /// When the last of `by` came to take this member for dead; none while one does not.
+    /// When the last of `by` declared this member dead; none while one has not.
     pub fn known_to_all(&self, of: Member, by: &BTreeSet<Member>) -> Option<Duration> {
         let mut first = std::collections::BTreeMap::new();
         for death in self
@@ -221,12 +226,13 @@ impl Record {
     }
 }
 
-/// So many members in one cluster, all of which count all, and then so much quiet.
+/// Starts a cluster of this many members, waits until all of them count all, and then for `quiet`.
 ///
 /// # Errors
-/// When they do not find each other within a virtual hour: of those that gossip, a thousand take half of it until the last one knows all.
-pub fn settled(arena: &mut dyn Arena, members: usize, quiet: Duration) -> Result<(), Trouble> {
-    /// How many join at a time.
+/// When they do not find each other within a virtual hour. With gossip, the last of a thousand
+/// members needs up to half an hour.
+pub fn settled(arena: &mut dyn Arena, members: usize, quiet: Duration) -> Result<(), Failure> {
+    /// How many members join at a time.
     const BATCH: usize = 50;
     let mut left = members;
     while left > 0 {
@@ -250,7 +256,7 @@ fn agreed(
     members: usize,
     at_most: Duration,
     must: bool,
-) -> Result<(), Trouble> {
+) -> Result<(), Failure> {
     let end = arena.now() + at_most;
     while arena.now() < end {
         arena.run_for(Duration::from_secs(1))?;
@@ -259,8 +265,8 @@ fn agreed(
         }
     }
     if must {
-        Err(Trouble::new(format!(
-            "{members} members do not all see each other within {at_most:?}"
+        Err(Failure::new(format!(
+            "{members} members did not all see each other within {at_most:?}"
         )))
     } else {
         Ok(())

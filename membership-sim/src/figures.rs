@@ -1,6 +1,6 @@
-//! Tables of figures: for people, as comma-separated values, or for a document.
+//! Tables of figures: as text, as comma-separated values, or as Markdown.
 
-/// A table that is printed when it is complete. Its first column is text, the others are numbers and stand to the right.
+/// A table. Its first column is text; the others are numbers and are right-aligned.
 #[derive(Clone, Debug)]
 pub struct Figures {
     keys: usize,
@@ -9,7 +9,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// One with these columns, of which so many at the left tell what a row is about.
+    /// A table with these columns, of which the first `keys` identify a row.
     pub fn new(keys: usize, head: &[&str]) -> Self {
         Self {
             keys,
@@ -18,12 +18,12 @@ impl Figures {
         }
     }
 
-    /// A row; one cell for each column.
+    /// Adds a row with one cell for each column.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// How many columns at the left tell what a row is about.
+    /// How many columns at the left identify a row.
     pub const fn keys(&self) -> usize {
         self.keys
     }
@@ -38,7 +38,7 @@ impl Figures {
         &self.rows
     }
 
-    /// For people.
+    /// The table as aligned text.
     pub fn text(&self) -> String {
         let all = || std::iter::once(&self.head).chain(&self.rows);
         let width = |column: usize| {
@@ -65,7 +65,7 @@ impl Figures {
         text
     }
 
-    /// Comma-separated values.
+    /// The table as comma-separated values.
     pub fn csv(&self) -> String {
         let cell = |cell: &String| {
             if cell.contains([',', '"']) {
@@ -81,7 +81,7 @@ impl Figures {
             .collect()
     }
 
-    /// For a document in Markdown.
+    /// The table as Markdown.
     pub fn markdown(&self) -> String {
         let line = |row: &Vec<String>| format!("| {} |\n", row.join(" | "));
         let rule: String = self
@@ -94,14 +94,14 @@ impl Figures {
     }
 }
 
-/// So many digits, or a dash for what does not exist or never happened.
+/// A number with this many digits, or a dash for a value that does not exist.
 pub fn number(value: Option<f64>, digits: usize) -> String {
     value
         .filter(|value| value.is_finite())
         .map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// A figure of several repetitions: from the least to the most of them, or the only one.
+/// A figure of several repetitions: the smallest to the largest value, or the only one.
 pub fn spread(values: &[f64], digits: usize) -> String {
     let least = values.iter().copied().min_by(f64::total_cmp);
     let most = values.iter().copied().max_by(f64::total_cmp);
@@ -111,7 +111,7 @@ pub fn spread(values: &[f64], digits: usize) -> String {
     format!("{} to {}", number(least, digits), number(most, digits))
 }
 
-/// The value that a share `q` (0 to 1) of all do not exceed.
+/// The `q`-quantile (0 to 1).
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -125,13 +125,13 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     sorted.get(index).copied()
 }
 
-/// The mean; none of nothing.
+/// The mean; none without values.
 #[allow(clippy::cast_precision_loss, reason = "counts of samples")]
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The most memory that this process ever had, in MiB; none where the system does not say.
+/// The peak memory of this process in MiB; none if the system does not report it.
 pub fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

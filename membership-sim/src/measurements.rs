@@ -1,9 +1,9 @@
-//! `measurements`: docs/measurements.md, its second half written by running what it tells.
+//! `measurements` writes the second half of docs/measurements.md by running its experiments.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "what the command answers"
+    reason = "the output of the command"
 )]
 
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// What separates what people wrote from what this command wrote.
+/// The line between the hand-written part and the generated part.
 const BEGIN: &str = "<!-- written by `cargo run --release -p membership-sim -- measurements --write`; everything below is replaced -->";
 
-/// Each experiment: its title, its arguments, and what they are when there is little time.
+/// Each experiment: its title and its command.
 const EXPERIMENTS: &[(&str, &str)] = &[
     ("Slow members, as in Lifeguard", "lifeguard"),
     ("The table is gone, or slow", "outage"),
@@ -32,22 +32,22 @@ const EXPERIMENTS: &[(&str, &str)] = &[
     ("Nothing happens", "steady"),
 ];
 
-/// Those that take a sample, unless they are told `--full`.
+/// Experiments that run a sample unless they get `--full`.
 const SAMPLED: [&str; 2] = ["lifeguard", "bootstrap"];
 
-/// Which experiments, and where to.
+/// Which experiments to run, and where to write.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Measurements {
-    /// Writes docs/measurements.md, and does not only print
+    /// Write docs/measurements.md instead of printing
     #[arg(long)]
     write: bool,
-    /// Only these experiments; the others keep what the document says of them
+    /// Run only these experiments; the document keeps the sections of the others
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Small and short, for tests; is never written
+    /// Run small and short, for tests; the result is never written
     #[arg(long, conflicts_with = "write")]
     quick: bool,
-    /// Everything, where an experiment otherwise takes a sample
+    /// Run everything where an experiment otherwise runs a sample
     #[arg(long, conflicts_with = "quick")]
     full: bool,
     /// Arguments of the experiment, such as `--only crash -- --silos 200`
@@ -78,7 +78,7 @@ impl Measurements {
         {
             let known: Vec<&str> = EXPERIMENTS.iter().map(|(_, name)| *name).collect();
             return Err(format!(
-                "there is no experiment `{unknown}`; there are {}",
+                "there is no experiment `{unknown}`; the experiments are {}",
                 known.join(", ")
             ));
         }
@@ -90,7 +90,7 @@ impl Measurements {
             let (section, misses) = self.section(title, name)?;
             missed |= misses;
             if self.write {
-                // At once: what was measured is not lost when a later one is interrupted.
+                // Written at once, so that an interruption later loses nothing.
                 put(&path, title, &section)?;
             } else {
                 println!("{section}");
@@ -99,7 +99,8 @@ impl Measurements {
         Ok(missed)
     }
 
-    /// Each runs as a process of its own: its command is what the document tells, and its memory is its own.
+    /// Each experiment is a process of its own: the document shows its command, and its memory is
+    /// measured separately.
     fn section(&self, title: &str, name: &str) -> Result<(String, bool), String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut arguments = vec![name.to_owned()];
@@ -134,7 +135,7 @@ impl Measurements {
     }
 }
 
-/// Puts a section into the document, in the order of the experiments; the others stay.
+/// Replaces a section of the document, in the order of the experiments.
 fn put(path: &PathBuf, title: &str, section: &str) -> Result<(), String> {
     let at = |e: std::io::Error| format!("{}: {e}", path.display());
     let document = std::fs::read_to_string(path).map_err(at)?;

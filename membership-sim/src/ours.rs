@@ -1,9 +1,11 @@
-//! Our protocol as a world of members: the virtual cluster of `membership_core::testing`, watched.
+//! This library as a simulated system: the virtual cluster of `membership_testing`, with a
+//! recorder.
 //!
-//! First detection is the moment at which the first silo publishes a view in which the other one is Dead (voted out, evicted or stuck);
-//! since a silo dies by a commit to the table, everybody learns the same death, at the latest with the next read. A false death is one
-//! whose silo was running. A silo that stopped because it was declared dead is started anew at its address a second later, as a supervisor
-//! does.
+//! First detection is the time at which the first silo publishes a view in which another silo is
+//! Dead (voted out, evicted or stuck). A silo dies by a commit to the table, so all silos learn of
+//! the same death, at the latest with the next read. A false death is one whose silo was running. A
+//! silo that stopped because it was declared dead is restarted at its address a second later, as by
+//! a supervisor.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,36 +15,36 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use membership_core::protocol::{Manner, Protocol};
-use membership_core::testing::checks::{self, Check, Fact};
-use membership_core::testing::{Builder, Circumstances, Cluster, ProcessId, TableTraffic};
+use membership_core::hooks::{self, ProtocolVariant};
 use membership_core::{CauseOfDeath, ClusterView, Config, SiloAddress, SiloStatus, TableId};
+use membership_testing::checks::{self, Check, Fact};
+use membership_testing::{Builder, Cluster, GroundTruth, ProcessId, TableTraffic};
 
-use crate::arena::{Arena, Member, Record, Traffic, Trouble};
+use crate::arena::{Arena, Failure, Member, Record, Traffic};
 
-/// How long a supervisor takes to start again what stopped.
+/// How long a supervisor takes to restart a silo that stopped.
 const SUPERVISOR: Duration = Duration::from_secs(1);
 
-/// What a version of the table says: computed once, whoever publishes it.
+/// The content of a version of the table, computed once for all silos that publish it.
 #[derive(Debug)]
 struct Version {
     active: usize,
-    /// Equal where the same silos are Active.
+    /// A hash of the Active silos.
     who: u64,
-    /// Who was declared dead, with the version of that.
+    /// The silos that were declared dead, with the versions of that.
     dead: Vec<(u64, SiloAddress)>,
 }
 
-/// Takes down who publishes what.
+/// Records what each silo publishes.
 #[derive(Debug, Default)]
 struct Watch {
     record: Record,
     versions: BTreeMap<(TableId, u64), Rc<Version>>,
-    /// By process: what it published last.
+    /// The last publication of each process.
     last: Vec<Option<Published>>,
 }
 
-/// The table, the version, and who is Active in it.
+/// The table, the version, and the hash of the Active silos.
 #[derive(Clone, Copy, Debug)]
 struct Published {
     name: (TableId, u64),
@@ -56,7 +58,7 @@ impl Check for Watcher {
         "record"
     }
 
-    fn see(&mut self, fact: &Fact<'_>, truth: &Circumstances) -> Result<(), String> {
+    fn observe(&mut self, fact: &Fact<'_>, truth: &GroundTruth) -> Result<(), String> {
         if let Fact::Published { process, view } = fact {
             self.0.borrow_mut().published(*process, view, truth);
         }
@@ -65,8 +67,8 @@ impl Check for Watcher {
 }
 
 impl Watch {
-    fn published(&mut self, process: ProcessId, view: &ClusterView, truth: &Circumstances) {
-        let Some(by) = truth.life(process).map(|life| life.place) else {
+    fn published(&mut self, process: ProcessId, view: &ClusterView, truth: &GroundTruth) {
+        let Some(by) = truth.record(process).map(|record| record.host) else {
             return;
         };
         let name = (view.table_id(), view.version());
@@ -87,12 +89,13 @@ impl Watch {
         });
         if let Some(before) = before.filter(|before| before.name.0 == name.0) {
             for (_, silo) in version.dead.iter().filter(|(at, _)| *at > before.name.1) {
-                if let Some(life) = truth.owner(silo) {
-                    self.record.died(truth.now, by, life.place);
+                if let Some(owner) = truth.owner(silo) {
+                    self.record.died(truth.now, by, owner.host);
                 }
             }
         }
-        // Votes, and whoever is still joining, change the view, but not the set of members that the application is to use.
+        // Votes and joining silos change the view, but not the set of members that the application
+        // uses.
         if before.is_none_or(|before| before.who != version.who) {
             self.record.counts(truth.now, by, version.active);
         }
@@ -123,64 +126,64 @@ impl Version {
     }
 }
 
-/// A virtual cluster and its record.
+/// A simulated cluster and its record.
 pub struct Ours {
-    /// The cluster itself, for what other systems have not: a table, clocks, leaving.
+    /// The cluster, for what other systems do not have: a table, clocks, leaving.
     pub cluster: Cluster,
     watch: Rc<RefCell<Watch>>,
-    /// The processes of each member, the last one last.
-    lives: Vec<Vec<ProcessId>>,
-    /// Until when each member's machine is held.
+    /// The processes of each member, in the order of their starts.
+    processes: Vec<Vec<ProcessId>>,
+    /// When the hold of each member ends.
     held: Vec<Duration>,
     killed: Vec<bool>,
-    /// Whether silos that were declared dead are started anew.
+    /// Whether silos that were declared dead are restarted.
     pub supervised: bool,
 }
 
-/// How the cluster is made.
+/// How the cluster is built.
 #[derive(Clone, Debug)]
 pub struct Make {
-    /// Decides every throw of the dice.
+    /// The seed.
     pub seed: u64,
-    /// Of every silo.
+    /// The configuration of every silo.
     pub config: Config,
-    /// Where its silos do otherwise than this protocol.
-    pub manner: Manner,
-    /// How long a table call takes in either direction.
+    /// How the silos differ from this protocol.
+    pub variant: ProtocolVariant,
+    /// The latency of a table call, in each direction.
     pub table: (Duration, Duration),
     /// Whether frames are encoded and counted.
     pub bytes: bool,
-    /// Whether every invariant is watched: one that is broken makes the world stand still.
+    /// Whether to check every invariant; after a violation the simulation stops.
     pub watched: bool,
 }
 
 impl Make {
-    /// With these settings, the usual table, bytes counted, and every invariant watched.
+    /// These settings with the default table, bytes counted, and every invariant checked.
     pub const fn new(seed: u64, config: Config) -> Self {
         Self {
             seed,
             config,
-            manner: Manner::OWN,
+            variant: ProtocolVariant::STANDARD,
             table: (Duration::from_millis(1), Duration::from_millis(6)),
             bytes: true,
             watched: true,
         }
     }
 
-    /// The world without anybody.
+    /// Builds a cluster without silos.
     ///
     /// # Errors
     /// When the configuration is not valid.
-    pub fn build(self) -> Result<Ours, Trouble> {
+    pub fn build(self) -> Result<Ours, Failure> {
         self.build_with(|builder| builder)
     }
 
-    fn build_with(self, more: impl FnOnce(Builder) -> Builder) -> Result<Ours, Trouble> {
+    fn build_with(self, more: impl FnOnce(Builder) -> Builder) -> Result<Ours, Failure> {
         let watch = Rc::new(RefCell::new(Watch::default()));
-        let manner = self.manner;
+        let variant = self.variant;
         let builder = Cluster::builder().seed(self.seed).config(self.config);
         let builder = builder.machines(Box::new(move |setup| {
-            Box::new(Protocol::new(setup).behaving(manner))
+            Box::new(hooks::protocol(setup, variant))
         }));
         let builder = builder
             .table_latency(self.table.0, self.table.1)
@@ -195,7 +198,7 @@ impl Make {
         Ok(Ours {
             cluster,
             watch,
-            lives: Vec::new(),
+            processes: Vec::new(),
             held: Vec::new(),
             killed: Vec::new(),
             supervised: true,
@@ -206,42 +209,43 @@ impl Make {
 impl Ours {
     /// The process of a member that was started last.
     pub fn process(&self, member: Member) -> ProcessId {
-        self.lives
+        self.processes
             .get(member)
-            .and_then(|lives| lives.last().copied())
+            .and_then(|processes| processes.last().copied())
             .unwrap_or(ProcessId(usize::MAX))
     }
 
-    /// Whether it runs.
+    /// Whether a member runs.
     pub fn runs(&self, member: Member) -> bool {
         self.cluster.is_running(self.process(member))
     }
 
-    /// Takes in silos that were started on the cluster itself.
+    /// Adds silos as members that were started on the cluster itself.
     pub fn adopt(&mut self, started: &[ProcessId]) -> Range<Member> {
-        let first = self.lives.len();
-        self.lives
+        let first = self.processes.len();
+        self.processes
             .extend(started.iter().map(|process| vec![*process]));
-        self.held.resize(self.lives.len(), Duration::ZERO);
-        self.killed.resize(self.lives.len(), false);
-        first..self.lives.len()
+        self.held.resize(self.processes.len(), Duration::ZERO);
+        self.killed.resize(self.processes.len(), false);
+        first..self.processes.len()
     }
 
-    /// Lets time pass until a condition on the cluster and the processes of each member holds, but at most so long; says whether it held.
+    /// Advances virtual time until a condition on the cluster and the processes of each member is
+    /// true, but at most by `at_most`. Returns whether it became true.
     ///
     /// # Errors
-    /// What made the world stand still.
+    /// Why the simulation stopped.
     pub fn run_until(
         &mut self,
         at_most: Duration,
         mut condition: impl FnMut(&Cluster, &[Vec<ProcessId>]) -> bool,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, Failure> {
         let end = self.cluster.now() + at_most;
         loop {
             let step = SUPERVISOR.min(end.saturating_sub(self.cluster.now()));
             if self
                 .cluster
-                .run_until(step, |cluster| condition(cluster, &self.lives))?
+                .run_until(step, |cluster| condition(cluster, &self.processes))?
             {
                 return Ok(true);
             }
@@ -254,7 +258,7 @@ impl Ours {
 
     fn supervise(&mut self) {
         if self.supervised {
-            let stopped = (0..self.lives.len())
+            let stopped = (0..self.processes.len())
                 .filter(|m| !self.runs(*m) && self.killed.get(*m) == Some(&false));
             for member in stopped.collect::<Vec<_>>() {
                 self.renew(member);
@@ -265,8 +269,8 @@ impl Ours {
     fn renew(&mut self, member: Member) {
         let old = self.process(member);
         let new = self.cluster.restart(old);
-        if let Some(lives) = self.lives.get_mut(member) {
-            lives.push(new);
+        if let Some(processes) = self.processes.get_mut(member) {
+            processes.push(new);
         }
         let now = self.cluster.now();
         if let Some(until) = self.held.get(member).copied().filter(|until| *until > now) {
@@ -281,14 +285,14 @@ impl Arena for Ours {
     }
 
     fn start(&mut self, members: usize, within: Duration) -> Range<Member> {
-        let first = self.lives.len();
+        let first = self.processes.len();
         let begin = self.cluster.now();
         let mut moments: Vec<Duration> = (0..members)
-            .map(|_| self.cluster.dice().between(Duration::ZERO, within))
+            .map(|_| self.cluster.rng().between(Duration::ZERO, within))
             .collect();
         moments.sort();
         for (member, moment) in (first..).zip(moments) {
-            // Should the world stand still, whoever lets time pass next hears of it.
+            // If the simulation stops, the next call that advances time returns why.
             let _ = self
                 .cluster
                 .run_for((begin + moment).saturating_sub(self.cluster.now()));
@@ -298,7 +302,7 @@ impl Arena for Ours {
         let _ = self
             .cluster
             .run_for((begin + within).saturating_sub(self.cluster.now()));
-        first..self.lives.len()
+        first..self.processes.len()
     }
 
     fn kill(&mut self, member: Member) {
@@ -345,7 +349,7 @@ impl Arena for Ours {
         self.cluster.partition(&groups);
     }
 
-    fn run_for(&mut self, time: Duration) -> Result<(), Trouble> {
+    fn run_for(&mut self, time: Duration) -> Result<(), Failure> {
         let end = self.cluster.now() + time;
         while self.cluster.now() < end {
             let step = SUPERVISOR.min(end - self.cluster.now());
@@ -372,8 +376,8 @@ impl Arena for Ours {
     }
 
     fn sent(&self, member: Member) -> Traffic {
-        let lives = self.lives.get(member).map_or(&[][..], Vec::as_slice);
-        lives.iter().fold(Traffic::default(), |sum, id| {
+        let processes = self.processes.get(member).map_or(&[][..], Vec::as_slice);
+        processes.iter().fold(Traffic::default(), |sum, id| {
             sum.plus(Traffic {
                 messages: self.cluster.messages_sent(*id),
                 bytes: self.cluster.bytes_sent(*id),
@@ -392,8 +396,8 @@ pub fn endpoint(member: Member) -> SocketAddr {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use membership_core::protocol::{Effect, Input, Protocol, Setup};
-    use membership_core::testing::Machine;
     use membership_core::{MonoTime, Now};
+    use membership_testing::Machine;
 
     use super::*;
     use crate::arena::settled;
@@ -460,17 +464,17 @@ mod tests {
             settled(&mut ours, 8, Duration::from_secs(60))
         };
         let make = System::Membership.make(4, 8).unwrap();
-        let trouble = with_bug(make.clone()).unwrap_err();
+        let failure = with_bug(make.clone()).unwrap_err();
         assert!(
-            trouble.what.contains("P2 does not hold") && trouble.what.contains("seed 4"),
-            "{trouble}"
+            failure.what.contains("P2 is violated") && failure.what.contains("seed 4"),
+            "{failure}"
         );
-        // Nobody watches where speed is measured: then the world only looks odd.
+        // Without checks, as where speed is measured, the run does not fail.
         let unwatched = with_bug(Make {
             watched: false,
             ..make
         })
         .err();
-        assert!(unwatched.is_none_or(|trouble| !trouble.what.contains("does not hold")));
+        assert!(unwatched.is_none_or(|failure| !failure.what.contains("is violated")));
     }
 }

@@ -1,17 +1,18 @@
-//! `replay`: the campaign of one seed, every line of it. `shrink`: a smaller one that fails the same way.
+//! `replay` prints the campaign of one seed, line by line. `shrink` finds a smaller one that fails
+//! the same way.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "what the commands answer"
+    reason = "the output of the commands"
 )]
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use membership_core::testing::campaign::{self, CampaignOptions, Fault};
+use membership_testing::campaign::{self, CampaignOptions, Fault};
 
-/// Which run, in the words of the command that a violation prints.
+/// Which run, with the arguments that a violation prints.
 #[derive(clap::Args)]
 pub struct Which {
     /// The seed
@@ -25,7 +26,7 @@ pub struct Which {
     /// Exactly these kinds of faults, instead of those that the seed draws
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     faults: Vec<Fault>,
-    /// Steps at which no fault begins after all, counted from 0
+    /// Steps at which no fault starts, counted from 0
     #[arg(long, value_name = "STEP", value_delimiter = ',')]
     skip: Vec<u32>,
 }
@@ -43,7 +44,7 @@ impl Which {
 
     pub fn replay(&self) -> ExitCode {
         let (text, violation) = campaign::replay(self.seed, &self.options());
-        // Whoever reads it may have seen enough.
+        // A reader may close the pipe early.
         let _ = std::io::stdout().lock().write_all(text.as_bytes());
         match violation {
             None => ExitCode::SUCCESS,
@@ -55,18 +56,18 @@ impl Which {
     }
 
     pub fn shrink(&self) -> ExitCode {
-        eprintln!("looking for a smaller run that fails the same way: up to 300 runs");
+        eprintln!("searching for a smaller run that fails the same way: up to 300 runs");
         match campaign::shrink(self.seed, &self.options()) {
             None => {
                 println!(
-                    "seed {}: every invariant holds, there is nothing to make smaller",
+                    "seed {}: every invariant holds, there is nothing to shrink",
                     self.seed
                 );
                 ExitCode::SUCCESS
             }
             Some(small) => {
                 println!(
-                    "{}\n\nthe smallest of {} runs; again, line by line:\n  {}",
+                    "{}\n\nthe smallest of {} runs; to replay it:\n  {}",
                     small.violation,
                     small.runs,
                     small.command()

@@ -1,9 +1,9 @@
-//! What an experiment found out, and how it is told.
+//! The report of an experiment, and how it is printed.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "what the commands answer"
+    reason = "the output of the commands"
 )]
 
 use std::fmt::Write as _;
@@ -11,42 +11,42 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::arena::Trouble;
+use crate::arena::Failure;
 use crate::figures::Figures;
 use crate::svg;
 
-/// What every experiment can be told.
+/// Options that every experiment has.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Common {
-    /// The seeds, as A..B; B is not among them. Each decides every throw of the dice of one repetition
+    /// The seeds, as A..B, without B. Each seed decides all randomness of one repetition
     #[arg(long, value_name = "A..B", value_parser = few_seeds)]
     pub seeds: Option<Range<u64>>,
-    /// Comma-separated values
+    /// Print comma-separated values
     #[arg(long)]
     pub csv: bool,
-    /// For a document in Markdown
+    /// Print Markdown
     #[arg(long, conflicts_with = "csv")]
     pub markdown: bool,
-    /// Draws the tables into this file as well
+    /// Also draw the tables into this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Small and short: shows that it works, not what it measures
+    /// Run small and short: this shows that the experiment works, and measures nothing
     #[arg(long)]
     pub quick: bool,
-    /// Threads; each runs one world at a time. By default one for each core
+    /// The number of threads; each runs one simulation at a time. Default: one for each core
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MOST_JOBS))]
     pub jobs: Option<u16>,
 }
 
-/// More threads than any machine has cores for: each has a world in memory.
+/// More threads than any machine has cores. Each one has a simulation in memory.
 pub const MOST_JOBS: i64 = 1024;
-/// So many repetitions at most: all are kept until the last one has ended.
+/// The largest number of repetitions: the results of all are kept until the last one ends.
 const MOST_SEEDS: u64 = 10_000;
 
-/// `A..B`.
+/// Parses `A..B`.
 ///
 /// # Errors
-/// When it is not that.
+/// When the text is not such a range.
 pub fn seeds(text: &str) -> Result<Range<u64>, String> {
     let range = text
         .split_once("..")
@@ -56,7 +56,7 @@ pub fn seeds(text: &str) -> Result<Range<u64>, String> {
         .ok_or_else(|| "expected A..B with A smaller than B, such as 0..100".to_owned())
 }
 
-/// `A..B`, of a length that an experiment can have.
+/// Parses `A..B`, with a length that an experiment can run.
 fn few_seeds(text: &str) -> Result<Range<u64>, String> {
     let range = seeds(text)?;
     let many = range.end - range.start;
@@ -69,7 +69,7 @@ fn few_seeds(text: &str) -> Result<Range<u64>, String> {
     }
 }
 
-/// How many threads: as many as are asked for, or one for each core.
+/// The number of threads: the requested number, or one for each core.
 pub fn threads(asked: Option<u16>) -> usize {
     asked.map_or_else(
         || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -77,7 +77,7 @@ pub fn threads(asked: Option<u16>) -> usize {
     )
 }
 
-/// The command that runs what these arguments ran, with one seed only.
+/// The command that runs the same experiment with one seed.
 fn again(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
     let mut command = "cargo run --release -p membership-sim --".to_owned();
     let mut arguments = arguments.into_iter();
@@ -98,7 +98,7 @@ fn again(arguments: impl IntoIterator<Item = String>, seed: u64) -> String {
 }
 
 impl Common {
-    /// The seeds, or so many from 1 on.
+    /// The seeds; without the option this many, from 1 on.
     pub fn seeds_or(&self, many: u64) -> Vec<u64> {
         self.seeds
             .clone()
@@ -106,19 +106,19 @@ impl Common {
             .collect()
     }
 
-    /// How many threads.
+    /// The number of threads.
     pub fn threads(&self) -> usize {
         threads(self.jobs)
     }
 
-    /// Prints what came of it; failure when something that must hold does not.
-    pub fn tell(&self, outcome: Result<Report, Trouble>) -> ExitCode {
+    /// Prints the report. The exit code is a failure if a requirement does not hold.
+    pub fn print(&self, outcome: Result<Report, Failure>) -> ExitCode {
         let report = match outcome {
             Ok(report) => report,
-            Err(trouble) => {
-                eprintln!("{trouble}");
-                if let Some(seed) = trouble.seed {
-                    eprintln!("to see it again: {}", again(std::env::args().skip(1), seed));
+            Err(failure) => {
+                eprintln!("{failure}");
+                if let Some(seed) = failure.seed {
+                    eprintln!("to reproduce it: {}", again(std::env::args().skip(1), seed));
                 }
                 return ExitCode::from(2);
             }
@@ -146,42 +146,42 @@ impl Common {
             }
         }
         for missed in &report.missed {
-            eprintln!("must hold, and does not: {missed}");
+            eprintln!("this requirement does not hold: {missed}");
         }
         ExitCode::from(u8::from(!report.missed.is_empty()))
     }
 }
 
-/// What an experiment found out.
+/// The report of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Tables with their captions.
     pub tables: Vec<(String, Figures)>,
-    /// What belongs to them: setup, published figures, what is not simulated.
+    /// Notes: setup, published figures, what is not simulated.
     pub notes: Vec<String>,
-    /// What must hold and does not.
+    /// Requirements that do not hold.
     pub missed: Vec<String>,
 }
 
 impl Report {
-    /// A table more.
+    /// Adds a table.
     pub fn table(&mut self, caption: impl Into<String>, figures: Figures) {
         self.tables.push((caption.into(), figures));
     }
 
-    /// A note more.
+    /// Adds a note.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
 
-    /// Something must hold.
+    /// Adds a requirement; `what` is reported if it does not hold.
     pub fn must(&mut self, holds: bool, what: impl Into<String>) {
         if !holds {
             self.missed.push(what.into());
         }
     }
 
-    /// For a document.
+    /// The report as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         for (caption, figures) in &self.tables {
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_is_seen_again_with_its_seed_alone() {
+    fn a_failure_is_reproduced_with_its_seed_alone() {
         let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let command = again(
             arguments("pause --silos 30 --seeds 1..9 --csv --svg=a.svg --quick"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_are_as_many_as_can_be_run() {
+    fn seeds_are_limited() {
         assert_eq!(seeds("0..18446744073709551615"), Ok(0..u64::MAX));
         assert_eq!(few_seeds("5..10005"), Ok(5..10_005));
         assert!(

@@ -1,4 +1,4 @@
-//! Tables as bars.
+//! Draws tables as bar charts.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,17 @@ use crate::figures::Figures;
 
 const BAR: f64 = 14.0;
 const WIDTH: f64 = 360.0;
-/// What a letter of a label takes, one of a caption, and what stands beside the longest bar.
+/// The width of a letter of a label, that of a letter of a caption, and the space beside the
+/// longest bar.
 const LETTER: f64 = 6.2;
 const LARGE_LETTER: f64 = 7.2;
 const BESIDE: f64 = 110.0;
-/// The colours of columns, told apart by those who see red and green alike.
+/// The colours of columns, distinguishable with red-green colour blindness.
 const COLOURS: [&str; 6] = [
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
 ];
 
-/// What a bar shows: a number, or from the least to the most of several repetitions.
+/// The value of a bar: a number, or a range of several repetitions.
 struct Value<'a> {
     label: String,
     text: &'a str,
@@ -24,7 +25,7 @@ struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// None of a dash or a word.
+    /// None for a dash or a word.
     fn parse(label: String, text: &'a str) -> Option<Self> {
         let (least, most) = text.split_once(" to ").unwrap_or((text, text));
         let (least, most) = (least.parse().ok()?, most.parse().ok()?);
@@ -37,8 +38,9 @@ impl<'a> Value<'a> {
     }
 }
 
-/// All tables, one below the other. Of each table: one group of bars for each column with numbers that is no key, one bar for each row,
-/// whose label is its keys; each group has a scale of its own.
+/// Draws all tables, one below the other. A table has one group of bars for each numeric column
+/// that is no key, and a group has one bar for each row, labelled with its keys. Each group has its
+/// own scale.
 pub fn bars(tables: &[(String, Figures)]) -> String {
     let labels = tables
         .iter()
@@ -125,7 +127,7 @@ fn table(figures: &Figures, left: f64, body: &mut String, y: &mut f64) {
     }
 }
 
-/// What tells a row from the others: its keys.
+/// The label of a row: its keys.
 fn label(figures: &Figures, row: &[String]) -> String {
     let keys: Vec<&str> = row
         .iter()

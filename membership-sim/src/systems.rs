@@ -1,15 +1,17 @@
-//! The systems that are compared, by name, each in the configuration that its makers give for one data centre.
+//! The compared systems, by name, each with the configuration that its makers recommend for one
+//! data centre.
 
 use std::time::Duration;
 
-use membership_core::protocol::Manner;
+use membership_core::hooks::ProtocolVariant;
 use membership_core::{Config, Preset};
 
-use crate::arena::{Arena, Trouble};
+use crate::arena::{Arena, Failure};
 use crate::ours::{Make, Ours};
 use crate::peers;
 
-/// Of more members, ours has a heartbeat every 30 s: what its documentation advises, for the sake of the table.
+/// Above this size, this library has a heartbeat every 30 s, as its documentation advises, to spare
+/// the table.
 pub const LARGE: usize = 200;
 
 /// A system.
@@ -17,18 +19,19 @@ pub const LARGE: usize = 200;
 pub enum System {
     /// This library: preset `lan`, above 200 silos with a heartbeat every 30 s
     Membership,
-    /// The same, and silos that stop are started again after a second also where an experiment otherwise leaves them stopped
+    /// The same, with silos that stop restarted after a second, even where an experiment otherwise
+    /// leaves them stopped
     #[value(name = "membership-supervised")]
     Supervised,
-    /// This library doing as Microsoft Orleans did in 2019
+    /// This library with the behaviour of Microsoft Orleans in 2019
     #[value(name = "orleans-2019")]
     Orleans2019,
-    /// This library doing as Microsoft Orleans does in 2026
+    /// This library with the behaviour of Microsoft Orleans in 2026
     #[value(name = "orleans-2026")]
     Orleans2026,
     /// The crate foca: SWIM, `Config::new_lan`
     Foca,
-    /// The same, and a member that learns that it was declared down does not come back
+    /// The same, but a member that learns that it was declared down does not return
     #[value(name = "foca-no-renewal")]
     FocaOnce,
     /// The crate chitchat: scuttlebutt and phi accrual, its defaults
@@ -36,7 +39,7 @@ pub enum System {
 }
 
 impl System {
-    /// Its name.
+    /// The name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Membership => "membership",
@@ -49,7 +52,7 @@ impl System {
         }
     }
 
-    /// Whether it is this library as it is: what must hold is asked of it.
+    /// Whether it is this library itself, for which the requirements apply.
     pub const fn is_ours(self) -> bool {
         matches!(self, Self::Membership | Self::Supervised)
     }
@@ -59,66 +62,69 @@ impl System {
         !matches!(self, Self::Foca | Self::FocaOnce | Self::Chitchat)
     }
 
-    /// Its configuration, if it is of our making, and where its silos do otherwise than this protocol.
+    /// The configuration of a variant of this library, and how its silos differ from this protocol.
     ///
-    /// `orleans-2019`: the 3 successors on one ring are probed, every 10 s with a time-out of 10 s whatever was measured; 3 misses, of which
-    /// none is another's word; 2 votes that count for 2 minutes, written without a look at partitions, at one's own health or at other
-    /// traffic; one change in a commit (with the row that it supersedes); 2 to 64 s of back-off after conflicts; heartbeats that are stale
-    /// after 10 minutes. As in this library, because it cannot be set: views go to others whole or as a delta, a heartbeat every 200 s of
-    /// which three may be missed (there every 5 minutes, two), and the rule who may vote. A joining silo of Orleans compares the time of a
-    /// heartbeat with its own clock and passes over a row that is 10 minutes old; here it has to see the heartbeat stand still for as long,
-    /// and may therefore join for 15 minutes and not for 5.
+    /// `orleans-2019`: probes the 3 successors on one ring, every 10 s with a fixed timeout of 10
+    /// s; 3 misses, without an indirect probe; 2 votes that count for 2 minutes, written without a
+    /// check of partitions, of the silo's own health or of other traffic; one change in a commit
+    /// (with the row that it supersedes); 2 to 64 s of back-off after conflicts; heartbeats that
+    /// are stale after 10 minutes. Some settings are fixed and therefore as in this library: views
+    /// are sent whole or as a delta, there is a heartbeat every 200 s of which three may be missed
+    /// (Orleans: every 5 minutes, two), and the rule that decides which silos vote. A joining silo
+    /// of Orleans compares the time of a heartbeat with its own clock and skips a row that is 10
+    /// minutes old; here it must see that the heartbeat does not advance for that long, so it may
+    /// join for 15 minutes instead of 5.
     ///
-    /// `orleans-2026`: 10 probed silos on as many rings, adaptive time-outs of 2.5 to 20 s, heartbeats every 30 s, self-monitoring, the last
-    /// probe through another; no check of partitions, one change in a commit, 2 to 64 s of back-off. Not to be set: there the intermediary's
-    /// vote counts without its consent, and any traffic within a minute holds a vote back.
-    pub fn config(self, silos: usize) -> Option<(Config, Manner)> {
+    /// `orleans-2026`: 10 probed silos on as many rings, adaptive timeouts of 2.5 to 20 s,
+    /// heartbeats every 30 s, self-monitoring, the last probe through an intermediary; no check of
+    /// partitions, one change in a commit, 2 to 64 s of back-off. What cannot be set: in Orleans
+    /// the intermediary's vote counts without its consent, and any traffic within a minute delays a
+    /// vote.
+    pub fn config(self, silos: usize) -> Option<(Config, ProtocolVariant)> {
         let (lan, s) = (Config::preset(Preset::Lan), Duration::from_secs);
-        let slow = Config {
-            i_am_alive_period: s(30),
-            ..lan.clone()
-        };
-        let orleans = Manner {
+        let mut slow = lan.clone();
+        slow.i_am_alive_period = s(30);
+        let orleans = ProtocolVariant {
             partition_checks: false,
             changes_per_commit: 1,
             conflict_backoff: Some([s(2), s(2), s(64)]),
-            ..Manner::OWN
+            ..ProtocolVariant::STANDARD
         };
         match self {
-            Self::Membership | Self::Supervised if silos > LARGE => Some((slow, Manner::OWN)),
-            Self::Membership | Self::Supervised => Some((lan, Manner::OWN)),
+            Self::Membership | Self::Supervised if silos > LARGE => {
+                Some((slow, ProtocolVariant::STANDARD))
+            }
+            Self::Membership | Self::Supervised => Some((lan, ProtocolVariant::STANDARD)),
             Self::Orleans2019 => {
-                let config = Config {
-                    probe_timeout: s(10),
-                    min_probe_timeout: s(10),
-                    max_probe_timeout: s(10),
-                    num_missed_probes_limit: 3,
-                    num_probed_silos: 3,
-                    num_votes_for_death_declaration: 2,
-                    death_vote_expiration: s(120),
-                    i_am_alive_period: s(200),
-                    max_join_attempt_time: s(900),
-                    ..lan
-                };
-                let manner = Manner {
+                let mut config = lan;
+                config.probe_timeout = s(10);
+                config.min_probe_timeout = s(10);
+                config.max_probe_timeout = s(10);
+                config.num_missed_probes_limit = 3;
+                config.num_probed_silos = 3;
+                config.num_votes_for_death_declaration = 2;
+                config.death_vote_expiration = s(120);
+                config.i_am_alive_period = s(200);
+                config.max_join_attempt_time = s(900);
+                let variant = ProtocolVariant {
                     one_ring: true,
                     indirect_probes: false,
                     self_monitoring: false,
                     evidence_of_life: false,
                     ..orleans
                 };
-                Some((config, manner))
+                Some((config, variant))
             }
             Self::Orleans2026 => Some((slow, orleans)),
             Self::Foca | Self::FocaOnce | Self::Chitchat => None,
         }
     }
 
-    /// A world of it, for so many members, without anybody yet.
+    /// A simulation of the system, for this many members, without members yet.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub fn world(self, seed: u64, members: usize) -> Result<Box<dyn Arena>, Trouble> {
+    /// When it cannot be built.
+    pub fn world(self, seed: u64, members: usize) -> Result<Box<dyn Arena>, Failure> {
         match self {
             Self::Foca => Ok(Box::new(peers::foca::world::<true>(seed, members))),
             Self::FocaOnce => Ok(Box::new(peers::foca::world::<false>(seed, members))),
@@ -127,25 +133,25 @@ impl System {
         }
     }
 
-    /// A cluster of it; only for those of our making.
+    /// A cluster of the system; only for variants of this library.
     ///
     /// # Errors
-    /// For the others.
-    pub fn ours(self, seed: u64, members: usize) -> Result<Ours, Trouble> {
+    /// For other systems.
+    pub fn ours(self, seed: u64, members: usize) -> Result<Ours, Failure> {
         self.make(seed, members)?.build()
     }
 
-    /// How a cluster of it is made. Our own protocol is watched, except where its speed is measured; its invariants are not those of its
-    /// other settings.
+    /// The options of a cluster of the system. The protocol of this library is checked, except
+    /// where its speed is measured; the variants do not have its invariants.
     ///
     /// # Errors
-    /// For systems that are not of our making.
-    pub fn make(self, seed: u64, members: usize) -> Result<Make, Trouble> {
-        let (config, manner) = self
+    /// For systems that are not variants of this library.
+    pub fn make(self, seed: u64, members: usize) -> Result<Make, Failure> {
+        let (config, variant) = self
             .config(members)
-            .ok_or_else(|| Trouble::new(format!("{} has no table", self.name())))?;
+            .ok_or_else(|| Failure::new(format!("{} has no table", self.name())))?;
         Ok(Make {
-            manner,
+            variant,
             watched: self.is_ours(),
             ..Make::new(seed, config)
         })
@@ -157,9 +163,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_presets_are_what_their_descriptions_say() {
+    fn presets_match_their_descriptions() {
         let s = Duration::from_secs;
-        let (config, manner) = System::Orleans2019.config(100).unwrap();
+        let (config, variant) = System::Orleans2019.config(100).unwrap();
         config.validate().unwrap();
         assert_eq!(
             [
@@ -178,18 +184,18 @@ mod tests {
             (3, 2, 3)
         );
         assert_eq!(
-            (config.death_vote_expiration, manner.changes_per_commit),
+            (config.death_vote_expiration, variant.changes_per_commit),
             (s(120), 1)
         );
-        assert_eq!(manner.conflict_backoff, Some([s(2), s(2), s(64)]));
-        assert!(manner.one_ring);
+        assert_eq!(variant.conflict_backoff, Some([s(2), s(2), s(64)]));
+        assert!(variant.one_ring);
         assert!(
-            !(manner.indirect_probes
-                || manner.partition_checks
-                || manner.self_monitoring
-                || manner.evidence_of_life)
+            !(variant.indirect_probes
+                || variant.partition_checks
+                || variant.self_monitoring
+                || variant.evidence_of_life)
         );
-        let (config, manner) = System::Orleans2026.config(100).unwrap();
+        let (config, variant) = System::Orleans2026.config(100).unwrap();
         config.validate().unwrap();
         assert_eq!(
             (config.min_probe_timeout, config.max_probe_timeout),
@@ -199,16 +205,19 @@ mod tests {
             (
                 config.num_probed_silos,
                 config.i_am_alive_period,
-                manner.changes_per_commit
+                variant.changes_per_commit
             ),
             (10, s(30), 1)
         );
         assert!(
-            !manner.one_ring
-                && manner.indirect_probes
-                && manner.self_monitoring
-                && !manner.partition_checks
+            !variant.one_ring
+                && variant.indirect_probes
+                && variant.self_monitoring
+                && !variant.partition_checks
         );
-        assert_eq!(System::Membership.config(100).unwrap().1, Manner::OWN);
+        assert_eq!(
+            System::Membership.config(100).unwrap().1,
+            ProtocolVariant::STANDARD
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Every system does in its world what the experiments take for granted.
+//! Every simulated system behaves as the experiments assume.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -37,7 +37,7 @@ fn crash(system: System, seed: u64) -> (Record, Duration) {
 }
 
 #[test]
-fn a_crash_is_noticed_by_all_and_nobody_else_is_given_up() {
+fn all_members_detect_a_crash_and_nothing_else() {
     for system in ALL {
         let (record, began) = crash(system, 5);
         let (first, all) = (
@@ -60,13 +60,13 @@ fn a_crash_is_noticed_by_all_and_nobody_else_is_given_up() {
         assert!(
             record.all_count(others(3), MEMBERS - 1).is_some(),
             "{system:?}: {:?}",
-            record.sights
+            record.seen
         );
     }
 }
 
 #[test]
-fn equal_seeds_are_equal_runs() {
+fn equal_seeds_give_equal_runs() {
     for system in [System::Membership, System::Foca] {
         let (one, two, other) = (crash(system, 7).0, crash(system, 7).0, crash(system, 8).0);
         assert_eq!(one.deaths, two.deaths, "{system:?}");
@@ -75,13 +75,13 @@ fn equal_seeds_are_equal_runs() {
 }
 
 #[test]
-fn who_is_held_is_given_up_and_nobody_else() {
+fn only_a_held_member_is_declared_dead() {
     for system in ALL {
         let mut world = system.world(1, MEMBERS).unwrap();
         settled(&mut *world, MEMBERS, seconds(60)).unwrap();
         let before = world.sent(2);
         world.hold(2, seconds(120));
-        // What it had put on the wire at that very moment may count.
+        // Messages that it had just sent may still arrive.
         world.run_for(seconds(119)).unwrap();
         let record = world.record();
         assert!(
@@ -107,7 +107,7 @@ fn who_is_held_is_given_up_and_nobody_else() {
 }
 
 #[test]
-fn who_loses_everything_is_given_up() {
+fn a_member_that_loses_all_messages_is_declared_dead() {
     for system in ALL {
         let mut world = system.world(2, MEMBERS).unwrap();
         settled(&mut *world, MEMBERS, seconds(60)).unwrap();
@@ -122,7 +122,7 @@ fn who_loses_everything_is_given_up() {
 }
 
 #[test]
-fn a_short_pause_is_survived() {
+fn members_survive_a_short_pause() {
     for system in ALL {
         let mut world = system.world(3, MEMBERS).unwrap();
         settled(&mut *world, MEMBERS, seconds(60)).unwrap();

@@ -1,4 +1,4 @@
-//! Many runs, side by side, with a bar that says how far they are.
+//! Runs many simulations side by side, with a progress bar.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar for so many runs.
+/// A progress bar for this many runs.
 pub fn bar(runs: u64, what: &str) -> ProgressBar {
     let bar = ProgressBar::new(runs).with_message("");
     let style = format!("{what} {{bar:40}} {{pos}} of {{len}}, {{eta}} left{{msg}}");
@@ -16,7 +16,7 @@ pub fn bar(runs: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// Does each piece of work, on so many threads; the results are in the order of the pieces.
+/// Runs each piece of work, on this many threads. The results are in the order of the pieces.
 pub fn side_by_side<W: Sync, T: Send>(
     what: &str,
     pieces: &[W],
@@ -50,7 +50,8 @@ pub fn side_by_side<W: Sync, T: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// How much work this thread does from now on: time on a core where the system tells, so that it does not matter who else uses the machine.
+/// Measures the work of this thread: time on a core if the system reports it, so that other
+/// programs on the machine do not matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     began: Instant,

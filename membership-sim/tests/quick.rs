@@ -1,4 +1,4 @@
-//! Every experiment runs, small and short, and prints the figures it promises.
+//! Every experiment runs with `--quick` and prints its figures.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -35,7 +35,8 @@ fn every_experiment_runs() {
         ("steady", "KB/s: mean"),
     ] {
         let (code, csv, errors) = sim(&[name, "--quick", "--csv"]);
-        // Small clusters need not keep what large ones must: 1 is an answer, too.
+        // Small clusters need not meet the requirements of large ones, so exit code 1 is accepted
+        // too.
         assert!(matches!(code, Some(0 | 1)), "{name}: {code:?} {errors}");
         assert!(
             csv.lines()
@@ -83,7 +84,7 @@ fn lifeguard_runs_in_every_system_and_is_drawn() {
 }
 
 #[test]
-fn rows_are_told_apart_in_drawings() {
+fn drawings_label_rows_by_their_keys() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (code, text, errors) = sim(&[
         "mass",
@@ -104,7 +105,7 @@ fn rows_are_told_apart_in_drawings() {
 }
 
 #[test]
-fn arguments_said_twice_count_once() {
+fn repeated_arguments_count_once() {
     let (code, csv, errors) = sim(&[
         "pause",
         "--silos",
@@ -127,7 +128,7 @@ fn arguments_said_twice_count_once() {
 }
 
 #[test]
-fn a_campaign_runs_and_says_how_to_see_it_again() {
+fn a_campaign_runs_and_replays() {
     let (code, text, errors) = sim(&[
         "campaign",
         "--seeds",
@@ -161,7 +162,7 @@ fn bad_input_is_one_clear_error() {
     let (code, _, errors) = sim(&["measurements", "--only", "nonsense"]);
     assert_eq!(code, Some(2));
     assert!(
-        errors.contains("there is no experiment `nonsense`; there are lifeguard, "),
+        errors.contains("there is no experiment `nonsense`; the experiments are lifeguard, "),
         "{errors}"
     );
 }

@@ -46,7 +46,7 @@ async fn open(
     cluster: &ClusterName,
 ) -> Result<Arc<dyn MembershipTable>, TableError> {
     Ok(Arc::new(
-        SqliteTable::open(SqliteConfig::new(path), cluster.clone()).await?,
+        SqliteTable::connect(SqliteConfig::new(path), cluster.clone()).await?,
     ))
 }
 

@@ -49,7 +49,7 @@ async fn a_life_of_a_table() {
         ),
         (3, &token, 2, 2)
     );
-    assert_eq!(end.rows.get(&silo(2)).unwrap().silo_name, "two");
+    assert_eq!(end.rows.get(&silo(2)).unwrap().info.silo_name, "two");
     assert_eq!(check_snapshot(&now, &end), Ok(()));
 
     let one = table.read_row(&silo(2), Some(&token)).await.unwrap();
@@ -121,15 +121,15 @@ async fn heartbeats_need_a_row_never_fall_and_go_with_it() {
     let (table, token) = table_with(&place, 2).await;
     assert_eq!(
         table
-            .update_i_am_alive(&beat(9, 1))
+            .update_i_am_alive(&heartbeat(9, 1))
             .await
             .unwrap_err()
             .kind(),
         TableErrorKind::NoSuchRow
     );
-    table.update_i_am_alive(&beat(0, 5)).await.unwrap();
-    table.update_i_am_alive(&beat(0, 3)).await.unwrap();
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(0, 5)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(0, 3)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     let text = "the cluster's own".to_owned();
     table
         .update_i_am_alive(&HeartbeatWrite::Cluster { text: text.clone() })
@@ -170,7 +170,7 @@ async fn heartbeats_need_a_row_never_fall_and_go_with_it() {
     assert_eq!((beats.counter(&silo(0)), beats.silos.len()), (5, 1));
     assert_eq!(
         table
-            .update_i_am_alive(&beat(1, 2))
+            .update_i_am_alive(&heartbeat(1, 2))
             .await
             .unwrap_err()
             .kind(),
@@ -200,7 +200,7 @@ async fn clusters_in_one_file_do_not_know_each_other() {
         initialize(&table).await.unwrap();
         let token = commit(&table, &insert(&read(&table).await.0.token, 0..=i as u64)).await;
         table
-            .update_i_am_alive(&beat(0, i as u64 + 1))
+            .update_i_am_alive(&heartbeat(0, i as u64 + 1))
             .await
             .unwrap();
         assert_eq!(token.version(), 1);
@@ -425,17 +425,17 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[tokio::test]
-async fn the_yardstick_leaves_nothing() {
+async fn the_baseline_leaves_nothing() {
     let place = Place::new();
     let (table, token) = table_with(&place, 1).await;
-    let yardstick = table.yardstick().unwrap();
-    yardstick.read().await.unwrap();
-    yardstick.write().await.unwrap();
-    yardstick.write().await.unwrap();
-    yardstick.read().await.unwrap();
+    let baseline = table.baseline().unwrap();
+    baseline.read().await.unwrap();
+    baseline.write().await.unwrap();
+    baseline.write().await.unwrap();
+    baseline.read().await.unwrap();
     let left = || {
         place.shell().query_row(
-            "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%yardstick%'",
+            "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%baseline%'",
             [],
             |r| r.get::<_, u32>(0),
         )
@@ -446,10 +446,10 @@ async fn the_yardstick_leaves_nothing() {
         Ok(ReadAnswer::Unchanged { heartbeats: None }),
         "the table does not see it"
     );
-    yardstick.remove().await.unwrap();
-    yardstick.remove().await.unwrap();
+    baseline.remove().await.unwrap();
+    baseline.remove().await.unwrap();
     assert_eq!(left().unwrap(), 0);
-    yardstick.write().await.unwrap();
-    yardstick.remove().await.unwrap();
+    baseline.write().await.unwrap();
+    baseline.remove().await.unwrap();
     commit(&table, &update(&token, 0, "still works")).await;
 }

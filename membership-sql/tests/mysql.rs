@@ -8,15 +8,15 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::{Kind, Options, Server};
+use conformance_tests::helpers::{commit as committed, entry, heartbeat, silo, unique, update};
 use conformance_tests::proxy::{Fault, Proxy, Stage};
-use conformance_tests::words::{beat, commit as committed, entry, silo, unique, update};
 use membership_core::{
     ClusterName, CommitOutcome, CommitRequest, Durability, InitializeRequest, MembershipTable,
     ReadAnswer, ReadRequest, SharedSettings, Snapshot, TableError, TableErrorKind, TableId,
     VersionToken,
 };
 use membership_sql::{MysqlConfig, MysqlProcedure, MysqlSslMode, MysqlTable};
+use membership_testbed::{Kind, Options, Server};
 use mysql_async::prelude::Queryable;
 use support::{IMPATIENT, MariaDb, SECRET, key};
 
@@ -25,18 +25,15 @@ fn cluster(name: &str) -> ClusterName {
 }
 
 fn insert(on: &VersionToken, n: u64) -> CommitRequest {
-    conformance_tests::words::insert(on, [n])
+    conformance_tests::helpers::insert(on, [n])
 }
 
 fn request() -> InitializeRequest {
-    InitializeRequest {
-        table_id: TableId::new(unique()),
-        settings: SharedSettings::default(),
-    }
+    InitializeRequest::new(TableId::new(unique()), SharedSettings::default())
 }
 
 async fn open(config: MysqlConfig, name: &str) -> Result<MysqlTable, TableError> {
-    MysqlTable::open(config, cluster(name)).await
+    MysqlTable::connect(config, cluster(name)).await
 }
 
 async fn made(config: MysqlConfig, name: &str) -> (MysqlTable, VersionToken) {
@@ -70,7 +67,7 @@ async fn one_server() {
     without_permissions_the_error_says_what_to_do(&server).await;
     poolers_may_forget_everything(&server).await;
     both_ways_of_committing_write_the_same(&server).await;
-    the_yardstick_leaves_nothing(&server).await;
+    the_baseline_leaves_nothing(&server).await;
     round_trips(&server, 1).await;
     for procedure in [MysqlProcedure::Never, MysqlProcedure::Require] {
         read_only_is_refused_also_when_it_becomes_so(&server, procedure).await;
@@ -108,11 +105,12 @@ async fn round_trips(server: &MariaDb, of_a_commit: u64) {
 
     let start = proxy.round_trips();
     table
-        .read(&ReadRequest {
-            known: Some(token.clone()),
-            heartbeats: false,
-            barrier: true,
-        })
+        .read(
+            &ReadRequest::all()
+                .with_known(token.clone())
+                .with_heartbeats(false)
+                .with_barrier(true),
+        )
         .await
         .unwrap();
     table.read(&ReadRequest::all()).await.unwrap();
@@ -126,7 +124,7 @@ async fn round_trips(server: &MariaDb, of_a_commit: u64) {
     assert_eq!(count(start), 1, "read_row");
 
     let start = proxy.round_trips();
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     assert_eq!(count(start), 1, "update_i_am_alive");
 }
 
@@ -163,7 +161,7 @@ async fn names_differ_by_case_and_accent(server: &MariaDb) {
         let Ok(name) = ClusterName::new("names", name) else {
             continue;
         };
-        let table = MysqlTable::open(server.config(), name).await.unwrap();
+        let table = MysqlTable::connect(server.config(), name).await.unwrap();
         table.initialize(&request()).await.unwrap();
         ids.insert(read(&table).await.table_id());
     }
@@ -247,7 +245,7 @@ async fn a_held_lock_is_busy_and_changes_nothing(server: &MariaDb) {
     let error = table.commit(&update(&token, 1, "mine")).await.unwrap_err();
     assert_eq!(error.kind(), TableErrorKind::Busy, "{error}");
     // Who waits for a lock does not keep the silo from beating or reading.
-    table.update_i_am_alive(&beat(1, 7)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 7)).await.unwrap();
     assert_eq!(read(&table).await, before);
     other.query_drop("ROLLBACK").await.unwrap();
     committed(&table, &update(&token, 1, "again")).await;
@@ -479,7 +477,7 @@ async fn poolers_may_forget_everything(server: &MariaDb) {
         .unwrap();
     let (table, token) = made(server.config().pooler(true), "pooled").await;
     let token = committed(&table, &update(&token, 1, "o'b\\x")).await;
-    table.update_i_am_alive(&beat(1, 3)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 3)).await.unwrap();
     let CommitOutcome::Conflict(conflict) = table.commit(&insert(&token, 1)).await.unwrap() else {
         panic!("the row is there")
     };
@@ -490,6 +488,7 @@ async fn poolers_may_forget_everything(server: &MariaDb) {
             .rows
             .get(&entry(1).address)
             .unwrap()
+            .info
             .silo_name,
         "o'b\\x"
     );
@@ -552,18 +551,18 @@ async fn both_ways_of_committing_write_the_same(server: &MariaDb) {
     );
 }
 
-async fn the_yardstick_leaves_nothing(server: &MariaDb) {
-    let (table, _) = made(server.config(), "yardstick").await;
+async fn the_baseline_leaves_nothing(server: &MariaDb) {
+    let (table, _) = made(server.config(), "baseline").await;
     let before = server
         .sql("SELECT cluster FROM membership_cell")
         .await
         .unwrap()
         .len();
-    let yardstick = table.yardstick().unwrap();
-    yardstick.read().await.unwrap();
-    yardstick.write().await.unwrap();
-    yardstick.write().await.unwrap();
-    yardstick.read().await.unwrap();
+    let baseline = table.baseline().unwrap();
+    baseline.read().await.unwrap();
+    baseline.write().await.unwrap();
+    baseline.write().await.unwrap();
+    baseline.read().await.unwrap();
     assert_eq!(
         server
             .sql("SELECT cluster FROM membership_cell")
@@ -572,7 +571,7 @@ async fn the_yardstick_leaves_nothing(server: &MariaDb) {
             .len(),
         before + 1
     );
-    yardstick.remove().await.unwrap();
+    baseline.remove().await.unwrap();
     assert_eq!(
         server
             .sql("SELECT cluster FROM membership_cell")
@@ -587,7 +586,7 @@ async fn the_yardstick_leaves_nothing(server: &MariaDb) {
 async fn read_only_is_refused_also_when_it_becomes_so(server: &MariaDb, procedure: MysqlProcedure) {
     let config = || server.config().procedure(procedure);
     let (table, token) = made(config(), &format!("read-only-{procedure:?}")).await;
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     server.sql("SET GLOBAL read_only = 1").await.unwrap();
     // First what writes: each meets a connection that was made while all was well.
     let commit = table.commit(&update(&token, 1, "x")).await.unwrap_err();
@@ -596,7 +595,7 @@ async fn read_only_is_refused_also_when_it_becomes_so(server: &MariaDb, procedur
     server.sql("SET GLOBAL read_only = 1").await.unwrap();
     for error in [
         commit,
-        table.update_i_am_alive(&beat(1, 2)).await.unwrap_err(),
+        table.update_i_am_alive(&heartbeat(1, 2)).await.unwrap_err(),
         table.read(&ReadRequest::all()).await.unwrap_err(),
         table.commit(&update(&token, 1, "x")).await.unwrap_err(),
         open(config(), "read-only").await.unwrap_err(),
@@ -622,11 +621,9 @@ async fn a_table_that_is_missing_is_damage(server: &MariaDb, procedure: MysqlPro
         .sql("RENAME TABLE membership_silo TO hidden_silo")
         .await
         .unwrap();
-    let known = ReadRequest {
-        known: Some(token.clone()),
-        heartbeats: true,
-        barrier: true,
-    };
+    let known = ReadRequest::all()
+        .with_known(token.clone())
+        .with_barrier(true);
     for error in [
         table.commit(&update(&token, 1, "x")).await.unwrap_err(),
         table.read(&ReadRequest::all()).await.unwrap_err(),
@@ -634,7 +631,7 @@ async fn a_table_that_is_missing_is_damage(server: &MariaDb, procedure: MysqlPro
             .read_row(&entry(1).address, Some(&token))
             .await
             .unwrap_err(),
-        table.update_i_am_alive(&beat(1, 1)).await.unwrap_err(),
+        table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap_err(),
     ] {
         assert!(
             error.kind() == TableErrorKind::Damaged
@@ -754,7 +751,7 @@ async fn a_server_that_hangs_or_dies_costs_only_time() {
     let beaten = table.read_row(&silo(1), None).await.unwrap().heartbeat;
     server.server.pause().await.unwrap();
     let began = Instant::now();
-    let (all, lost, write) = (ReadRequest::all(), update(&token, 1, "x"), beat(1, 1));
+    let (all, lost, write) = (ReadRequest::all(), update(&token, 1, "x"), heartbeat(1, 1));
     let (read_error, commit_error, beat_error) = tokio::join!(
         table.read(&all),
         table.commit(&lost),

@@ -5,29 +5,28 @@
 #[path = "support/mysql.rs"]
 mod support;
 
-use conformance_tests::{Suite, child};
-use support::{MariaDb, URL, open};
+use conformance_tests::Clause::{T1, T2, T3, T4, T5, T10, T11};
+use conformance_tests::Suite;
+use conformance_tests::helpers::passes;
+use support::{MariaDb, Mysql};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn mariadb() {
-    let report = Suite::new(MariaDb::start("procedure=never").await)
-        .run()
-        .await;
-    assert!(report.passed(), "{report}");
+    let server = MariaDb::start("procedure=never").await;
+    passes(Suite::new(server.into_backend())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn mariadb_with_the_procedure() {
-    let backend = MariaDb::start("procedure=require").await;
-    backend.make_procedure().await;
-    let report = Suite::new(backend).run().await;
-    assert!(report.passed(), "{report}");
+    let server = MariaDb::start("procedure=require").await;
+    server.make_procedure().await;
+    // The procedure is another way to commit; everything else is the same.
+    let suite = Suite::new(server.into_backend());
+    passes(suite.repeats([T1, T2, T3, T4, T5, T10, T11])).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(URL)) {
-        child::run(&*open(&url, &cluster).await.unwrap()).await;
-    }
+    conformance_tests::servers::crash_child(&Mysql).await;
 }

@@ -5,31 +5,35 @@
 #[path = "support/postgres/mod.rs"]
 mod postgres;
 
-use conformance_tests::Suite;
-use postgres::{Options, Postgres};
+use conformance_tests::Clause::{T2, T6, T14};
+use conformance_tests::helpers::passes;
+use conformance_tests::{Capability, Reason, Suite};
+use membership_testbed::{Kind, suite};
+use postgres::{Postgres, SECRET};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conformance() {
-    let report = Suite::new(Postgres::start(Options::default()).await)
-        .run()
-        .await;
-    assert!(report.passed(), "{report}");
+    let backend = suite::single(Postgres, Kind::Postgres, SECRET);
+    passes(Suite::new(backend.await.unwrap())).await;
 }
 
 /// The same with nothing left in the session, as it must be behind a pooler that breaks sessions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conformance_as_behind_a_pooler() {
-    let mut postgres = Postgres::start(Options::default()).await;
-    postgres.pooler = true;
+    let backend = suite::single(Postgres, Kind::Postgres, SECRET)
+        .await
+        .unwrap()
+        .named("postgres, as behind a pooler")
+        .options("pooler=true")
+        .without(Capability::Hints, Reason::StoreForbids);
     // Every case; the long ones a tenth as long, because the server and its clients are the same as above.
-    let suite = Suite::new(postgres)
+    let suite = Suite::new(backend)
         .effort(|e| (e.model_operations, e.commits, e.kills, e.rows) = (300, 200, 20, 500));
-    let report = suite.run().await;
-    assert!(report.passed(), "{report}");
+    passes(suite.repeats([T2, T6, T14])).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    postgres::crash_child().await;
+    conformance_tests::servers::crash_child(&Postgres).await;
 }

@@ -8,7 +8,6 @@ mod postgres;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::{Kind, Server};
 use futures_util::StreamExt;
 use membership_core::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, Durability, Heartbeat, HeartbeatWrite,
@@ -17,6 +16,7 @@ use membership_core::{
     VersionToken, WallTime,
 };
 use membership_sql::{PostgresConfig, PostgresFailover, PostgresSslMode, PostgresTable};
+use membership_testbed::{Kind, Server};
 use postgres::{Options, Shell, ours};
 
 /// How long anything may take before the test gives up: far more than it needs.
@@ -45,10 +45,10 @@ async fn connect(config: PostgresConfig) -> Result<PostgresTable, TableError> {
 
 async fn initialize(table: &PostgresTable) -> Result<(), TableError> {
     table
-        .initialize(&InitializeRequest {
-            table_id: TableId::new(7),
-            settings: SharedSettings::default(),
-        })
+        .initialize(&InitializeRequest::new(
+            TableId::new(7),
+            SharedSettings::default(),
+        ))
         .await
 }
 
@@ -83,7 +83,7 @@ async fn commit(table: &PostgresTable, request: &CommitRequest) -> VersionToken 
     }
 }
 
-fn beat(n: u64, counter: u64) -> HeartbeatWrite {
+fn heartbeat(n: u64, counter: u64) -> HeartbeatWrite {
     HeartbeatWrite::Silo {
         silo: silo(n),
         heartbeat: Heartbeat {
@@ -116,10 +116,10 @@ async fn fifty_make_the_tables_at_once() {
             tokio::spawn(async move {
                 let table = connect(config).await?;
                 table
-                    .initialize(&InitializeRequest {
-                        table_id: TableId::new(n),
-                        settings: SharedSettings::default(),
-                    })
+                    .initialize(&InitializeRequest::new(
+                        TableId::new(n),
+                        SharedSettings::default(),
+                    ))
                     .await?;
                 Ok::<_, TableError>(table.read_all().await?.0.table_id())
             })
@@ -181,7 +181,7 @@ async fn who_may_not_make_tables_is_told_how_to_get_them() {
     let table = connect(config.create(false)).await.unwrap();
     initialize(&table).await.unwrap();
     let token = commit(&table, &insert(&read(&table).await.token, 1)).await;
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     table
         .update_i_am_alive(&HeartbeatWrite::Cluster { text: "x".into() })
         .await
@@ -300,7 +300,7 @@ async fn somebody_elses_and_newer_tables_are_refused_unwritten() {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -316,11 +316,9 @@ async fn somebody_elses_and_newer_tables_are_refused_unwritten() {
         connect(config(&server)).await.unwrap_err().kind(),
         TableErrorKind::Damaged
     );
-    let known = ReadRequest {
-        known: Some(token.clone()),
-        heartbeats: true,
-        barrier: true,
-    };
+    let known = ReadRequest::all()
+        .with_known(token.clone())
+        .with_barrier(true);
     for error in [
         table.read(&known).await.unwrap_err(),
         table.commit(&insert(&token, 1)).await.unwrap_err(),
@@ -388,7 +386,7 @@ async fn a_standby_is_refused_and_the_primary_behind_it_is_found() {
         "{}",
         String::from_utf8_lossy(&copied.stderr)
     );
-    let port = conformance_tests::launch::free_port().unwrap();
+    let port = membership_testbed::free_port().unwrap();
     let log = std::fs::File::create(primary.folder().unwrap().join("standby.log")).unwrap();
     let standby = primary
         .command("postgres")
@@ -593,7 +591,7 @@ async fn a_held_lock_is_busy_within_the_time_and_never_a_conflict() {
         );
         // Readers and heartbeats wait for nobody.
         assert_eq!(read(&hasty).await.token, token);
-        hasty.update_i_am_alive(&beat(1, 1)).await.unwrap();
+        hasty.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
         holder.run("ROLLBACK").await.unwrap();
         assert_eq!(
             read(&table).await.token,
@@ -753,18 +751,13 @@ async fn behind_a_pooler_nothing_is_left_in_the_session() {
     let table = connect(config(&server).pooler(true)).await.unwrap();
     initialize(&table).await.unwrap();
     let token = commit(&table, &insert(&read(&table).await.token, 1)).await;
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     table
         .update_i_am_alive(&HeartbeatWrite::Cluster { text: "x".into() })
         .await
         .unwrap();
     assert!(matches!(
-        table
-            .read(&ReadRequest {
-                known: Some(token),
-                ..ReadRequest::all()
-            })
-            .await,
+        table.read(&ReadRequest::all().with_known(token)).await,
         Ok(ReadAnswer::Unchanged { .. })
     ));
     let log = server.log().unwrap();

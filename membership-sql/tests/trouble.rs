@@ -26,7 +26,7 @@ async fn a_deleted_file_is_told_and_nothing_is_written() {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(0, 1))
+            .update_i_am_alive(&heartbeat(0, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -298,7 +298,7 @@ async fn an_interrupted_delete_is_told_and_goes_on() {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(0, 1))
+            .update_i_am_alive(&heartbeat(0, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -313,7 +313,7 @@ async fn an_interrupted_delete_is_told_and_goes_on() {
     assert_eq!(read_kind(&table).await, TableErrorKind::NotInitialized);
     assert_eq!(
         table
-            .update_i_am_alive(&beat(0, 1))
+            .update_i_am_alive(&heartbeat(0, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -340,7 +340,7 @@ async fn a_held_lock_is_busy_within_the_timeout_and_never_a_conflict() {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(0, 1))
+            .update_i_am_alive(&heartbeat(0, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -409,8 +409,8 @@ async fn damage_in_the_file_is_an_error_and_not_an_empty_table() {
 async fn is_forbidden(dir: &std::path::Path) {
     for name in ["read-only.db", "hidden.db", "closed/members.db"] {
         let config = SqliteConfig::new(dir.join(name));
-        let error = match SqliteTable::open(config, "blue".parse().unwrap()).await {
-            Ok(table) => table.update_i_am_alive(&beat(0, 1)).await.unwrap_err(),
+        let error = match SqliteTable::connect(config, "blue".parse().unwrap()).await {
+            Ok(table) => table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap_err(),
             Err(e) => e,
         };
         assert_eq!(
@@ -438,7 +438,7 @@ async fn missing_rights_are_a_matter_of_permission() {
         ("hidden.db", 0o000),
         ("closed/members.db", 0o644),
     ] {
-        let table = SqliteTable::open(
+        let table = SqliteTable::connect(
             SqliteConfig::new(place.beside(name)),
             "blue".parse().unwrap(),
         )
@@ -492,13 +492,13 @@ async fn a_configuration_that_cannot_work_says_why() {
         (":memory:".into(), "private to one connection"),
         ("".into(), "no file"),
     ] {
-        let error = SqliteTable::open(SqliteConfig::new(path), "blue".parse().unwrap())
+        let error = SqliteTable::connect(SqliteConfig::new(path), "blue".parse().unwrap())
             .await
             .unwrap_err();
         assert_eq!(error.kind(), TableErrorKind::Configuration);
         assert!(error.to_string().contains(why), "{error}");
     }
-    let table = SqliteTable::open(
+    let table = SqliteTable::connect(
         SqliteConfig::new(place.path()).create(false),
         "blue".parse().unwrap(),
     )
@@ -515,7 +515,7 @@ async fn a_configuration_that_cannot_work_says_why() {
 async fn names_that_sqlite_would_understand_are_only_names() {
     let place = Place::new();
     let path = place.beside("file:x?mode=memory&cache=shared");
-    let table = SqliteTable::open(SqliteConfig::new(&path), "blue".parse().unwrap())
+    let table = SqliteTable::connect(SqliteConfig::new(&path), "blue".parse().unwrap())
         .await
         .unwrap();
     initialize(&table).await.unwrap();

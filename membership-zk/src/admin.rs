@@ -1,99 +1,55 @@
 //! `initialize` and `delete`. Clauses T1, T9, T12.
 
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, join_all};
-use membership_core::{
-    InitializeRequest, Operation, TableError, TableErrorKind, VersionRow, VersionToken,
-    encoding::VersionRowError, encoding::decode_version_row, encoding::encode_version_row,
-    usable_version_row,
-};
-use tokio::time::Instant;
-use zookeeper_client::{Client, Error, MultiWriteError};
+use futures_util::future::{BoxFuture, try_join_all};
+use membership_core::encoding::{VersionRowError, decode_version_row, encode_version_row};
+use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow};
+use zookeeper_client::{Client, Error};
 
-use crate::STORE;
-use crate::batch::Batch;
+use crate::client::{Inner, Refused, Session};
 use crate::error::{error, failed};
-use crate::gather::{Ask, Look, look};
-use crate::link::Session;
-use crate::place::{is_key, is_marked};
-use crate::table::Inner;
+use crate::keys::{is_key, is_marked};
+use crate::snapshot_read::Observation;
 
-/// How often it is tried while others are at it, too. Each turn that fails is one in which somebody else succeeded.
-const TURNS: usize = 16;
+/// How often an operation starts again after a concurrent change. Each time another client made
+/// progress.
+const ATTEMPTS: usize = 16;
 /// How many znodes are removed at once.
-const AT_ONCE: usize = 200;
-/// How deep below a row somebody may have put znodes that are removed with it.
-const DEEPEST: usize = 8;
+const BATCH: usize = 200;
+/// How many levels of foreign znodes below a row are removed with it.
+const MAX_DEPTH: usize = 8;
 
 impl Inner {
     /// # Errors
     /// As [`MembershipTable::initialize`](membership_core::MembershipTable::initialize).
     pub(crate) async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        let deadline = self.link.deadline();
-        let session = self.link.session(deadline).await?;
-        // A server that is behind may know a table that is gone, or none yet.
-        self.link
-            .barrier(&session, self.place.cluster(), deadline)
-            .await?;
-        for _ in 0..TURNS {
-            let look = self.look_at_all(&session, deadline).await?;
-            if look.text().is_some() {
-                let row =
-                    usable_version_row(look.text(), None, None, Operation::Initialize, STORE)?;
-                return self.mark_again(&session, &row, &look, deadline).await;
+        let session = self.client.session().await?;
+        // A server that is behind may know a table that is gone, or not know a new one.
+        session.barrier(self.paths.cluster()).await?;
+        for _ in 0..ATTEMPTS {
+            let found = self.observe(&session).await?;
+            if found.text().is_some() || found.any_key().is_some() {
+                let row = self.usable(found.text(), found.any_key(), None)?;
+                return self.restore_mark(&session, &row, &found).await;
             }
-            if let Some(key) = look.stray() {
-                return Err(usable_version_row(
-                    None,
-                    Some(key),
-                    None,
-                    Operation::Initialize,
-                    STORE,
-                )
-                .err()
-                .unwrap_or_else(changed));
+            if found.znode.is_none() {
+                self.create_parents(&session).await?;
             }
-            if look.znode.is_none() {
-                self.make_above(&session, deadline).await?;
-            }
-            if self.make(&session, request, &look, deadline).await? {
+            if self.create(&session, request, &found).await? {
                 return Ok(());
             }
         }
-        Err(changed())
+        Err(changed_each_time())
     }
 
-    async fn look_at_all(&self, session: &Session, deadline: Instant) -> Result<Look, TableError> {
-        look(
-            &self.link,
-            session,
-            &self.place,
-            Ask {
-                children: true,
-                ..Ask::default()
-            },
-            deadline,
-        )
-        .await
-    }
-
-    /// The znodes above the cluster's, which others may make at the same time.
-    async fn make_above(&self, session: &Session, deadline: Instant) -> Result<(), TableError> {
-        for path in self.place.above() {
-            let options = self.link.persistent();
-            // Whoever may not make it may find it there.
-            let made = session.client.create(path, b"", &options);
-            match self.link.answer(session, deadline, made).await?.map(drop) {
+    /// Creates the znodes above the cluster's, which other clients may create at the same time.
+    async fn create_parents(&self, session: &Session<'_>) -> Result<(), TableError> {
+        for path in self.paths.above() {
+            match session.create(path, b"").await? {
                 Ok(()) | Err(Error::NodeExists) => {}
+                // A user who may not create it may still find it.
                 Err(Error::NoAuth) => {
-                    let there = session.client.check_stat(path);
-                    if self
-                        .link
-                        .answer(session, deadline, there)
-                        .await?
-                        .map_err(failed)?
-                        .is_none()
-                    {
+                    let stat = session.answer(session.driver().check_stat(path)).await?;
+                    if stat.map_err(failed)?.is_none() {
                         return Err(failed(Error::NoAuth).with_key(path));
                     }
                 }
@@ -103,174 +59,148 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether this call made the table; if not, somebody else changed something.
-    async fn make(
+    /// Whether this call created the table; if not, another client changed something.
+    async fn create(
         &self,
-        session: &Session,
+        session: &Session<'_>,
         request: &InitializeRequest,
-        look: &Look,
-        deadline: Instant,
+        found: &Observation,
     ) -> Result<bool, TableError> {
         let row = VersionRow::initial(request.table_id, request.settings.clone());
         let text = encode_version_row(&row);
-        let mut batch = Batch::new(&self.link, session);
-        match look.znode {
-            None => batch.create(self.place.cluster(), text.as_bytes())?,
-            // Empty, and without rows: marks and a cell of an earlier life go.
+        let mut batch = session.batch();
+        match found.znode {
+            None => batch.create(self.paths.cluster(), text.as_bytes())?,
+            // Empty and without rows: the marks and the cell of an earlier table go.
             Some(version) => {
-                batch.set(self.place.cluster(), text.as_bytes(), Some(version))?;
-                for name in &look.children {
-                    batch.delete(&self.place.child(name), None)?;
+                batch.set(self.paths.cluster(), text.as_bytes(), Some(version))?;
+                for name in &found.children {
+                    batch.delete(&self.paths.child(name))?;
                 }
             }
         }
-        batch.create(&self.place.mark(&row.token(&[])), b"")?;
-        let mut writer = batch.writer()?;
-        let sent = writer.commit();
-        match self.link.answer(session, deadline, sent).await? {
-            Ok(_) => {
-                session.caught_up();
-                tracing::info!(cluster = %self.cluster, table_id = %request.table_id, "membership table created");
-                Ok(true)
-            }
-            Err(MultiWriteError::OperationFailed {
-                source: Error::NodeExists | Error::NoNode | Error::BadVersion,
-                ..
-            }) => Ok(false),
-            Err(e) => Err(failed(e.into())),
+        batch.create(&self.paths.mark(&row.token(&[])), b"")?;
+        let created = unless_changed(session.send(batch).await?)?;
+        if created {
+            tracing::info!(cluster = %self.cluster, table_id = %request.table_id, "membership table created");
         }
+        Ok(created)
     }
 
-    /// The mark of the version, where whoever restored the znodes has left it away.
-    async fn mark_again(
+    /// Creates the mark of the version if a restored backup lacks it.
+    async fn restore_mark(
         &self,
-        session: &Session,
+        session: &Session<'_>,
         row: &VersionRow,
-        look: &Look,
-        deadline: Instant,
+        found: &Observation,
     ) -> Result<(), TableError> {
-        if is_marked(&look.children, row) {
+        if is_marked(&found.children, row) {
             return Ok(());
         }
-        let token: VersionToken = row.token(&[]);
-        let mut batch = Batch::new(&self.link, session);
-        batch.check(self.place.cluster(), look.znode.unwrap_or_default())?;
-        batch.create(&self.place.mark(&token), b"")?;
-        let mut writer = batch.writer()?;
-        let sent = writer.commit();
-        match self.link.answer(session, deadline, sent).await? {
-            // Somebody else did it, or has committed meanwhile: then it is there.
-            Ok(_)
-            | Err(MultiWriteError::OperationFailed {
-                source: Error::NodeExists | Error::NoNode | Error::BadVersion,
-                ..
-            }) => Ok(()),
-            Err(e) => Err(failed(e.into())),
-        }
+        let mut batch = session.batch();
+        batch.check(self.paths.cluster(), found.znode.unwrap_or_default())?;
+        batch.create(&self.paths.mark(&row.token(&[])), b"")?;
+        // If another client created it or committed meanwhile, it is there.
+        unless_changed(session.send(batch).await?).map(drop)
     }
 
     /// # Errors
     /// As [`MembershipTable::delete`](membership_core::MembershipTable::delete).
     pub(crate) async fn delete(&self) -> Result<(), TableError> {
-        let mut turns = TURNS;
+        let mut attempts = ATTEMPTS;
         loop {
-            // Each turn of a large table has its own time.
-            let deadline = self.link.deadline();
-            let session = self.link.session(deadline).await?;
-            self.link
-                .barrier(&session, self.place.cluster(), deadline)
-                .await?;
-            let look = self.look_at_all(&session, deadline).await?;
-            if look.znode.is_none() {
+            // Each step of a large table has the time of an operation.
+            let session = self.client.session().await?;
+            session.barrier(self.paths.cluster()).await?;
+            let found = self.observe(&session).await?;
+            if found.znode.is_none() {
                 return Ok(());
             }
-            if !self.mark_deleting(&session, &look, deadline).await? {
-                turns = turns.checked_sub(1).ok_or_else(changed)?;
+            if !self.mark_deleting(&session, &found).await? {
+                attempts = attempts.checked_sub(1).ok_or_else(changed_each_time)?;
                 continue;
             }
-            let mut rows: Vec<&String> = look.children.iter().filter(|name| is_key(name)).collect();
-            rows.truncate(AT_ONCE);
+            let rows = found.children.iter().filter(|name| is_key(name));
+            let rows: Vec<String> = rows
+                .take(BATCH)
+                .map(|name| self.paths.child(name))
+                .collect();
             if !rows.is_empty() {
-                let gone = rows
-                    .iter()
-                    .map(|name| remove(&session.client, self.place.child(name), DEEPEST));
-                let gone = join_all(gone).map(|all| all.into_iter().collect::<Result<(), Error>>());
-                self.link
-                    .answer(&session, deadline, gone)
+                let removed = rows
+                    .into_iter()
+                    .map(|path| remove(session.driver(), path, MAX_DEPTH));
+                session
+                    .answer(try_join_all(removed))
                     .await?
                     .map_err(failed)?;
                 continue;
             }
-            let mut batch = Batch::new(&self.link, &session);
-            for name in &look.children {
-                batch.delete(&self.place.child(name), None)?;
+            let mut batch = session.batch();
+            for name in &found.children {
+                batch.delete(&self.paths.child(name))?;
             }
-            batch.delete(self.place.cluster(), None)?;
-            let mut writer = batch.writer()?;
-            let sent = writer.commit();
-            match self.link.answer(&session, deadline, sent).await? {
+            batch.delete(self.paths.cluster())?;
+            match session.send(batch).await? {
                 Ok(_) => {
-                    session.caught_up();
                     tracing::info!(cluster = %self.cluster, "membership table deleted");
                     return Ok(());
                 }
-                // Somebody else removes it, too, or a last heartbeat of the cluster has come.
-                Err(MultiWriteError::OperationFailed {
+                // Another client removes it too, or the cluster's cell was just written.
+                Err(Refused {
                     source: Error::NoNode | Error::NotEmpty,
                     ..
                 }) => {
-                    turns = turns.checked_sub(1).ok_or_else(changed)?;
+                    attempts = attempts.checked_sub(1).ok_or_else(changed_each_time)?;
                 }
-                Err(e) => return Err(failed(e.into())),
+                Err(refused) => return Err(failed(refused.source)),
             }
         }
     }
 
-    /// Whether the version row says that the cluster is being deleted; if not, somebody else changed it. One that cannot be read needs no mark:
-    /// nobody commits over it.
+    /// Whether the version row says that the cluster is being deleted; if not, another client
+    /// changed it. An unreadable one needs no mark: no client commits over it.
     async fn mark_deleting(
         &self,
-        session: &Session,
-        look: &Look,
-        deadline: Instant,
+        session: &Session<'_>,
+        found: &Observation,
     ) -> Result<bool, TableError> {
-        let (Some(text), Some(version)) = (look.text(), look.znode) else {
+        let (Some(text), Some(version)) = (found.text(), found.znode) else {
             return Ok(true);
         };
         let mut row = match decode_version_row(text) {
             Ok(row) if row.deleting => return Ok(true),
             Ok(row) => row,
             Err(VersionRowError::Damaged(_)) => return Ok(true),
-            Err(VersionRowError::NewerLayout { .. } | VersionRowError::Foreign(_)) => {
-                return usable_version_row(Some(text), None, None, Operation::Delete, STORE)
-                    .map(|_| false);
-            }
-            Err(other) => return Err(error(TableErrorKind::Damaged, other.to_string())),
+            Err(e) => return Err(error(e.kind(), e.to_string())),
         };
         row.deleting = true;
         let text = encode_version_row(&row);
-        let sent = session
-            .client
-            .set_data(self.place.cluster(), text.as_bytes(), Some(version));
-        match self.link.answer(session, deadline, sent).await? {
-            Ok(_) => {
-                session.caught_up();
-                Ok(true)
-            }
+        let path = self.paths.cluster();
+        match session.set(path, text.as_bytes(), Some(version)).await? {
+            Ok(()) => Ok(true),
             Err(Error::BadVersion | Error::NoNode) => Ok(false),
             Err(e) => Err(failed(e)),
         }
     }
 }
 
+/// Whether a `multi` was executed; `false` after a concurrent change.
+fn unless_changed<T>(answer: Result<T, Refused>) -> Result<bool, TableError> {
+    match answer.map_err(|refused| refused.source) {
+        Ok(_) => Ok(true),
+        Err(Error::NodeExists | Error::NoNode | Error::BadVersion) => Ok(false),
+        Err(e) => Err(failed(e)),
+    }
+}
+
 /// Removes a znode and what is below it.
-fn remove(client: &Client, path: String, depth: usize) -> BoxFuture<'_, Result<(), Error>> {
+fn remove(driver: &Client, path: String, depth: usize) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(async move {
-        // A row has one child; both are asked for before either is answered.
-        let alive = client.delete(&format!("{path}/alive"), None);
-        let row = client.delete(&path, None);
+        // A row has one child. Both requests are sent before either is answered.
+        let child = driver.delete(&format!("{path}/alive"), None);
+        let row = driver.delete(&path, None);
         if let Err(e @ (Error::NoAuth | Error::ConnectionLoss | Error::UnexpectedError(_))) =
-            alive.await
+            child.await
         {
             return Err(e);
         }
@@ -279,26 +209,21 @@ fn remove(client: &Client, path: String, depth: usize) -> BoxFuture<'_, Result<(
             Err(Error::NotEmpty) if depth > 0 => {}
             Err(e) => return Err(e),
         }
-        for name in client.list_children(&path).await.or_else(none_there)? {
-            remove(client, format!("{path}/{name}"), depth - 1).await?;
+        let children = match driver.list_children(&path).await {
+            Err(Error::NoNode) => Vec::new(),
+            children => children?,
+        };
+        for name in children {
+            remove(driver, format!("{path}/{name}"), depth - 1).await?;
         }
-        match client.delete(&path, None).await {
+        match driver.delete(&path, None).await {
             Ok(()) | Err(Error::NoNode) => Ok(()),
             Err(e) => Err(e),
         }
     })
 }
 
-fn none_there(e: Error) -> Result<Vec<String>, Error> {
-    match e {
-        Error::NoNode => Ok(Vec::new()),
-        other => Err(other),
-    }
-}
-
-fn changed() -> TableError {
-    error(
-        TableErrorKind::Busy,
-        format!("others changed the cluster's znodes each of the {TURNS} times that it was tried"),
-    )
+fn changed_each_time() -> TableError {
+    let message = format!("other clients changed the cluster before each of {ATTEMPTS} attempts");
+    error(TableErrorKind::Busy, message)
 }

@@ -1,50 +1,45 @@
 //! `commit`. Clauses T2 to T5 and T16.
 //!
-//! One `multi`: the mark of the expected version goes and that of the new one comes, the version row is replaced if nobody has touched it, and
-//! rows are made, replaced and removed. The whole version row is written, so that it must be known: it is from the last read or commit of this
-//! handle, or else is read first. When anything of it does not fit, nothing happens, and the version row then says what it was.
+//! A commit is one `multi`: it deletes the mark of the expected version and creates that of the new
+//! one, replaces the version row if it is unchanged, and creates, replaces and deletes rows. It
+//! writes the whole version row, which therefore must be known: from the last read or commit of
+//! this table, or from a read before. If anything does not fit, nothing happens, and the version
+//! row then says why.
 
+use std::sync::Arc;
+
+use membership_core::encoding::encode_version_row;
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, Conflict, Decision, RowChange, Snapshot, TableError,
-    TableErrorKind, TableLimits, VersionRow, encoding::encode_version_row,
+    CommitOutcome, CommitRequest, Conflict, Operation, RowChange, Settled, TableError,
+    TableErrorKind as Kind, VersionRow, stored_version_row,
 };
-use tokio::time::Instant;
-use zookeeper_client::{Error, MultiWriteError, MultiWriteResult};
+use zookeeper_client::{Error, MultiWriteResult};
 
 use crate::STORE;
-use crate::batch::Batch;
+use crate::client::{Inner, LIMITS, Refused, Session};
 use crate::error::{error, failed};
-use crate::gather::{Ask, Look, look};
-use crate::link::Session;
-use crate::place::{is_key, is_marked};
-use crate::table::{Inner, Seen};
+use crate::keys::{is_key, is_marked};
+use crate::snapshot_read::Observation;
 
-/// A commit, two operations for each row that comes or goes, and the version row fit into one request of ZooKeeper, which takes 1 MiB.
-pub(crate) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 200,
-    bytes_per_row: 256 << 10,
-    bytes_per_commit: 512 << 10,
-    rows: 20_000,
-};
-/// How often a commit is sent whose version is the expected one, and which met something else that was in its way; besides once for each of
-/// its changes, because a `multi` that is refused tells of one row without a child, and of no other.
-const TURNS: usize = 4;
+/// How often a commit is sent again while the expected version is the current one, plus once for
+/// each of its changes: a refused `multi` names only one row without a child.
+const ATTEMPTS: usize = 4;
 
-/// The version row that a commit is written over, and what else its `multi` must know.
+/// The version row that a commit replaces, and what else its `multi` must know.
 struct Base {
     row: VersionRow,
     data_version: i32,
-    /// Whether its mark is there.
+    /// Whether its mark exists.
     marked: bool,
-    /// Rows that go, and have no child for a heartbeat: somebody made them by hand.
+    /// Removed rows without a child for a heartbeat, created by hand.
     childless: Vec<String>,
 }
 
-/// What became of a `multi`.
+/// The outcome of a `multi`.
 enum Sent {
-    /// It happened; how often the data of the version row's znode were changed now.
+    /// It happened; the new data version of the version row's znode.
     Done(i32),
-    /// It did not; the key of the row that was in its way, and whether only its heartbeat was.
+    /// It did not; the key of the row in its way, and whether only its heartbeat was.
     Refused(Option<(String, bool)>),
 }
 
@@ -55,26 +50,19 @@ impl Inner {
         &self,
         request: &CommitRequest,
     ) -> Result<CommitOutcome, TableError> {
-        if let Some(change) = request.changes.iter().find(|change| !is_key(change.key())) {
-            let e = error(
-                TableErrorKind::InvalidRequest,
-                "no znode can have this name",
-            );
-            return Err(e.with_key(change.key()));
+        request.validate(&LIMITS, STORE)?;
+        let mut keys = request.changes.iter().map(RowChange::key);
+        if let Some(key) = keys.find(|key| !is_key(key)) {
+            let e = error(Kind::InvalidRequest, "no znode can have this name");
+            return Err(e.with_key(key));
         }
-        match self.sent(request).await {
-            Err(e) if request.attempt == Attempt::Again => Err(e.of_commit(Attempt::Again)),
-            other => other,
-        }
+        let outcome = self.commit_once(request).await;
+        outcome.map_err(|e| e.of_commit(request.attempt))
     }
 
-    async fn sent(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        let deadline = self.link.deadline();
-        let session = self.link.session(deadline).await?;
-        let mut base = match self
-            .seen()
-            .filter(|seen| seen.snapshot.token.same_commit(&request.expected))
-        {
+    async fn commit_once(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        let session = self.client.session().await?;
+        let mut base = match self.cache.of(&request.expected) {
             Some(seen) => Base {
                 row: VersionRow::clone(&seen.snapshot.version_row),
                 data_version: seen.data_version,
@@ -82,36 +70,28 @@ impl Inner {
                 childless: Vec::new(),
             },
             None => {
-                // As recent as can be, because what it says of the commit is final.
-                self.link
-                    .barrier(&session, self.place.cluster(), deadline)
-                    .await?;
-                let look = self.look_at_version(&session, deadline).await?;
-                match self.decided(request, &look)? {
+                // The answer may be final, so it must be recent.
+                session.barrier(self.paths.cluster()).await?;
+                match settle(request, &self.observe(&session).await?)? {
                     Ok(base) => base,
                     Err(outcome) => return Ok(outcome),
                 }
             }
         };
-        let turns = TURNS + request.changes.len();
-        for _ in 0..turns {
-            let (next, refused) = match self.decide(request, &base.row)? {
-                Decision::Write(next) => {
-                    let sent = self.send(request, &base, &next, &session, deadline).await?;
-                    (next, sent)
-                }
-                Decision::Committed(token) => return Ok(CommitOutcome::Committed(token)),
-                Decision::Conflict(row) => return Ok(conflict(&row)),
+        let attempts = ATTEMPTS + request.changes.len();
+        for _ in 0..attempts {
+            let next = match settle_row(request, base.row.clone())? {
+                Ok(row) => request.next_version_row(&row),
+                Err(outcome) => return Ok(outcome),
             };
-            let in_the_way = match refused {
+            let in_the_way = match self.send(&session, request, &base, &next).await? {
                 Sent::Done(data_version) => {
-                    return Ok(self.committed(request, *next, data_version));
+                    return Ok(self.committed(request, next, data_version));
                 }
                 Sent::Refused(in_the_way) => in_the_way,
             };
-            // It went through the ensemble and failed: what is read now is no older.
-            let look = self.look_at_version(&session, deadline).await?;
-            let mut now = match self.decided(request, &look)? {
+            // The refusal came from the ensemble: what is read now is no older.
+            let mut now = match settle(request, &self.observe(&session).await?)? {
                 Ok(now) => now,
                 Err(outcome) => return Ok(outcome),
             };
@@ -120,152 +100,83 @@ impl Inner {
                     now.childless = std::mem::take(&mut base.childless);
                     now.childless.push(key);
                 }
-                // The version is the expected one, and a row is there, or is not.
+                // The version is the expected one; a row exists that must not, or the reverse.
                 Some((_, false)) => return Ok(conflict(&now.row)),
                 None => {}
             }
             base = now;
         }
-        Err(error(
-            TableErrorKind::Busy,
-            format!(
-                "something that is no commit was in the way each of the {turns} times that it was sent"
-            ),
-        ))
-    }
-
-    async fn look_at_version(
-        &self,
-        session: &Session,
-        deadline: Instant,
-    ) -> Result<Look, TableError> {
-        let ask = Ask {
-            children: true,
-            ..Ask::default()
-        };
-        look(&self.link, session, &self.place, ask, deadline).await
-    }
-
-    /// What the version row that was just read says of a commit: it may be sent over it, or it is decided.
-    fn decided(
-        &self,
-        request: &CommitRequest,
-        look: &Look,
-    ) -> Result<Result<Base, CommitOutcome>, TableError> {
-        let row = match request.decide(look.text(), &LIMITS, STORE)? {
-            Decision::Write(_) => membership_core::usable_version_row(
-                look.text(),
-                None,
-                None,
-                membership_core::Operation::Commit,
-                STORE,
-            )?,
-            Decision::Committed(token) => return Ok(Err(CommitOutcome::Committed(token))),
-            Decision::Conflict(row) => return Ok(Err(conflict(&row))),
-        };
-        let marked = is_marked(&look.children, &row);
-        Ok(Ok(Base {
-            row,
-            data_version: look.znode.unwrap_or_default(),
-            marked,
-            childless: Vec::new(),
-        }))
-    }
-
-    fn decide(&self, request: &CommitRequest, row: &VersionRow) -> Result<Decision, TableError> {
-        request.decide(Some(&encode_version_row(row)), &LIMITS, STORE)
+        let message = format!("the cluster's znodes changed before each of {attempts} attempts");
+        Err(error(Kind::Busy, message))
     }
 
     async fn send(
         &self,
+        session: &Session<'_>,
         request: &CommitRequest,
         base: &Base,
         next: &VersionRow,
-        session: &Session,
-        deadline: Instant,
     ) -> Result<Sent, TableError> {
-        let place = &self.place;
-        let mut batch = Batch::new(&self.link, session);
-        // Where the mark is missing, somebody has restored the znodes without it: what was just read of the version row then guards alone.
+        let paths = &self.paths;
+        let mut batch = session.batch();
+        // A restored backup may lack the mark: then only the data version guards the commit.
         if base.marked {
-            batch.delete(&place.mark(&request.expected), None)?;
+            batch.delete(&paths.mark(&request.expected))?;
         }
-        batch.create(&place.mark(&request.next_token(&[])), b"")?;
+        batch.create(&paths.mark(&request.next_token(&[])), b"")?;
         let version_row = batch.operations;
-        batch.set(
-            place.cluster(),
-            encode_version_row(next).as_bytes(),
-            Some(base.data_version),
-        )?;
-        // Whose operations these are, and whether they are a heartbeat's.
-        let mut whose: Vec<(&str, bool)> = Vec::new();
+        let text = encode_version_row(next);
+        batch.set(paths.cluster(), text.as_bytes(), Some(base.data_version))?;
+        // The row of each following operation, and whether it is about the heartbeat.
+        let mut subjects: Vec<(&str, bool)> = Vec::new();
         for change in &request.changes {
             let key = change.key();
             match change {
                 RowChange::Insert(row) => {
-                    batch.create(&place.row(key), row.body().as_bytes())?;
-                    batch.create(&place.alive(key), b"")?;
-                    whose.extend([(key, false), (key, false)]);
+                    batch.create(&paths.row(key), row.body().as_bytes())?;
+                    batch.create(&paths.heartbeat(key), b"")?;
+                    subjects.push((key, false));
                 }
                 RowChange::Update(row) => {
-                    batch.set(&place.row(key), row.body().as_bytes(), None)?;
-                    whose.push((key, false));
+                    batch.set(&paths.row(key), row.body().as_bytes(), None)?;
                 }
                 RowChange::Remove(_) => {
                     if !base.childless.iter().any(|childless| childless == key) {
-                        batch.delete(&place.alive(key), None)?;
-                        whose.push((key, true));
+                        batch.delete(&paths.heartbeat(key))?;
+                        subjects.push((key, true));
                     }
-                    batch.delete(&place.row(key), None)?;
-                    whose.push((key, false));
+                    batch.delete(&paths.row(key))?;
                 }
             }
+            subjects.push((key, false));
         }
-        let mut writer = batch.writer()?;
-        let sent = writer.commit();
-        let answer = self.link.answer(session, deadline, sent).await?;
-        match answer {
+        let Refused { index, source } = match session.send(batch).await? {
             Ok(results) => {
-                session.caught_up();
-                match results.get(version_row) {
-                    Some(MultiWriteResult::SetData { stat }) => Ok(Sent::Done(stat.version)),
-                    _ => Err(error(
-                        TableErrorKind::OutcomeUnknown,
-                        "the answer of the server is not what was asked for",
-                    )),
-                }
+                let Some(MultiWriteResult::SetData { stat }) = results.get(version_row) else {
+                    let message = "the server's answer does not match the request";
+                    return Err(error(Kind::OutcomeUnknown, message));
+                };
+                return Ok(Sent::Done(stat.version));
             }
-            Err(MultiWriteError::OperationFailed {
-                index,
-                source: Error::NoNode | Error::BadVersion | Error::NodeExists,
-            }) => {
-                session.caught_up();
-                let row = index
-                    .checked_sub(version_row + 1)
-                    .and_then(|at| whose.get(at));
-                Ok(Sent::Refused(
-                    row.map(|(key, beat)| ((*key).to_owned(), *beat)),
-                ))
+            Err(refused) => refused,
+        };
+        let subject = index.checked_sub(version_row + 1);
+        let subject = subject.and_then(|at| subjects.get(at));
+        match source {
+            Error::NoNode | Error::BadVersion | Error::NodeExists => {
+                let subject = subject.map(|(key, heartbeat)| ((*key).to_owned(), *heartbeat));
+                Ok(Sent::Refused(subject))
             }
-            Err(MultiWriteError::OperationFailed {
-                index,
-                source: Error::NotEmpty,
-            }) => {
-                let key = index
-                    .checked_sub(version_row + 1)
-                    .and_then(|at| whose.get(at))
-                    .map_or("", |(key, _)| key);
-                let message = "somebody has put znodes below the one of a row that is to be removed: remove them by hand";
-                Err(error(TableErrorKind::Damaged, message).with_key(key))
+            Error::NotEmpty => {
+                let message = "the removed row has foreign znodes below it: remove them by hand";
+                let key = subject.map_or("", |(key, _)| key);
+                Err(error(Kind::Damaged, message).with_key(key))
             }
-            Err(
-                MultiWriteError::OperationFailed { source, .. }
-                | MultiWriteError::RequestFailed { source },
-            ) => Err(failed(source)),
+            source => Err(failed(source)),
         }
     }
 
-    /// What the caller is told of its success; and what this handle knows of the table now.
+    /// The answer to a successful commit; remembers the new version.
     fn committed(
         &self,
         request: &CommitRequest,
@@ -273,21 +184,45 @@ impl Inner {
         data_version: i32,
     ) -> CommitOutcome {
         let token = request.next_token(&[]);
-        if let Some(seen) = self
-            .seen()
-            .filter(|seen| seen.snapshot.token.same_commit(&request.expected))
-        {
-            let mut snapshot: Snapshot = request.apply_to(&seen.snapshot, token.clone());
-            snapshot.version_row = std::sync::Arc::new(next);
-            self.remember(
-                Seen {
-                    snapshot,
-                    data_version,
-                },
-                false,
-            );
+        if let Some(seen) = self.cache.of(&request.expected) {
+            let mut snapshot = request.apply_to(&seen.snapshot, token.clone());
+            snapshot.version_row = Arc::new(next);
+            self.remember(snapshot, data_version, false);
         }
         CommitOutcome::Committed(token)
+    }
+}
+
+/// What the observed version row says of a commit: it may be sent, or its outcome is known.
+fn settle(
+    request: &CommitRequest,
+    found: &Observation,
+) -> Result<Result<Base, CommitOutcome>, TableError> {
+    let Some(text) = found.text() else {
+        let message = "the known version row is gone";
+        return Err(error(Kind::TableReplaced, message));
+    };
+    let row = stored_version_row(text, Operation::Commit, STORE)?;
+    let settled = settle_row(request, row)?;
+    Ok(settled.map(|row| Base {
+        marked: is_marked(&found.children, &row),
+        row,
+        data_version: found.znode.unwrap_or_default(),
+        childless: Vec::new(),
+    }))
+}
+
+fn settle_row(
+    request: &CommitRequest,
+    row: VersionRow,
+) -> Result<Result<VersionRow, CommitOutcome>, TableError> {
+    match request.settle(&row, STORE)? {
+        Settled::Apply => {
+            request.check_room(row.row_count, &LIMITS, STORE)?;
+            Ok(Ok(row))
+        }
+        Settled::Committed => Ok(Err(CommitOutcome::Committed(request.next_token(&[])))),
+        Settled::Conflict => Ok(Err(conflict(&row))),
     }
 }
 

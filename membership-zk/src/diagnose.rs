@@ -1,31 +1,25 @@
-//! Why no session could be opened: one line per server, with what to do. Only ever asked after the client has given up, which does not say why.
+//! Why no session could be opened: one line per server, with what to do. Used after the driver has
+//! given up, because it does not say why.
 
 use std::time::Duration;
 
 use membership_core::{TableError, TableErrorKind};
+use membership_provider::Endpoint;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{ZkConfig, shown};
 use crate::error::error;
 
-/// How long one server is asked, at most.
-const ASKED: Duration = Duration::from_secs(1);
+/// The time to ask one server.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is the matter with each of these servers.
-pub(crate) async fn why(
-    servers: &[(String, u16)],
-    config: &ZkConfig,
-    deadline: Instant,
-) -> TableError {
-    let deadline = deadline.min(Instant::now() + ASKED);
-    let findings = futures_util::future::join_all(
-        servers
-            .iter()
-            .map(|server| one(server, config.uses_tls(), deadline)),
-    )
-    .await;
+/// What is wrong with each of these servers.
+pub(crate) async fn why(servers: &[Endpoint], tls: bool, deadline: Instant) -> TableError {
+    let deadline = deadline.min(Instant::now() + TIMEOUT);
+    let findings =
+        futures_util::future::join_all(servers.iter().map(|server| one(server, tls, deadline)))
+            .await;
     // A wrong port stays wrong; a server that is down may come back.
     let kind = if findings
         .iter()
@@ -38,7 +32,7 @@ pub(crate) async fn why(
     let each: Vec<String> = servers
         .iter()
         .zip(findings)
-        .map(|(server, (_, text))| format!("{} {text}", shown(server)))
+        .map(|(server, (_, text))| format!("{server} {text}"))
         .collect();
     error(
         kind,
@@ -46,13 +40,9 @@ pub(crate) async fn why(
     )
 }
 
-async fn one(
-    (host, port): &(String, u16),
-    tls: bool,
-    deadline: Instant,
-) -> (TableErrorKind, String) {
+async fn one(server: &Endpoint, tls: bool, deadline: Instant) -> (TableErrorKind, String) {
     let down = |text: &str| (TableErrorKind::Unavailable, text.to_owned());
-    let mut stream = match timeout_at(deadline, TcpStream::connect((host.as_str(), *port))).await {
+    let mut stream = match timeout_at(deadline, TcpStream::connect(server.to_string())).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
             return down("refuses connections (is ZooKeeper running there?)");
@@ -63,7 +53,7 @@ async fn one(
                 format!("cannot be connected to ({e})"),
             );
         }
-        Err(_) => return down("does not take a connection in time"),
+        Err(_) => return down("does not accept a connection in time"),
     };
     let mut said = Vec::new();
     let asked = async {
@@ -87,7 +77,7 @@ fn judge(said: &str, ended: bool, tls: bool) -> (TableErrorKind, String) {
     } else if is_zookeeper && tls {
         (
             TableErrorKind::Configuration,
-            "is not encrypted: use the port of its `secureClientPort`, or leave tls away",
+            "is not encrypted: use the port of its `secureClientPort`, or remove tls",
         )
     } else if is_zookeeper {
         (
@@ -97,7 +87,7 @@ fn judge(said: &str, ended: bool, tls: bool) -> (TableErrorKind, String) {
     } else if tls {
         (
             TableErrorKind::Unavailable,
-            "was reached, and no encrypted session came about: check tls_ca, tls_cert and the name in its certificate",
+            "was reached, but no encrypted session was opened: check tls_ca, tls_cert and the name in its certificate",
         )
     } else if !said.is_empty() {
         (
@@ -107,12 +97,12 @@ fn judge(said: &str, ended: bool, tls: bool) -> (TableErrorKind, String) {
     } else if ended {
         (
             TableErrorKind::Unavailable,
-            "ends connections (is it ZooKeeper, and does its port take connections without TLS?)",
+            "closes connections (is it ZooKeeper, and does its port accept connections without TLS?)",
         )
     } else {
         (
             TableErrorKind::Unavailable,
-            "takes connections and says nothing (frozen, or not ZooKeeper?)",
+            "accepts connections and does not answer (frozen, or not ZooKeeper?)",
         )
     };
     (kind, text.to_owned())
@@ -123,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_judged() {
+    fn answers_of_servers_are_explained() {
         let of = |said, ended, tls| judge(said, ended, tls).1;
         assert!(
             of(
@@ -138,8 +128,8 @@ mod tests {
             of("Zookeeper version: 3.8.0\nMode: leader\n", true, true).contains("secureClientPort")
         );
         assert!(of("-ERR unknown command 'srvr'", false, false).contains("another service"));
-        assert!(of("", true, false).contains("ends connections"));
-        assert!(of("", false, false).contains("says nothing"));
+        assert!(of("", true, false).contains("closes connections"));
+        assert!(of("", false, false).contains("does not answer"));
         assert!(of("", true, true).contains("tls_ca"));
     }
 }

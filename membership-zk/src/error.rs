@@ -1,21 +1,21 @@
-//! What ZooKeeper says, as what the caller does next. Clauses T4, T5, T15.
+//! ZooKeeper's errors by what the caller does next. Clauses T4, T5, T15.
 //!
-//! An error that the server answers a request with means that nothing of it was done: a `multi` is carried out whole or not at all. Everything
-//! else (a connection that broke, a session that ended, a request that was too large for the server, which shows as a broken connection) leaves
-//! a write's outcome open. ZooKeeper's errors carry no text of the client, and so no secret.
+//! If the server answers a request with an error, nothing of it was done: a `multi` is executed as
+//! a whole or not at all. Everything else (a broken connection, an ended session, a request above
+//! the server's limit, which shows as a broken connection) leaves a write's outcome unknown.
+//! ZooKeeper's errors contain no text of the client, and so no secret.
 
 use membership_core::{Operation, TableError, TableErrorKind};
 use zookeeper_client::Error;
 
 use crate::STORE;
 
-/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
+/// An error of this store. [`Inner::run`](crate::client::Inner::run) names the operation.
 pub(crate) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
 
-/// What a request came to that was not answered with what it was for. What only reads has no open outcome; see
-/// [`TableError::of_a_read`].
+/// The error of a request that did not succeed. For a read see [`TableError::of_a_read`].
 pub(crate) fn failed(e: Error) -> TableError {
     use TableErrorKind as Kind;
     let (kind, message) = match &e {
@@ -26,7 +26,7 @@ pub(crate) fn failed(e: Error) -> TableError {
         Error::AuthFailed => (Kind::PermissionDenied, "the login was refused".to_owned()),
         Error::InvalidAcl => (
             Kind::Configuration,
-            "znodes of a creator need a login that the server knows: digest must be on".to_owned(),
+            "znodes of a creator need a login, and the server must have digest enabled".to_owned(),
         ),
         Error::QuotaExceeded => (
             Kind::LimitExceeded,
@@ -35,7 +35,7 @@ pub(crate) fn failed(e: Error) -> TableError {
         Error::Throttled => (Kind::Busy, "the server is throttling".to_owned()),
         Error::NotReadOnly => (
             Kind::Unavailable,
-            "the server has lost its ensemble, and only reads".to_owned(),
+            "the server has lost its ensemble and only serves reads".to_owned(),
         ),
         Error::Unimplemented => (
             Kind::Configuration,
@@ -44,7 +44,7 @@ pub(crate) fn failed(e: Error) -> TableError {
         Error::NoHosts => (Kind::Unavailable, "no server could be reached".to_owned()),
         Error::BadArguments(_) => (
             Kind::InvalidRequest,
-            format!("ZooKeeper does not take the request: {e}"),
+            format!("ZooKeeper does not accept the request: {e}"),
         ),
         Error::NoNode
         | Error::BadVersion
@@ -63,7 +63,7 @@ pub(crate) fn failed(e: Error) -> TableError {
         ),
         other => (
             Kind::OutcomeUnknown,
-            format!("no answer that could be used: {other}"),
+            format!("the answer cannot be used: {other}"),
         ),
     };
     error(kind, message).with_source(e)
@@ -75,7 +75,7 @@ mod tests {
     use membership_core::NextStep;
 
     #[test]
-    fn only_what_the_server_refused_certainly_did_not_happen() {
+    fn only_refusals_of_the_server_are_certain() {
         let of = |e| failed(e).next_step();
         for open in [
             Error::ConnectionLoss,

@@ -1,7 +1,8 @@
 //! The membership table in Apache ZooKeeper.
 //!
-//! A cluster is one znode with the version row as its data, and below it a znode per silo. A commit is one `multi` that hangs on the version
-//! it was based on, so that two silos never both succeed on one version. Start at [`ZkTable`].
+//! A cluster is one znode with the version row as its data and a child per silo. A commit is one
+//! `multi` that requires the version it is based on, so that two commits never succeed on one
+//! version. Start at [`ZkTable`].
 //!
 //! ```no_run
 //! use membership_core::{InitializeRequest, MembershipTable, SharedSettings, TableId};
@@ -11,36 +12,38 @@
 //! let config = ZkConfig::from_url("zk://10.0.0.1,10.0.0.2,10.0.0.3/membership")?;
 //! let table = ZkTable::connect(config, "billing/blue".parse()?).await?;
 //! // A silo does this by itself when it starts; doing it again changes nothing.
-//! table.initialize(&InitializeRequest { table_id: TableId::new(random), settings: SharedSettings::default() }).await?;
+//! table.initialize(&InitializeRequest::new(TableId::new(random), SharedSettings::default())).await?;
 //! # Ok(()) }
 //! ```
 //!
 //! Set-up, permissions, layout, limits and consistency are in the crate's `README.md`.
 //!
-//! * `config`, `url`: which servers, and how to use them.
-//! * `link`, `diagnose`, `error`: the session, why there is none, and what can go wrong with a request.
-//! * `place`, `batch`: the names of znodes; one `multi`, with its size.
-//! * `gather`, `read`, `commit`, `admin`: the operations. `table`, `hints`, `yardstick`: the contract.
+//! * `config`: options and URLs. `client`: the session and what all clones share. `diagnose`,
+//!   `error`.
+//! * `keys`, `batch`: paths of znodes; one `multi`, with its size.
+//! * `read`, `snapshot_read`, `commit`, `heartbeat`, `admin`: the operations. `table`, `hints`,
+//!   `baseline`: the contract.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admin;
+mod baseline;
 mod batch;
+mod client;
 mod commit;
 mod config;
 mod diagnose;
 mod error;
-mod gather;
+mod heartbeat;
 mod hints;
-mod link;
-mod place;
+mod keys;
 mod read;
+mod snapshot_read;
 mod table;
-mod url;
-mod yardstick;
 
 pub use config::ZkConfig;
-pub use table::ZkTable;
+pub use table::{ZkProvider, ZkTable};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "zookeeper";

@@ -4,130 +4,33 @@ use std::sync::Arc;
 
 use membership_core::{
     Operation, ReadAnswer, ReadRequest, Row, RowRead, Rows, SiloAddress, Snapshot, TableError,
-    TableErrorKind, VersionRow, VersionToken, usable_version_row,
+    TableErrorKind as Kind, VersionRow, VersionToken, usable_version_row,
 };
-use tokio::time::Instant;
 
 use crate::STORE;
+use crate::client::{Inner, Session};
 use crate::error::error;
-use crate::gather::{Ask, Gathered, look, portions};
-use crate::link::Session;
-use crate::table::{Inner, Seen};
+use crate::snapshot_read::{Query, SnapshotRead, observe, queries};
 
-/// How often a table that changes while it is read is looked at. Each turn asks for what the one before it lacked, and takes less time than
-/// a commit.
+/// How often a table that changes while it is read is observed. Each turn reads what the one before
+/// it lacked, and takes less time than a commit.
 const TURNS: usize = 24;
 
 impl Inner {
     /// # Errors
     /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
     pub(crate) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
-        let deadline = self.link.deadline();
-        let session = self.link.session(deadline).await?;
-        if request.barrier || !session.is_caught_up() {
-            self.link
-                .barrier(&session, self.place.cluster(), deadline)
-                .await?;
-            return self.read_over(&session, request, deadline).await;
+        let session = self.client.session().await?;
+        let mut barrier = request.barrier || !session.is_caught_up();
+        loop {
+            if barrier {
+                session.barrier(self.paths.cluster()).await?;
+            }
+            match self.read_once(&session, request).await {
+                Err(e) if !barrier && may_be_stale(&e) => barrier = true,
+                answer => return answer.map_err(TableError::of_a_read),
+            }
         }
-        match self.read_over(&session, request, deadline).await {
-            // The server that was asked may be behind, and not know of the table, or of its last versions.
-            Err(e) if may_be_behind(&e) => {
-                self.link
-                    .barrier(&session, self.place.cluster(), deadline)
-                    .await?;
-                self.read_over(&session, request, deadline).await
-            }
-            answer => answer,
-        }
-    }
-
-    async fn read_over(
-        &self,
-        session: &Session,
-        request: &ReadRequest,
-        deadline: Instant,
-    ) -> Result<ReadAnswer, TableError> {
-        let known = request.known.as_ref();
-        let base = known.and_then(|known| {
-            self.base()
-                .filter(|seen| seen.snapshot.token.same_commit(known))
-        });
-        // What is new is usually there with the second look. A barrier has taken a round trip already.
-        let usual = if request.barrier { 1 } else { 2 };
-        let seen = self
-            .seen()
-            .map(|seen| seen.snapshot.rows)
-            .unwrap_or_default();
-        let mut got = base
-            .as_ref()
-            .map(|base| Gathered::from(&base.snapshot))
-            .unwrap_or_default();
-        let guess: Vec<String> = seen.iter().map(|row| row.key().to_owned()).collect();
-        // Who knows a version reads its heartbeats alone at first.
-        let mut asks = match &base {
-            Some(_) if !request.heartbeats => {
-                portions(&self.place, Vec::new(), false, false, &seen)
-            }
-            Some(_) => portions(&self.place, guess, false, true, &seen),
-            None => portions(&self.place, guess, true, request.heartbeats, &seen),
-        };
-        if request.heartbeats
-            && let Some(first) = asks.first_mut()
-        {
-            first.cell = true;
-        }
-        for turn in 1..=TURNS {
-            let mut last = None;
-            for ask in asks {
-                let mut look = look(&self.link, session, &self.place, ask, deadline).await?;
-                let row =
-                    usable_version_row(look.text(), look.stray(), known, Operation::Read, STORE)?;
-                got.take(&row, &mut look, &seen);
-                last = Some((row, look));
-            }
-            let Some((row, look)) = last else { break };
-            if let Some(base) = &base
-                && base.snapshot.token.same_commit(&row.token(&[]))
-            {
-                let heartbeats = request
-                    .heartbeats
-                    .then(|| got.heartbeats(&base.snapshot.rows));
-                return Ok(ReadAnswer::Unchanged { heartbeats });
-            }
-            got.candidate(row, look.znode.unwrap_or_default(), &look.children);
-            if let Some((version, rows)) = got.whole() {
-                complete(&version.row, &rows)?;
-                let heartbeats = request.heartbeats.then(|| got.heartbeats(&rows));
-                let snapshot = Snapshot {
-                    token: version.row.token(&[]),
-                    version_row: Arc::new(version.row.clone()),
-                    rows,
-                };
-                self.remember(
-                    Seen {
-                        snapshot: snapshot.clone(),
-                        data_version: version.data_version,
-                    },
-                    base.is_none(),
-                );
-                return Ok(ReadAnswer::Snapshot {
-                    snapshot,
-                    heartbeats,
-                });
-            }
-            // A table that changes all the time is asked for as a whole, once: unless it is large, that is one moment.
-            let wanted = if turn == usual {
-                got.keys()
-            } else {
-                got.doubtful()
-            };
-            asks = portions(&self.place, wanted, true, request.heartbeats, &seen);
-        }
-        Err(error(
-            TableErrorKind::Busy,
-            format!("the table changed each of the {TURNS} times that it was looked at"),
-        ))
     }
 
     /// # Errors
@@ -137,79 +40,143 @@ impl Inner {
         silo: &SiloAddress,
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
-        let deadline = self.link.deadline();
-        let session = self.link.session(deadline).await?;
+        let session = self.client.session().await?;
         let mut barrier = !session.is_caught_up();
         loop {
             if barrier {
-                self.link
-                    .barrier(&session, self.place.cluster(), deadline)
-                    .await?;
+                session.barrier(self.paths.cluster()).await?;
             }
-            match self.read_row_over(&session, silo, known, deadline).await {
-                Err(e) if !barrier && may_be_behind(&e) => barrier = true,
-                answer => return answer,
+            match self.read_row_once(&session, silo, known).await {
+                Err(e) if !barrier && may_be_stale(&e) => barrier = true,
+                answer => return answer.map_err(TableError::of_a_read),
             }
         }
     }
 
-    async fn read_row_over(
+    async fn read_once(
         &self,
-        session: &Session,
+        session: &Session<'_>,
+        request: &ReadRequest,
+    ) -> Result<ReadAnswer, TableError> {
+        let (known, heartbeats) = (request.known.as_ref(), request.heartbeats);
+        let base = known.and_then(|known| {
+            let base = self.base();
+            base.filter(|seen| seen.snapshot.token.same_commit(known))
+        });
+        // The second observation usually completes a new version. A barrier has taken a round trip.
+        let usual = if request.barrier { 1 } else { 2 };
+        let seen = self.cache.rows();
+        let mut read = match &base {
+            Some(base) => SnapshotRead::of(&base.snapshot),
+            None => SnapshotRead::default(),
+        };
+        // Where the version is known, its heartbeats alone are read first.
+        let guess = match base.is_some() && !heartbeats {
+            true => Vec::new(),
+            false => seen.iter().map(|row| row.key().to_owned()).collect(),
+        };
+        let mut wanted = queries(&self.paths, guess, base.is_none(), heartbeats, &seen);
+        if heartbeats && let Some(first) = wanted.first_mut() {
+            first.cell = true;
+        }
+        for turn in 1..=TURNS {
+            let mut last = None;
+            for query in wanted {
+                let mut found = observe(session, &self.paths, query).await?;
+                let row = self.usable(found.text(), found.any_key(), known)?;
+                read.add(&row, &mut found, &seen);
+                last = Some((row, found));
+            }
+            let Some((row, found)) = last else { break };
+            if let Some(base) = &base
+                && base.snapshot.token.same_commit(&row.token(&[]))
+            {
+                let heartbeats = heartbeats.then(|| read.heartbeats(&base.snapshot.rows));
+                return Ok(ReadAnswer::Unchanged { heartbeats });
+            }
+            read.add_version(row, found.znode.unwrap_or_default(), &found.children);
+            if let Some((version, rows)) = read.complete() {
+                check_count(&version.row, &rows)?;
+                let heartbeats = heartbeats.then(|| read.heartbeats(&rows));
+                let snapshot = Snapshot {
+                    token: version.row.token(&[]),
+                    version_row: Arc::new(version.row.clone()),
+                    rows,
+                };
+                self.remember(snapshot.clone(), version.data_version, base.is_none());
+                return Ok(ReadAnswer::Snapshot {
+                    snapshot,
+                    heartbeats,
+                });
+            }
+            // A table that changes all the time is read as a whole once: unless it is large, one
+            // request shows all of it.
+            let keys = match turn == usual {
+                true => read.keys(),
+                false => read.unknown_keys(),
+            };
+            wanted = queries(&self.paths, keys, true, heartbeats, &seen);
+        }
+        let message = format!("the table changed each of the {TURNS} times that it was read");
+        Err(error(Kind::Busy, message))
+    }
+
+    async fn read_row_once(
+        &self,
+        session: &Session<'_>,
         silo: &SiloAddress,
         known: Option<&VersionToken>,
-        deadline: Instant,
     ) -> Result<RowRead, TableError> {
         let key = silo.row_key();
-        let ask = Ask {
-            children: self.seen().is_none(),
+        let query = Query {
+            children: self.cache.latest().is_none(),
             rows: vec![key.clone()],
-            beats: vec![key.clone()],
+            heartbeats: vec![key.clone()],
             cell: false,
         };
-        let look = look(&self.link, session, &self.place, ask, deadline).await?;
-        let stray = look.stray().or_else(|| {
-            look.rows
-                .iter()
-                .find(|(_, body)| body.is_some())
-                .map(|(key, _)| key.as_str())
-        });
-        let version = usable_version_row(look.text(), stray, known, Operation::ReadRow, STORE)?;
-        let row = look
-            .rows
-            .into_iter()
-            .find_map(|(_, body)| Some(Row::decode(key.clone(), body?)));
-        let heartbeat = look
-            .beats
-            .into_iter()
-            .next()
-            .map(|(_, beat)| beat)
-            .filter(|_| row.is_some());
+        let mut found = observe(session, &self.paths, query).await?;
+        let body = found.rows.pop().and_then(|(_, body)| body);
+        let any_key = found.any_key().or(body.as_ref().map(|_| key.as_str()));
+        let version = self.usable(found.text(), any_key, known)?;
+        let row = body.map(|body| Row::decode(key, body));
+        let heartbeat = found.heartbeats.pop().map(|(_, heartbeat)| heartbeat);
         Ok(RowRead {
             token: version.token(&[]),
+            heartbeat: heartbeat.filter(|_| row.is_some()),
             row,
-            heartbeat,
         })
+    }
+
+    /// The version row of a table that may be used and that `known` may be from. Clauses T12, T16.
+    ///
+    /// # Errors
+    /// As [`usable_version_row`].
+    pub(crate) fn usable(
+        &self,
+        text: Option<&str>,
+        any_key: Option<&str>,
+        known: Option<&VersionToken>,
+    ) -> Result<VersionRow, TableError> {
+        usable_version_row(text, any_key, known, Operation::Read, STORE)
     }
 }
 
-/// That there are as many rows as the version row counts: both are of one look.
-fn complete(row: &VersionRow, rows: &Rows) -> Result<(), TableError> {
-    let (there, counted) = (rows.len() as u64, row.row_count);
-    if there >= counted {
+/// Requires as many rows as the version row counts: both are from the same version.
+fn check_count(row: &VersionRow, rows: &Rows) -> Result<(), TableError> {
+    let (found, counted) = (rows.len() as u64, row.row_count);
+    if found >= counted {
         return Ok(());
     }
     let message = format!(
-        "{} of {counted} rows are gone: were their znodes removed by hand? restore a backup, or `membership delete` the cluster and restart \
-         all silos",
-        counted - there
+        "{} of {counted} rows are gone: were their znodes removed by hand? restore a backup, or `membership delete` \
+         the cluster and restart all silos",
+        counted - found
     );
-    Err(error(TableErrorKind::Damaged, message))
+    Err(error(Kind::Damaged, message))
 }
 
-/// Whether a server that is behind the others would say the same of a table that is well.
-fn may_be_behind(e: &TableError) -> bool {
-    use TableErrorKind as Kind;
+/// Whether a server that is behind the others could say the same of an intact table.
+fn may_be_stale(e: &TableError) -> bool {
     matches!(
         e.kind(),
         Kind::NotInitialized

@@ -3,33 +3,57 @@
 
 mod support;
 
-use conformance_tests::{Suite, child};
-use support::{Store, URL, open, shorter, shortest};
+use conformance_tests::Clause::{T6, T13, T14, T15, T16};
+use conformance_tests::helpers::passes;
+use conformance_tests::{Effort, Suite};
+use membership_testbed::suite::SECRET;
+use membership_testbed::{Kind, Options, Tls, suite};
+use support::ZooKeeper;
 
-async fn passes(suite: Suite) {
-    let report = suite.run().await;
-    assert!(report.passed(), "{report}");
+/// Fewer rounds: each connection that is cut on purpose costs the client's pauses before it connects again.
+fn shorter(effort: &mut Effort) {
+    effort.model_operations = 1_000;
+    effort.commits = 600;
+    effort.kills = 40;
+}
+
+/// Fewer still, for what depends on how the table is reached, and not on how often something is done.
+fn shortest(effort: &mut Effort) {
+    effort.model_operations = 500;
+    effort.commits = 300;
+    effort.kills = 20;
+    effort.rows = 1_000;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn zookeeper() {
-    passes(Suite::new(Store::single().await).effort(shorter)).await;
+    let backend = suite::single(ZooKeeper, Kind::ZooKeeper, SECRET);
+    passes(Suite::new(backend.await.unwrap()).effort_unless_soak(shorter)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn three_servers() {
-    passes(Suite::new(Store::ensemble().await).effort(shortest)).await;
+    let backend = suite::several(ZooKeeper, Kind::ZooKeeper, SECRET, "servers");
+    let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
+    passes(suite.repeats([T6, T13, T16])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn encrypted() {
-    passes(Suite::new(Store::encrypted().await).effort(shortest)).await;
+    let trust = |tls: &Tls| format!("tls=true&tls_ca={}", tls.ca.display());
+    let backend = suite::encrypted(
+        ZooKeeper,
+        Kind::ZooKeeper,
+        SECRET,
+        Options::default(),
+        trust,
+    );
+    let suite = Suite::new(backend.await.unwrap()).effort_unless_soak(shortest);
+    passes(suite.repeats([T13, T14, T15])).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(URL)) {
-        child::run(&*open(&url, &cluster).await.unwrap()).await;
-    }
+    conformance_tests::servers::crash_child(&ZooKeeper).await;
 }

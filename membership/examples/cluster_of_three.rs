@@ -1,4 +1,5 @@
-//! Three silos in one process, one of which leaves: `cargo run -p silo-membership --example cluster_of_three`.
+//! Three silos in one process, one of which leaves:
+//! `cargo run -p silo-membership --example cluster_of_three`.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -27,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "version {}: three are active, {:?} leads",
         view.version(),
-        view.leader().map(|e| &e.silo_name)
+        view.leader().map(|e| &e.info.silo_name)
     );
 
     if let Some(leaver) = silos.pop() {
@@ -45,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!(
             "version {}: {} {:?}",
             after.version(),
-            change.entry.silo_name,
+            change.entry.info.silo_name,
             change.kind
         );
     }

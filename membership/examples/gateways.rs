@@ -1,4 +1,5 @@
-//! A client that is no silo: `cargo run -p silo-membership --example gateways -- sqlite:membership.db blue`.
+//! A client that is not a silo:
+//! `cargo run -p silo-membership --example gateways -- sqlite:membership.db blue`.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;

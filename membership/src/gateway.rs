@@ -1,4 +1,4 @@
-//! Where clients that are no silos may connect.
+//! Where clients that are not silos may connect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +15,22 @@ use crate::TimedTable;
 use crate::watched::Watched;
 
 /// How a [`GatewayList`] keeps itself up to date.
+///
+/// ```
+/// use membership::GatewayOptions;
+/// use std::time::Duration;
+///
+/// let options = GatewayOptions::default().with_refresh_period(Duration::from_secs(10));
+/// assert_eq!(options.failed_for, Duration::from_secs(60));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GatewayOptions {
-    /// How often the table is read when nothing hints at a change. Default 60 s; at least 100 ms.
+    /// How often the table is read without a hint at a change. Default 60 s; at least 100 ms.
     pub refresh_period: Duration,
     /// How long one read may take. Default 10 s.
     pub table_call_timeout: Duration,
-    /// For how long a gateway that was marked as failed is passed over. Default 60 s.
+    /// For how long a gateway that was marked as failed is skipped. Default 60 s.
     pub failed_for: Duration,
 }
 
@@ -36,21 +45,48 @@ impl Default for GatewayOptions {
     }
 }
 
-/// The gateways of a cluster, for clients that are no silos: read from the table, again and again, and kept when the table is down.
+impl GatewayOptions {
+    /// Sets [`refresh_period`](Self::refresh_period).
+    #[must_use]
+    pub const fn with_refresh_period(mut self, period: Duration) -> Self {
+        self.refresh_period = period;
+        self
+    }
+
+    /// Sets [`table_call_timeout`](Self::table_call_timeout).
+    #[must_use]
+    pub const fn with_table_call_timeout(mut self, timeout: Duration) -> Self {
+        self.table_call_timeout = timeout;
+        self
+    }
+
+    /// Sets [`failed_for`](Self::failed_for).
+    #[must_use]
+    pub const fn with_failed_for(mut self, time: Duration) -> Self {
+        self.failed_for = time;
+        self
+    }
+}
+
+/// The gateways of a cluster, for clients that are not silos: read from the table periodically, and
+/// kept while the table is down.
 ///
-/// A gateway is an Active silo with a gateway port; that port stands in its address here. A silo that crashed stays in the list until the
-/// cluster has found out: mark it as failed, and take the next. Clones share one list; the last drop ends the reading.
+/// A gateway is an Active silo with a gateway port; its address here has that port. A crashed silo
+/// stays in the list until the cluster declares it dead: mark it as failed, and take the next.
+/// Clones share one list; dropping the last one ends the reading.
 ///
 /// ```
-/// use membership::{GatewayList, GatewayOptions, InitializeRequest, MembershipTable, MemoryTable, SharedSettings, TableId};
+/// use membership::{GatewayList, GatewayOptions, InitializeRequest, MembershipTable, MemoryTable};
+/// use membership::{SharedSettings, TableId};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let table = MemoryTable::new("blue".parse()?);
-/// table.initialize(&InitializeRequest { table_id: TableId::new(1), settings: SharedSettings::default() }).await?;
+/// let settings = SharedSettings::default();
+/// table.initialize(&InitializeRequest::new(TableId::new(1), settings)).await?;
 /// let gateways = GatewayList::start(table, GatewayOptions::default()).await?;
 /// match gateways.next() {
 ///     Some(gateway) => println!("dial {}", gateway.endpoint()),
-///     None => println!("no gateway yet; gateways.updates() tells when there is"),
+///     None => println!("no gateway yet; wait for gateways.updates()"),
 /// }
 /// # Ok(())
 /// # }
@@ -107,16 +143,17 @@ impl GatewayList {
     /// Reads the list once, and goes on reading in the background. Needs a tokio runtime with time.
     ///
     /// # Errors
-    /// What the first read says; try again later. Later failures only show in the log, and the last list stays.
+    /// The error of the first read; try again later. Later errors are only logged, and the last
+    /// list stays.
     pub async fn start(
         table: impl MembershipTable,
         options: GatewayOptions,
     ) -> Result<Self, TableError> {
         let table = TimedTable::new(table, options.table_call_timeout);
-        let (tell, list) = watch::channel(table.gateways().await?.into());
+        let (sender, list) = watch::channel(table.gateways().await?.into());
         let again = Arc::new(Notify::new());
         let period = options.refresh_period.max(Duration::from_millis(100));
-        let reader = tokio::spawn(keep_reading(table, period, again.clone(), tell));
+        let reader = tokio::spawn(keep_reading(table, period, again.clone(), sender));
         let inner = Inner {
             list,
             failed: Mutex::default(),
@@ -130,20 +167,20 @@ impl GatewayList {
         })
     }
 
-    /// The last list that was read, by address; marked ones included.
+    /// The last list that was read, by address, including gateways that are marked as failed.
     #[must_use]
     pub fn current(&self) -> Arc<[SiloAddress]> {
         self.inner.list.borrow().clone()
     }
 
-    /// The lists as they change, the current one first. Does not keep the reading up.
+    /// The lists as they change, the current one first. The stream does not keep the reading going.
     #[must_use]
     pub fn updates(&self) -> GatewayUpdates {
         GatewayUpdates(Watched::new(self.inner.list.clone()))
     }
 
-    /// The gateways in turn, without those marked as failed. When all are, the one that was marked first: it had the longest time to
-    /// recover. None when there is none.
+    /// The next gateway in turn that is not marked as failed. If all are, the one that was marked
+    /// first, because it had the longest time to recover. None without a gateway.
     #[must_use]
     pub fn next(&self) -> Option<SiloAddress> {
         let list = self.current();
@@ -166,18 +203,18 @@ impl GatewayList {
             .map(|(silo, _)| *silo)
     }
 
-    /// Passes a gateway over for [`GatewayOptions::failed_for`], and has the table read soon.
+    /// Skips a gateway for [`GatewayOptions::failed_for`], and reads the table soon.
     pub fn mark_failed(&self, gateway: SiloAddress) {
         self.failed().insert(gateway, Instant::now());
         self.refresh();
     }
 
-    /// A gateway that works after all.
+    /// Stops skipping a gateway, because it works.
     pub fn mark_good(&self, gateway: &SiloAddress) {
         self.failed().remove(gateway);
     }
 
-    /// Has the table read soon: at once, but never more than once in a second.
+    /// Reads the table soon: at once, but at most once per second.
     pub fn refresh(&self) {
         self.inner.again.notify_one();
     }
@@ -198,14 +235,14 @@ impl fmt::Debug for GatewayList {
     }
 }
 
-/// Hints and wishes are answered at most this often.
-const AT_MOST: Duration = Duration::from_secs(1);
+/// Hints and calls of `refresh` lead to at most one read in this time.
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 
 async fn keep_reading(
     table: TimedTable,
     period: Duration,
     again: Arc<Notify>,
-    tell: watch::Sender<Arc<[SiloAddress]>>,
+    sender: watch::Sender<Arc<[SiloAddress]>>,
 ) {
     let table = Arc::new(table);
     let mut hints = table.hints();
@@ -216,13 +253,13 @@ async fn keep_reading(
             () = again.notified() => {}
             () = hint(&mut hints) => {}
         }
-        tokio::time::sleep_until(began + AT_MOST.min(period)).await;
-        // In a task of its own: a panic within a provider ends this reading, and not all that would follow.
+        tokio::time::sleep_until(began + MIN_READ_INTERVAL.min(period)).await;
+        // In a task of its own: a panic of a provider ends this read, not the loop.
         let reading = table.clone();
         let read = tokio::spawn(async move { reading.gateways().await }).await;
         match read {
             Ok(Ok(list)) => {
-                tell.send_if_modified(|now| {
+                sender.send_if_modified(|now| {
                     let changed = **now != *list;
                     if changed {
                         tracing::info!(cluster = %table.cluster(), gateways = list.len(), "gateways changed");
@@ -235,13 +272,13 @@ async fn keep_reading(
                 tracing::warn!(cluster = %table.cluster(), %error, "gateways not read; the last list stays")
             }
             Err(error) => {
-                tracing::error!(cluster = %table.cluster(), %error, "gateways not read: the table's client broke off; the last list stays")
+                tracing::error!(cluster = %table.cluster(), %error, "gateways not read: the provider panicked; the last list stays")
             }
         }
     }
 }
 
-/// The next hint; never, when there are none (any more).
+/// Waits for the next hint; for ever if the stream has ended or there is none.
 async fn hint(hints: &mut Option<HintStream>) {
     if let Some(stream) = hints {
         if std::future::poll_fn(|cx| stream.as_mut().poll_next(cx))

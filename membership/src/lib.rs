@@ -1,4 +1,5 @@
-//! Cluster membership on tokio: who is in the cluster, agreed on through a small table in a storage system that you already operate.
+//! Cluster membership on tokio: who is in the cluster, agreed on through a small table in a storage
+//! system that you already operate.
 //!
 //! Every server of the cluster is a *silo*. Give each the same table, and start it:
 //!
@@ -15,19 +16,23 @@
 //! # }
 //! ```
 //!
-//! * [`Silo`]: the views, who owns a key, leaving, the end. Dead is final: a silo that was declared dead never comes back;
-//!   [`Silo::terminated`] tells, and a new process is a new silo.
-//! * [`GatewayList`]: for clients that are no silos.
-//! * [`connect`](fn@connect) and [`Connectors`]: from a connection string to a table; [`TimedTable`] bounds and measures one.
-//! * [`transport`]: how messages travel, and how to have them travel over connections that the application already has.
+//! * [`Silo`]: the views, who owns a key, leaving, the end. Dead is final: a silo that was declared
+//!   dead never comes back. [`Silo::terminated`] waits for that; a new process is a new silo.
+//! * [`Events`]: what happens to a silo, for logs and alerts.
+//! * [`GatewayList`]: for clients that are not silos.
+//! * [`connect`](fn@connect) and [`Connectors`]: from a connection string to a table;
+//!   [`TimedTable`] adds a timeout and a measurement.
+//! * [`transport`]: how messages travel, and how to send them over connections that the application
+//!   already has.
+//! * [`admin`]: change a table from outside: evict, clean up, settings.
 //! * [`metrics`]: what is measured.
 //!
 //! This crate runs the protocol of `membership-core` and re-exports its public types.
 //!
 //! # Fencing
 //!
-//! Two silos with views of different versions may both believe that they own something. A store that keeps the largest
-//! [`FencingToken`] it has seen refuses the one that is behind:
+//! Two silos with views of different versions may both believe that they own something. A store
+//! that keeps the largest [`FencingToken`] it has seen refuses the one that is behind:
 //!
 //! ```
 //! use membership::{FencingToken, TableId};
@@ -43,10 +48,10 @@
 //!     fn write(&mut self, token: FencingToken, balance: i64) -> Result<(), &'static str> {
 //!         if let Some(fence) = self.fence {
 //!             if fence.table_id != token.table_id {
-//!                 return Err("the membership table was made anew: a person decides which writers go on");
+//!                 return Err("another membership table: a person decides which writers go on");
 //!             }
 //!             if token < fence {
-//!                 return Err("somebody with a newer view has written: refresh, and see who is the owner now");
+//!                 return Err("stale view: refresh, and look up the owner again");
 //!             }
 //!         }
 //!         self.fence = Some(token);
@@ -55,7 +60,7 @@
 //!     }
 //! }
 //!
-//! // In a silo these come from `silo.fencing_token()`, taken together with the view that said "I am the owner".
+//! // A silo takes the token from the view in which it is the owner: `view.fencing_token()`.
 //! let old_owner = FencingToken { table_id: TableId::new(1), version: 7 };
 //! let new_owner = FencingToken { table_id: TableId::new(1), version: 8 };
 //! let mut store = Store::default();
@@ -66,7 +71,21 @@
 //! ```
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+/// An error that ends `main` is printed with `Debug`: it should be the text that `Display` gives.
+macro_rules! debug_as_display {
+    ($($error:ty),+) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+pub(crate) use debug_as_display;
+
+pub mod admin;
 pub mod metrics;
 pub mod transport;
 
@@ -78,18 +97,63 @@ mod watched;
 
 pub use connect::{ConnectError, Connecting, Connectors, connect};
 pub use gateway::{GatewayList, GatewayOptions, GatewayUpdates};
-pub use silo::{Health, LeaveGuard, RequestError, Silo, SiloBuilder, StartError, Views, WaitError};
+pub use silo::{
+    Event, EventKind, Events, Health, LeaveGuard, RequestError, Silo, SiloBuilder, StartError,
+    Views, WaitError,
+};
 pub use timed::TimedTable;
 
-// Everything public in the core is public here, under the same name: users depend on this crate alone.
-// With the feature `testing` that includes the module `testing`, the virtual-time harness.
-pub use membership_core::*;
+// The whole public API of the core, by name: applications depend on this crate alone.
+pub use membership_core::{encoding, intent, protocol};
 
-/// The code in the documents compiles.
+/// Whole clusters in virtual time, with faults: the crate `membership-testing`.
+#[cfg(feature = "testing")]
+pub use membership_testing as testing;
+
+// Configuration.
+pub use membership_core::{
+    Config, ConfigError, ConnectionOption, ConnectionString, Preset, SharedSettings,
+};
+
+// Names, identifiers and times.
+pub use membership_core::{
+    ClusterName, CommitId, DEFAULT_SERVICE, InstanceId, IntentId, MAX_SAFE_INTEGER, MonoTime, Now,
+    ParseClusterError, ParseIdError, ParseSiloError, ParseTimeError, SiloAddress, TableId,
+    WallTime,
+};
+
+// Silos and their rows.
+pub use membership_core::{
+    CauseOfDeath, Death, Evidence, Extra, Heartbeat, Heartbeats, MembershipEntry,
+    ParseHeartbeatError, ParseStatusError, Row, Rows, SiloInfo, SiloStatus, Snapshot, Suspicion,
+    SuspicionReason,
+};
+
+// The version row.
+pub use membership_core::{
+    ChangedKeys, CommitRecord, MAX_CLUSTER_CELL_BYTES, MAX_CORE_BYTES, MAX_RECORDED_KEYS,
+    MAX_STORE_TOKEN_BYTES, RECENT_COMMITS, VersionRow, VersionToken,
+};
+
+// Views.
+pub use membership_core::{Change, ChangeKind, ClusterView, Delta, DeltaError, FencingToken};
+
+// Tables: the contract, for applications that read or write one, and for providers.
+pub use membership_core::{
+    Attempt, Baseline, CleanupPolicy, CommitOutcome, CommitRequest, Conflict, Decision,
+    Discontinuity, Durability, Fate, Guarantees, HeartbeatWrite, HintStream, InitializeRequest,
+    Judgement, MembershipTable, NextStep, Operation, ReadAnswer, ReadRequest, Recency, RowChange,
+    RowRead, Settled, TableError, TableErrorKind, TableExt, TableLimits, check_snapshot,
+    check_token, check_version_row, missing_version_row, stored_version_row, usable_version_row,
+};
+
+// Tables in memory, and tables over a store of documents.
+pub use membership_core::{
+    DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, MemoryState,
+    MemoryStore, MemoryTable, Revision, Stored,
+};
+
+/// The code in the README compiles.
 #[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../README.md")]
-    struct Project;
-    #[doc = include_str!("../README.md")]
-    struct Package;
-}
+#[doc = include_str!("../README.md")]
+struct Readme;

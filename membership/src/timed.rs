@@ -1,20 +1,21 @@
-//! A bound in time and a measurement for every operation, around any table.
+//! A timeout and a measurement for every operation, around any table.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
+    Baseline, ClusterName, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
     InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowRead, SiloAddress,
-    TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    TableError, TableErrorKind, TableLimits, VersionToken,
 };
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// A table whose operations end within a time and are measured (see [`metrics`](crate::metrics)).
+/// A table whose operations have a timeout and are measured (see [`metrics`](crate::metrics)).
 ///
-/// What writes and is not answered in time is an error of kind `OutcomeUnknown`, because it may have happened, or may yet; a read is
-/// `Unavailable`. The operation under way is dropped (clause T14). A silo wraps its table in one of these by itself.
+/// A write that times out is an error of kind `OutcomeUnknown`, because it may have happened or may
+/// yet happen; a read is `Unavailable`. The operation is dropped (clause T14). A silo wraps its
+/// table in one of these by itself.
 ///
 /// ```
 /// use membership::{MemoryTable, MembershipTable, TimedTable};
@@ -30,7 +31,7 @@ pub struct TimedTable {
 }
 
 impl TimedTable {
-    /// Bounds every operation of `table` by `timeout`.
+    /// Gives every operation of `table` this timeout.
     #[must_use]
     pub fn new(table: impl MembershipTable, timeout: Duration) -> Self {
         Self {
@@ -72,7 +73,8 @@ impl TimedTable {
     }
 }
 
-/// What an operation is that began and did not end: `Unavailable` means that nothing was written, which holds of reads alone (clause T5).
+/// The error of an operation without an answer. `Unavailable` means that nothing was written, which
+/// is certain for reads alone (clause T5).
 pub(crate) fn unanswered(operation: Operation) -> TableErrorKind {
     match operation {
         Operation::Read | Operation::ReadRow => TableErrorKind::Unavailable,
@@ -137,7 +139,7 @@ impl MembershipTable for TimedTable {
         self.inner.hints()
     }
 
-    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
-        self.inner.yardstick()
+    fn baseline(&self) -> Option<Box<dyn Baseline>> {
+        self.inner.baseline()
     }
 }

@@ -1,4 +1,4 @@
-//! A stream over a tokio watch channel: the newest value, whenever there is a newer one. Slow readers miss values, never the newest.
+//! A stream over a tokio watch channel. A slow reader misses values, never the newest.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 type Waiting<T> = Pin<Box<dyn Future<Output = (bool, watch::Receiver<T>)> + Send + Sync>>;
 
-/// Yields the value of the channel at once and then each time it changed. Ends when the sender is gone.
+/// Yields the value of the channel at once, and then after each change. Ends with the sender.
 pub(crate) struct Watched<T> {
     waiting: Waiting<T>,
 }

@@ -1,4 +1,4 @@
-//! From connection strings to tables, and from mistakes to advice that shows no secret.
+//! Connection strings lead to tables, or to errors that say what to do and show no secret.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests are no tests themselves, but may unwrap all the same"
@@ -26,10 +26,7 @@ async fn error(url: &str) -> String {
 #[cfg(feature = "memory")]
 #[tokio::test]
 async fn memory_stores_of_one_name_are_one_store() {
-    let request = InitializeRequest {
-        table_id: TableId::new(5),
-        settings: SharedSettings::default(),
-    };
+    let request = InitializeRequest::new(TableId::new(5), SharedSettings::default());
     connect("memory:one", blue())
         .await
         .unwrap()
@@ -67,10 +64,7 @@ async fn memory_stores_of_one_name_are_one_store() {
 async fn sqlite_opens_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("m.db").display());
-    let request = InitializeRequest {
-        table_id: TableId::new(5),
-        settings: SharedSettings::default(),
-    };
+    let request = InitializeRequest::new(TableId::new(5), SharedSettings::default());
     connect(&url, blue())
         .await
         .unwrap()
@@ -92,11 +86,11 @@ async fn sqlite_opens_a_file() {
 }
 
 #[tokio::test]
-async fn a_scheme_of_nobody_is_not_promised() {
+async fn an_unknown_scheme_has_no_feature() {
     for scheme in ["riak", "cassandra+https"] {
         let error = error(&format!("{scheme}://u:hunter2@host/db")).await;
         assert!(
-            error.contains(&format!("`{scheme}:` is no scheme that this build knows")),
+            error.contains(&format!("this build does not know the scheme `{scheme}:`")),
             "{error}"
         );
         assert!(
@@ -107,7 +101,7 @@ async fn a_scheme_of_nobody_is_not_promised() {
 }
 
 #[tokio::test]
-async fn mistakes_show_no_secret_and_name_what_is_there() {
+async fn errors_show_no_secret_and_list_the_schemes() {
     for url in [
         "hunter2",
         "",
@@ -124,13 +118,13 @@ async fn mistakes_show_no_secret_and_name_what_is_there() {
     assert!(
         error("oracle://scott:hunter2@db")
             .await
-            .starts_with("`oracle:` is no scheme")
+            .starts_with("this build does not know the scheme `oracle:`")
     );
 }
 
 #[tokio::test]
-async fn a_scheme_whose_feature_is_off_names_the_feature() {
-    // Without its factory a scheme looks exactly as with its feature off.
+async fn a_scheme_without_its_feature_names_the_feature() {
+    // A scheme without its factory is the same as one with its feature off.
     let error = Connectors::empty()
         .connect("sqlite:hunter2", blue())
         .await
@@ -209,8 +203,8 @@ async fn the_schemes_of_redis_belong_to_one_feature() {
 
 #[cfg(feature = "redis")]
 #[tokio::test]
-async fn redis_is_asked_and_says_what_is_wrong() {
-    // Nobody listens on port 1.
+async fn errors_of_redis_are_passed_on() {
+    // No process listens on port 1.
     for url in [
         "redis://u:hunter2@127.0.0.1:1",
         "redis+sentinel://:hunter2@127.0.0.1:1/main",
@@ -232,7 +226,7 @@ async fn redis_is_asked_and_says_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn third_parties_join_in() {
+async fn third_parties_register_schemes() {
     let mut connectors = Connectors::empty();
     let factory = |url: String, cluster| -> membership::Connecting {
         Box::pin(async move {
@@ -280,8 +274,8 @@ async fn the_schemes_of_postgres_belong_to_one_feature() {
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn postgres_is_asked_and_says_what_is_wrong() {
-    // Nobody listens on port 1.
+async fn errors_of_postgres_are_passed_on() {
+    // No process listens on port 1.
     let unreachable = error("postgres://u:hunter2@127.0.0.1:1/d").await;
     assert!(
         unreachable.contains("unavailable") && !unreachable.contains("hunter2"),
@@ -315,8 +309,8 @@ async fn an_azure_table_needs_an_account() {
 
 #[cfg(feature = "cassandra")]
 #[tokio::test]
-async fn cassandra_is_asked_and_says_what_is_wrong() {
-    // Nobody listens on port 1.
+async fn errors_of_cassandra_are_passed_on() {
+    // No process listens on port 1.
     let unreachable = error("cassandra://u:hunter2@127.0.0.1:1/ks").await;
     assert!(
         unreachable.contains("unavailable") && !unreachable.contains("hunter2"),

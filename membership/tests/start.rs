@@ -1,4 +1,4 @@
-//! What a silo says when it cannot start.
+//! Errors of a silo that cannot start.
 
 mod common;
 
@@ -6,14 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{CutTransport, FaultyTable, builder, local, loopback, silos, table};
-use membership::{Config, Silo, StartError};
+use membership::{Silo, StartError};
 
 #[tokio::test]
-async fn a_configuration_that_cannot_work_is_named() {
-    let config = Config {
-        num_missed_probes_limit: 0,
-        ..local()
-    };
+async fn an_invalid_configuration_names_the_field() {
+    let mut config = local();
+    config.num_missed_probes_limit = 0;
     let error = builder(table()).config(config).start().await.unwrap_err();
     assert!(
         error.to_string().contains("num_missed_probes_limit"),
@@ -22,7 +20,7 @@ async fn a_configuration_that_cannot_work_is_named() {
 }
 
 #[tokio::test]
-async fn nowhere_to_listen_and_nowhere_to_dial_are_named() {
+async fn a_missing_address_is_an_error_with_advice() {
     let error = Silo::builder(table()).start().await.unwrap_err();
     assert!(matches!(error, StartError::NoListenAddress), "{error}");
     let error = Silo::builder(table())
@@ -34,7 +32,7 @@ async fn nowhere_to_listen_and_nowhere_to_dial_are_named() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named() {
+async fn a_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind(loopback()).unwrap();
     let address = taken.local_addr().unwrap();
     let error = builder(table()).listen(address).start().await.unwrap_err();
@@ -47,10 +45,8 @@ async fn an_advertised_address_that_leads_nowhere_is_named() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let config = Config {
-        max_join_attempt_time: Duration::from_secs(5),
-        ..local()
-    };
+    let mut config = local();
+    config.max_join_attempt_time = Duration::from_secs(5);
     let error = builder(table())
         .config(config)
         .advertise(free)
@@ -67,10 +63,8 @@ async fn an_advertised_address_that_leads_nowhere_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_advertised_address_that_leads_to_another_silo_is_named() {
     let [a] = silos::<1>(&table()).await;
-    let config = Config {
-        max_join_attempt_time: Duration::from_secs(5),
-        ..local()
-    };
+    let mut config = local();
+    config.max_join_attempt_time = Duration::from_secs(5);
     let error = builder(table())
         .config(config)
         .advertise(a.me().endpoint())
@@ -86,11 +80,9 @@ async fn a_silo_that_is_reached_in_one_direction_only_is_named_with_the_directio
     let table = table();
     let cut = CutTransport::bind().await;
     let blocked = cut.cut.clone();
-    // The cluster shares the limit: whoever makes the table writes it.
-    let config = Config {
-        max_join_attempt_time: Duration::from_secs(4),
-        ..local()
-    };
+    // The cluster shares the limit: the silo that makes the table writes it.
+    let mut config = local();
+    config.max_join_attempt_time = Duration::from_secs(4);
     let old = Silo::builder(table.clone())
         .transport(Arc::new(cut))
         .config(config.clone())
@@ -116,13 +108,11 @@ async fn a_silo_that_is_reached_in_one_direction_only_is_named_with_the_directio
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_is_down_is_an_error_in_the_end() {
+async fn a_table_that_stays_down_is_an_error() {
     let faulty = FaultyTable::new(table());
     faulty.down.store(true, std::sync::atomic::Ordering::SeqCst);
-    let config = Config {
-        max_join_attempt_time: Duration::from_secs(3),
-        ..local()
-    };
+    let mut config = local();
+    config.max_join_attempt_time = Duration::from_secs(3);
     let error = builder(faulty)
         .config(config)
         .start()
@@ -136,7 +126,7 @@ async fn a_table_that_is_down_is_an_error_in_the_end() {
 }
 
 #[test]
-fn without_a_runtime_start_says_so() {
+fn start_without_a_runtime_is_an_error() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut start = std::pin::pin!(builder(table()).start());
     let std::task::Poll::Ready(Err(error)) = start.as_mut().poll(&mut context) else {

@@ -1,4 +1,4 @@
-//! Silos and their tables: outages, stores on disk, time limits, and clients that only read.
+//! Silos and their tables: outages, stores on disk, timeouts, and clients that only read.
 #![allow(
     clippy::expect_used,
     reason = "helpers of tests are no tests themselves, but may give up all the same"
@@ -12,12 +12,12 @@ use std::time::Duration;
 use common::{FaultyTable, PATIENCE, builder, is_dead, local, silos, table};
 use membership::protocol::{TableState, Termination};
 use membership::{
-    CommitId, CommitRequest, Config, GatewayList, GatewayOptions, HeartbeatWrite,
-    InitializeRequest, MembershipTable, ReadRequest, SharedSettings, SiloAddress, TableErrorKind,
-    TableId, TimedTable, VersionRow,
+    CommitId, CommitRequest, GatewayList, GatewayOptions, HeartbeatWrite, InitializeRequest,
+    MembershipTable, ReadRequest, SharedSettings, SiloAddress, TableErrorKind, TableId, TimedTable,
+    VersionRow,
 };
 
-/// Waits for something that no view tells.
+/// Waits for something that is in no view.
 async fn until(mut what: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, async {
         while !what() {
@@ -29,7 +29,7 @@ async fn until(mut what: impl FnMut() -> bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_without_answer_ends_in_time_and_what_it_wrote_is_unknown() {
+async fn a_call_without_an_answer_times_out_and_a_write_is_unknown() {
     let faulty = FaultyTable::new(table());
     faulty.hangs.store(true, Ordering::SeqCst);
     let timed = TimedTable::new(faulty, Duration::from_secs(7));
@@ -47,10 +47,7 @@ async fn a_call_without_answer_ends_in_time_and_what_it_wrote_is_unknown() {
         timed.commit(&commit).await.unwrap_err().kind(),
         TableErrorKind::OutcomeUnknown
     );
-    let request = InitializeRequest {
-        table_id: TableId::new(1),
-        settings: SharedSettings::default(),
-    };
+    let request = InitializeRequest::new(TableId::new(1), SharedSettings::default());
     assert_eq!(
         timed.initialize(&request).await.unwrap_err().kind(),
         TableErrorKind::OutcomeUnknown
@@ -69,7 +66,7 @@ async fn a_call_without_answer_ends_in_time_and_what_it_wrote_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_table_everybody_keeps_running() {
+async fn silos_keep_running_without_the_table() {
     let store = table();
     let faulty = FaultyTable::new(store.clone());
     let a = builder(faulty.clone()).start().await.unwrap();
@@ -98,12 +95,10 @@ async fn without_the_table_everybody_keeps_running() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leaving_ends_in_time_with_the_table_down() {
+async fn leaving_times_out_while_the_table_is_down() {
     let faulty = FaultyTable::new(table());
-    let config = Config {
-        leave_timeout: Duration::from_secs(2),
-        ..local()
-    };
+    let mut config = local();
+    config.leave_timeout = Duration::from_secs(2);
     let silo = builder(faulty.clone())
         .config(config)
         .start()
@@ -140,10 +135,7 @@ async fn silos_meet_in_a_file() {
 }
 
 fn often() -> GatewayOptions {
-    GatewayOptions {
-        refresh_period: Duration::from_millis(100),
-        ..GatewayOptions::default()
-    }
+    GatewayOptions::default().with_refresh_period(Duration::from_millis(100))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -162,7 +154,7 @@ async fn clients_follow_the_gateways_and_keep_them_when_the_table_is_down() {
     let _no_gateway = builder(store.clone()).start().await.unwrap();
     let faulty = FaultyTable::new(store);
     let gateways = GatewayList::start(faulty.clone(), often()).await.unwrap();
-    // The list is ordered by where silos listen; its ports are where clients are served.
+    // The order is by the silos' addresses; the ports are the gateway ports.
     let ports = |list: &[membership::SiloAddress]| {
         list.iter()
             .map(membership::SiloAddress::port)

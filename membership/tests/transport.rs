@@ -1,5 +1,5 @@
-//! The TCP transport over real sockets on the loopback interface. The one thing each test waits for has a deadline; nothing sleeps to be
-//! on the safe side.
+//! The TCP transport over real sockets on the loopback interface. Tests wait for a condition with a
+//! deadline; they do not sleep.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod transport_cases {

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use clap::Subcommand;
+use membership_testbed::{Kind, install};
 
-use crate::kind::Kind;
-use crate::{Failure, install, say};
+use crate::{Failure, say};
 
 /// Installs, lists and removes the servers that tests start.
 #[derive(clap::Args)]

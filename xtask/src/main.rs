@@ -2,12 +2,10 @@
 
 mod backends;
 mod clients;
-// The installer is the launcher's own, taken in by file: depending on the suite would mean to compile it before anything else is done.
-#[path = "../../conformance-tests/src/launch/install/mod.rs"]
-mod install;
-#[path = "../../conformance-tests/src/launch/kind.rs"]
-mod kind;
 mod new_provider;
+mod picture;
+#[cfg(test)]
+mod shape;
 mod status;
 mod test;
 
@@ -25,6 +23,7 @@ enum Xtask {
     Backends(backends::Backends),
     Clients(clients::Clients),
     NewProvider(new_provider::NewProvider),
+    Picture(picture::Picture),
     Status(status::Status),
     Soak(test::Soak),
     Test(test::Test),
@@ -88,6 +87,7 @@ fn main() -> ExitCode {
         Xtask::Soak(command) => command.run(&root()),
         Xtask::Test(command) => command.run(&root()),
         Xtask::NewProvider(command) => command.run(&root()),
+        Xtask::Picture(command) => command.run(&root()),
         Xtask::Status(command) => command.run(&root()),
     };
     match done {

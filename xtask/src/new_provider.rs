@@ -60,6 +60,12 @@ const COMMON: &[File] = &[
     ),
 ];
 
+/// Access past the provider, for stores that are not one document.
+const RAW: File = (
+    "tests/support/raw.rs",
+    include_str!("../templates/rows/tests/support/raw.rs"),
+);
+
 impl Shape {
     const fn files(self) -> &'static [File] {
         match self {
@@ -83,6 +89,7 @@ impl Shape {
                     "src/schema.rs",
                     include_str!("../templates/rows/src/schema.rs"),
                 ),
+                RAW,
             ],
             Self::Batch => &[
                 ("src/lib.rs", include_str!("../templates/batch/src/lib.rs")),
@@ -94,6 +101,7 @@ impl Shape {
                     "src/codec.rs",
                     include_str!("../templates/batch/src/codec.rs"),
                 ),
+                RAW,
             ],
         }
     }
@@ -108,19 +116,17 @@ impl Shape {
     /// What the staging uses beside what all shapes do.
     const fn words(self) -> [(&'static str, &'static str); 4] {
         const ORPHANS: &str = "(Capability::RefusesOrphanHeartbeats, Reason::SecondRoundTrip),";
-        let (checkpoint, document_store, imports, orphans) = match self {
-            Self::Document => (
-                "",
-                "DocumentStore, ",
-                "{{Title}}Config, {{Title}}Documents",
-                ORPHANS,
-            ),
-            Self::Rows => ("Checkpoint, ", "", "{{Title}}Config", ""),
-            Self::Batch => ("Checkpoint, ", "", "{{Title}}Config", ORPHANS),
+        const DOCUMENTS: &str =
+            "use membership_{{ident}}::{{{Title}}Config, {{Title}}Documents};\n";
+        const ROWS: &str = "\nuse raw::Raw;\n";
+        let (raw_module, access, imports, orphans) = match self {
+            Self::Document => ("", "DocumentAccess, ", DOCUMENTS, ORPHANS),
+            Self::Rows => ("mod raw;\n", "", ROWS, ""),
+            Self::Batch => ("mod raw;\n", "", ROWS, ORPHANS),
         };
         [
-            ("{{checkpoint}}", checkpoint),
-            ("{{document_store}}", document_store),
+            ("{{raw_module}}", raw_module),
+            ("{{access}}", access),
             ("{{imports}}", imports),
             ("{{orphans}}", orphans),
         ]

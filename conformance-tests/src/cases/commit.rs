@@ -62,13 +62,7 @@ async fn changes_happen_together(cx: Cx) -> Verdict {
         "two inserts read as {base:?}"
     );
     a.status = SiloStatus::Dead;
-    a.death = Some(Death {
-        cause: CauseOfDeath::Left,
-        at: a.start_time,
-        by: None,
-        version: 2,
-        extra: Default::default(),
-    });
+    a.death = Some(Death::new(CauseOfDeath::Left, a.start_time, None, 2));
     let mut all = cx.update(&token, [a]);
     all.changes.extend(cx.insert(&token, [c, d]).changes);
     all.changes

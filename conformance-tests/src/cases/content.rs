@@ -2,8 +2,8 @@
 
 use membership_core::encoding::encode_entry;
 use membership_core::{
-    CauseOfDeath, Death, Evidence, Extra, Grounds, Heartbeat, HeartbeatWrite, InstanceId,
-    MAX_SAFE_INTEGER, MembershipEntry, Recency, SiloAddress, SiloStatus, Suspicion, WallTime,
+    CauseOfDeath, Death, Evidence, Extra, Heartbeat, HeartbeatWrite, InstanceId, MAX_SAFE_INTEGER,
+    MembershipEntry, Recency, SiloAddress, SiloStatus, Suspicion, SuspicionReason, WallTime,
 };
 
 use crate::case::{Case, Cx, Verdict, case, commit, must, read};
@@ -25,38 +25,29 @@ const TEXTS: &[&str] = &[
 ];
 
 fn suspicion(cx: &Cx, n: u8) -> Suspicion {
-    Suspicion {
-        accuser: cx.entry().address,
-        at: WallTime::from_millis(1_763_000_000_000 + u64::from(n)),
-        grounds: if n.is_multiple_of(2) {
-            Grounds::Silent
+    let mut evidence = Evidence::missed(u32::from(n) * 1_000_000, MAX_SAFE_INTEGER);
+    evidence.last_answer = (n.is_multiple_of(3)).then(|| WallTime::from_millis(999));
+    evidence.via = (n.is_multiple_of(2))
+        .then(|| "[2001:db8::2]:1@5".parse().ok())
+        .flatten();
+    evidence.accuser_health = n % 9;
+    evidence.stale = n % 2 == 1;
+    Suspicion::new(
+        cx.entry().address,
+        WallTime::from_millis(1_763_000_000_000 + u64::from(n)),
+        if n.is_multiple_of(2) {
+            SuspicionReason::Silent
         } else {
-            Grounds::Stuck
+            SuspicionReason::Stuck
         },
-        evidence: Evidence {
-            misses: u32::from(n) * 1_000_000,
-            timeout_ms: MAX_SAFE_INTEGER,
-            last_answer: (n.is_multiple_of(3)).then(|| WallTime::from_millis(999)),
-            via: (n.is_multiple_of(2))
-                .then(|| "[2001:db8::2]:1@5".parse().ok())
-                .flatten(),
-            accuser_health: n % 9,
-            stale: n % 2 == 1,
-        },
-        extra: Extra::default(),
-    }
+        evidence,
+    )
 }
 
 /// One of everything: statuses, causes, texts, addresses, sizes.
 fn zoo(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
     let mut all = Vec::new();
-    let death = |cause| Death {
-        cause,
-        at: WallTime::from_millis(253_402_300_799_999),
-        by: None,
-        version: 3,
-        extra: Extra::default(),
-    };
+    let death = |cause| Death::new(cause, WallTime::from_millis(253_402_300_799_999), None, 3);
     for status in SiloStatus::ALL
         .into_iter()
         .filter(|s| *s != SiloStatus::Created)
@@ -79,10 +70,9 @@ fn zoo(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
     ] {
         let mut e = cx.entry();
         e.status = SiloStatus::Dead;
-        e.death = Some(Death {
-            by: Some(e.address),
-            ..death(cause)
-        });
+        let mut death = death(cause);
+        death.by = Some(e.address);
+        e.death = Some(death);
         e.active_since = Some(MAX_SAFE_INTEGER);
         all.push(e);
     }
@@ -100,16 +90,21 @@ fn zoo(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
             InstanceId::new(u128::MAX),
             WallTime::from_millis(1_763_000_000_123),
         );
-        e.gateway_port = if address.port() == 0 { u16::MAX } else { 0 };
+        e.info.gateway_port = if address.port() == 0 { u16::MAX } else { 0 };
         e.suspicions = (0..24).map(|n| suspicion(cx, n)).collect();
         all.push(e);
     }
     for text in TEXTS {
         let mut e = cx.entry();
-        for field in [&mut e.host_name, &mut e.silo_name, &mut e.role, &mut e.zone] {
+        for field in [
+            &mut e.info.host_name,
+            &mut e.info.silo_name,
+            &mut e.info.role,
+            &mut e.info.zone,
+        ] {
             (*text).clone_into(field);
         }
-        e.metadata.extend(
+        e.info.metadata.extend(
             TEXTS
                 .iter()
                 .map(|t| (format!("{t}{text}"), (*t).to_owned())),
@@ -143,10 +138,8 @@ async fn every_field_survives(cx: Cx) -> Verdict {
                     now.rows.by_key(&due.address.row_key())
                 )));
             };
-            let due = MembershipEntry {
-                written_at: got.written_at,
-                ..due.clone()
-            };
+            let mut due = due.clone();
+            due.written_at = got.written_at;
             must!(*got == due, "{due:?} reads as {got:?}");
             let one = other.read_row(&due.address, None).await?.row;
             must!(
@@ -197,17 +190,12 @@ async fn unknown_fields_survive_a_rewrite(cx: Cx) -> Verdict {
     // JSON that a newer build may have put there, as this build carries it.
     entry.extra = colours();
     entry.status = SiloStatus::Dead;
-    entry.death = Some(Death {
-        cause: CauseOfDeath::Voted,
-        at: entry.start_time,
-        by: None,
-        version: 1,
-        extra: colours(),
-    });
-    entry.suspicions = vec![Suspicion {
-        extra: colours(),
-        ..suspicion(&cx, 1)
-    }];
+    let mut death = Death::new(CauseOfDeath::Voted, entry.start_time, None, 1);
+    death.extra = colours();
+    entry.death = Some(death);
+    let mut suspicion = suspicion(&cx, 1);
+    suspicion.extra = colours();
+    entry.suspicions = vec![suspicion];
     let start = read(&table).await?.0;
     let mut request = cx.insert(&start.token, [entry.clone()]);
     let mut settings = start.version_row.settings.clone();
@@ -219,13 +207,9 @@ async fn unknown_fields_survive_a_rewrite(cx: Cx) -> Verdict {
         let Some(got) = now.rows.get(&entry.address).cloned() else {
             return Err(crate::Stop::failed("the row cannot be read"));
         };
-        must!(
-            got == MembershipEntry {
-                written_at: got.written_at,
-                ..entry.clone()
-            },
-            "{entry:?} reads as {got:?}"
-        );
+        let mut due = entry.clone();
+        due.written_at = got.written_at;
+        must!(got == due, "{entry:?} reads as {got:?}");
         must!(
             now.version_row.settings == settings,
             "unknown settings read as {:?}",

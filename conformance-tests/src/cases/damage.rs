@@ -225,10 +225,7 @@ async fn everything_is_refused(cx: &Cx, text: &str, kind: TableErrorKind) -> Ver
     }
     cx.backend().put_version_row(table.cluster(), &good).await?;
     match table
-        .read(&ReadRequest {
-            known: Some(token.clone()),
-            ..ReadRequest::all()
-        })
+        .read(&ReadRequest::all().with_known(token.clone()))
         .await?
     {
         ReadAnswer::Unchanged { .. } => {}

@@ -24,7 +24,7 @@ async fn gateways_are_active_silos_with_a_port(cx: Cx) -> Verdict {
     let mut due = Vec::new();
     for n in 0..10_u16 {
         let mut entry = cx.entry();
-        entry.gateway_port = if n == 3 { 0 } else { 30_000 + n };
+        entry.info.gateway_port = if n == 3 { 0 } else { 30_000 + n };
         entry.status = if [3, 5, 9].contains(&n) {
             SiloStatus::Active
         } else {
@@ -33,7 +33,7 @@ async fn gateways_are_active_silos_with_a_port(cx: Cx) -> Verdict {
         if [5, 9].contains(&n) {
             due.push(SiloAddress::new(
                 entry.address.ip(),
-                entry.gateway_port,
+                entry.info.gateway_port,
                 entry.address.epoch(),
             ));
         }
@@ -59,13 +59,7 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
     for n in 0..DEAD {
         let mut entry = cx.entry();
         entry.status = SiloStatus::Dead;
-        entry.death = Some(Death {
-            cause: CauseOfDeath::Left,
-            at: at(n),
-            by: None,
-            version: 1,
-            extra: Default::default(),
-        });
+        entry.death = Some(Death::new(CauseOfDeath::Left, at(n), None, 1));
         keys.push(entry.address.row_key());
         entries.push(entry);
     }
@@ -74,11 +68,7 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
         token = commit(&table, &cx.insert(&token, chunk.iter().cloned())).await?;
     }
     // Exactly at the limit is not beyond it.
-    let policy = CleanupPolicy {
-        now: at(100),
-        older_than: Duration::from_millis(94),
-        keep: 0,
-    };
+    let policy = CleanupPolicy::new(at(100), Duration::from_millis(94), 0);
     let done = Arc::new(AtomicBool::new(false));
     let reader = {
         let (client, done) = (cx.another(&table).await?, done.clone());
@@ -144,10 +134,8 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
         "{} rows are left after {risen} commits",
         now.rows.len()
     );
-    let policy = CleanupPolicy {
-        older_than: Duration::from_millis(93),
-        ..policy
-    };
+    let mut policy = policy;
+    policy.older_than = Duration::from_millis(93);
     let removed = table
         .cleanup_defunct_silo_entries(&policy, &mut || cx.commit_id())
         .await?;

@@ -184,11 +184,7 @@ async fn losing_hints_costs_only_time(cx: Cx) -> Verdict {
             }
         }
         let due = read(&other).await?.0;
-        let barrier = ReadRequest {
-            known: None,
-            heartbeats: true,
-            barrier: true,
-        };
+        let barrier = ReadRequest::all().with_barrier(true);
         let deadline = Instant::now() + cx.effort().operation_timeout;
         let shown = loop {
             match cx.in_time("read", table.read(&barrier)).await? {

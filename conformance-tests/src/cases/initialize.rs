@@ -142,10 +142,7 @@ async fn a_deleted_table_is_gone_and_can_be_made_again(cx: Cx) -> Verdict {
         fresh.read(&ReadRequest::all()).await,
         &[TableErrorKind::NotInitialized],
     )?;
-    let known = ReadRequest {
-        known: Some(token.clone()),
-        ..ReadRequest::all()
-    };
+    let known = ReadRequest::all().with_known(token.clone());
     refused(
         "read by a client that knew it",
         table.read(&known).await,

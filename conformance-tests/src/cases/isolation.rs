@@ -68,7 +68,7 @@ async fn clusters_with_nasty_names_are_isolated(cx: Cx) -> Verdict {
         table.initialize(&cx.initialize_request()).await?;
         // The same silo in every cluster, told apart by its content.
         let mut entry = shared.clone();
-        (*name).clone_into(&mut entry.silo_name);
+        (*name).clone_into(&mut entry.info.silo_name);
         commit(&table, &cx.insert(&read(&table).await?.0.token, [entry])).await?;
         let heartbeat = membership_core::Heartbeat {
             counter: 1 + tables.len() as u64,
@@ -89,7 +89,7 @@ async fn clusters_with_nasty_names_are_isolated(cx: Cx) -> Verdict {
             .0
             .rows
             .get(&shared.address)
-            .map(|e| e.silo_name.as_str());
+            .map(|e| e.info.silo_name.as_str());
         must!(
             now.0.rows.len() == 1 && seen == Some(*name),
             "cluster {name:?} shows {} rows and the name {seen:?}",

@@ -39,7 +39,7 @@ async fn a_large_table_works(cx: Cx) -> Verdict {
         must!(
             now.rows
                 .get(&e.address)
-                .is_some_and(|got| got.silo_name == e.silo_name),
+                .is_some_and(|got| got.info.silo_name == e.info.silo_name),
             "{} is missing or wrong",
             e.address
         );
@@ -53,7 +53,7 @@ async fn a_large_table_works(cx: Cx) -> Verdict {
     }
     // A small change of a large table, and its end.
     let changed = entries.first().cloned().map(|mut e| {
-        e.silo_name = "changed".to_owned();
+        e.info.silo_name = "changed".to_owned();
         e
     });
     commit(&table, &cx.update(&token, changed.clone())).await?;
@@ -94,7 +94,7 @@ async fn more_than_the_limits_is_refused(cx: Cx) -> Verdict {
     let too_much = &[TableErrorKind::LimitExceeded];
 
     let mut wide = cx.entry();
-    wide.silo_name = "x".repeat(limits.bytes_per_row);
+    wide.info.silo_name = "x".repeat(limits.bytes_per_row);
     refused(
         "a row too large",
         table.commit(&cx.insert(&token, [wide])).await,
@@ -102,6 +102,7 @@ async fn more_than_the_limits_is_refused(cx: Cx) -> Verdict {
     )?;
     let mut grown = entry.clone();
     grown
+        .info
         .metadata
         .insert("k".to_owned(), "x".repeat(limits.bytes_per_row));
     refused(
@@ -129,7 +130,7 @@ async fn more_than_the_limits_is_refused(cx: Cx) -> Verdict {
     if needed <= limits.rows_per_commit && limits.bytes_per_commit <= 64 << 20 {
         let heavy = (0..needed).map(|_| {
             let mut e = cx.entry();
-            e.silo_name = "x".repeat(each);
+            e.info.silo_name = "x".repeat(each);
             e
         });
         refused(
@@ -149,22 +150,20 @@ async fn more_than_the_limits_is_refused(cx: Cx) -> Verdict {
 
     // Up to the limit it works.
     let mut exact = cx.entry();
-    let empty = membership_core::Row::encode(membership_core::MembershipEntry {
-        written_at: 2,
-        ..exact.clone()
-    })
-    .size();
+    let mut empty = exact.clone();
+    empty.written_at = 2;
+    let empty = membership_core::Row::encode(empty).size();
     let room = limits.bytes_per_row.min(limits.bytes_per_commit) - empty.min(limits.bytes_per_row);
-    exact.silo_name.push_str(&"x".repeat(room));
+    exact.info.silo_name.push_str(&"x".repeat(room));
     commit(&table, &cx.insert(&token, [exact.clone()])).await?;
     let got = read(&table)
         .await?
         .0
         .rows
         .get(&exact.address)
-        .map(|e| e.silo_name.len());
+        .map(|e| e.info.silo_name.len());
     must!(
-        got == Some(exact.silo_name.len()),
+        got == Some(exact.info.silo_name.len()),
         "the largest row reads as {got:?} characters"
     );
     Ok(())
@@ -179,13 +178,7 @@ async fn defunct_rows_are_cleaned_up_within_the_limits(cx: Cx) -> Verdict {
         let mut e = cx.entry();
         if n < 6 {
             e.status = SiloStatus::Dead;
-            e.death = Some(Death {
-                cause: CauseOfDeath::Left,
-                at: at(n),
-                by: None,
-                version: 0,
-                extra: Default::default(),
-            });
+            e.death = Some(Death::new(CauseOfDeath::Left, at(n), None, 0));
             oldest.push(e.address.row_key());
         }
         let stopping = [
@@ -199,7 +192,7 @@ async fn defunct_rows_are_cleaned_up_within_the_limits(cx: Cx) -> Verdict {
             .and_then(|n| stopping.get(n.checked_sub(6)?))
         {
             e.status = *status;
-            e.gateway_port = 30_000;
+            e.info.gateway_port = 30_000;
         }
         token = commit(&table, &cx.insert(&token, [e])).await?;
     }
@@ -209,11 +202,7 @@ async fn defunct_rows_are_cleaned_up_within_the_limits(cx: Cx) -> Verdict {
         "the gateways are {gateways:?}"
     );
     let mut ids = || cx.commit_id();
-    let policy = CleanupPolicy {
-        now: at(100),
-        older_than: std::time::Duration::from_millis(95),
-        keep: 2,
-    };
+    let policy = CleanupPolicy::new(at(100), std::time::Duration::from_millis(95), 2);
     let removed = table
         .cleanup_defunct_silo_entries(&policy, &mut ids)
         .await?;

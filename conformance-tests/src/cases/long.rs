@@ -105,7 +105,7 @@ async fn a_killed_client_leaves_a_whole_table(cx: Cx) -> Verdict {
     let entries: Vec<_> = (0..rows)
         .map(|_| {
             let mut e = cx.entry();
-            e.role = "mark 1".to_owned();
+            e.info.role = "mark 1".to_owned();
             e
         })
         .collect();
@@ -208,7 +208,7 @@ fn whole(now: &Snapshot, rows: usize) -> Result<(), String> {
     let marked = now
         .rows
         .entries()
-        .filter(|e| e.role == mark && e.written_at == now.version())
+        .filter(|e| e.info.role == mark && e.written_at == now.version())
         .count();
     let counted = now.version_row.row_count;
     if marked == rows && now.rows.len() == rows && counted == rows as u64 {

@@ -36,7 +36,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     damage::CASES,
     cancel::CASES,
     proxied::DROPPED,
-    proxied::FOUNDED,
+    proxied::CREATED,
     proxied::CUT,
     secrets::CASES,
     replaced::CASES,

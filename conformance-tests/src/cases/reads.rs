@@ -31,10 +31,11 @@ async fn a_known_version_is_unchanged(cx: Cx) -> Verdict {
         .await?;
     for barrier in [false, true] {
         for wanted in [false, true] {
-            let request = |known| ReadRequest {
-                known,
-                heartbeats: wanted,
-                barrier,
+            let request = |known| {
+                ReadRequest::all()
+                    .with_known(known)
+                    .with_heartbeats(wanted)
+                    .with_barrier(barrier)
             };
             let seen = |heartbeats: &Option<membership_core::Heartbeats>| {
                 heartbeats.as_ref().map(|h| h.counter(&entry.address)) == wanted.then_some(1)
@@ -96,7 +97,7 @@ async fn a_row_comes_with_its_version(cx: Cx) -> Verdict {
     )
     .await?;
     for turn in 0..5 {
-        a.silo_name = format!("turn {turn}");
+        a.info.silo_name = format!("turn {turn}");
         token = commit(&table, &cx.update(&token, [a.clone()])).await?;
         let got = table.read_row(&a.address, Some(&token)).await?;
         must!(
@@ -106,8 +107,9 @@ async fn a_row_comes_with_its_version(cx: Cx) -> Verdict {
         );
         let entry = got.row.as_ref().and_then(membership_core::Row::entry);
         must!(
-            entry.is_some_and(|e| e.silo_name == a.silo_name && e.written_at == token.version())
-                && got.heartbeat.is_none(),
+            entry.is_some_and(
+                |e| e.info.silo_name == a.info.silo_name && e.written_at == token.version()
+            ) && got.heartbeat.is_none(),
             "the row reads as {got:?}"
         );
         let none = table.read_row(&missing.address, None).await?;
@@ -135,11 +137,11 @@ async fn a_read_sees_what_was_acknowledged(cx: Cx) -> Verdict {
                 continue;
             }
             match client
-                .read(&ReadRequest {
-                    known: None,
-                    heartbeats: false,
-                    barrier,
-                })
+                .read(
+                    &ReadRequest::all()
+                        .with_heartbeats(false)
+                        .with_barrier(barrier),
+                )
                 .await?
             {
                 ReadAnswer::Snapshot { snapshot, .. } if snapshot.version() >= token.version() => {}
@@ -188,7 +190,7 @@ async fn reads_do_not_tear_while_commits_flow(cx: Cx) -> Verdict {
             break;
         }
         let marked = entries.iter().cloned().map(|mut e| {
-            e.role = format!("turn {turn}");
+            e.info.role = format!("turn {turn}");
             e
         });
         token = commit(&table, &cx.update(&token, marked)).await?;

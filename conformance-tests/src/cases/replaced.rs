@@ -26,11 +26,9 @@ async fn is_told(
 ) -> Verdict {
     let before = read(&cx.another(table).await?).await.ok();
     for barrier in [false, true] {
-        let request = ReadRequest {
-            known: Some(known.clone()),
-            heartbeats: true,
-            barrier,
-        };
+        let request = ReadRequest::all()
+            .with_known(known.clone())
+            .with_barrier(barrier);
         refused("read", table.read(&request).await, &[kind])?;
     }
     refused("read_row", table.read_row(silo, Some(known)).await, &[kind])?;

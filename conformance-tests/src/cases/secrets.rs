@@ -72,10 +72,7 @@ async fn errors(cx: &Cx, client: &Table) -> Vec<TableError> {
     };
     let errors = [
         client
-            .read(&ReadRequest {
-                known: Some(nowhere.clone()),
-                ..ReadRequest::all()
-            })
+            .read(&ReadRequest::all().with_known(nowhere.clone()))
             .await
             .err(),
         client.read(&ReadRequest::all()).await.err(),

@@ -145,14 +145,18 @@ impl<'a> Checker<'a> {
             match answer {
                 Ok(CommitOutcome::Committed(token)) => {
                     op.committed = true;
-                    let due = (request.expected.table_id(), request.makes(), request.id);
+                    let due = (
+                        request.expected.table_id(),
+                        request.next_version(),
+                        request.id,
+                    );
                     if (token.table_id(), token.version(), token.commit()) != due {
                         self.broken(
                             Clause::T1,
                             format!(
                                 "commit {} of version {} was given {token:?}",
                                 request.id,
-                                request.makes()
+                                request.next_version()
                             ),
                         );
                     }
@@ -176,7 +180,7 @@ impl<'a> Checker<'a> {
             .operations
             .values()
             .filter(|op| op.committed)
-            .map(|op| op.request.makes())
+            .map(|op| op.request.next_version())
             .max();
         let last = shown.max(told).unwrap_or(0);
         if told > shown {
@@ -191,7 +195,7 @@ impl<'a> Checker<'a> {
             self.operations
                 .values()
                 .filter(|op| op.committed)
-                .map(|op| (op.request.makes(), op.request.id, "acknowledged")),
+                .map(|op| (op.request.next_version(), op.request.id, "acknowledged")),
         );
         for (snapshot, _) in history.events.iter().filter_map(Event::shown) {
             claims.extend(
@@ -230,7 +234,7 @@ impl<'a> Checker<'a> {
                     Clause::T1,
                     format!("version {version} was made by {id}, which nobody sent"),
                 ),
-                Some(op) if op.request.makes() != version => {
+                Some(op) if op.request.next_version() != version => {
                     let based = op.request.expected.version();
                     self.broken_at(
                         version,
@@ -267,7 +271,7 @@ impl<'a> Checker<'a> {
             .values()
             .filter(|op| op.open && !op.committed && !op.conflict)
         {
-            open.entry(op.request.makes())
+            open.entry(op.request.next_version())
                 .or_default()
                 .push(op.request.id);
         }
@@ -373,16 +377,16 @@ impl<'a> Checker<'a> {
                     self.conflict(event, request, conflict);
                 }
                 (Asked::Commit(request), Answer::Commit(Ok(CommitOutcome::Committed(_))))
-                    if all.version >= request.makes()
+                    if all.version >= request.next_version()
                     // Sent again it may be told much later; what counts is when it was sent first.
                     && self.operations.get(&request.id).is_some_and(|op| op.began == event.began) =>
                 {
                     let what = format!(
                         "a commit made version {} when version {} had been shown already",
-                        request.makes(),
+                        request.next_version(),
                         all.version
                     );
-                    self.broken_at(request.makes(), Clause::T1, what);
+                    self.broken_at(request.next_version(), Clause::T1, what);
                 }
                 _ => {}
             }
@@ -515,7 +519,7 @@ impl<'a> Checker<'a> {
                 request.id,
                 request.expected.version()
             );
-            self.broken_at(request.makes(), Clause::T4, what);
+            self.broken_at(request.next_version(), Clause::T4, what);
         }
     }
 }
@@ -531,7 +535,7 @@ impl Floor {
     fn raise(&mut self, event: &Event) {
         let version = match (&event.asked, &event.answer) {
             (Asked::Commit(request), Answer::Commit(Ok(CommitOutcome::Committed(_)))) => {
-                request.makes()
+                request.next_version()
             }
             (Asked::Commit(_), Answer::Commit(Ok(CommitOutcome::Conflict(c)))) => {
                 c.newest.as_ref().map_or(0, |r| r.version)

@@ -58,7 +58,7 @@ pub(crate) fn fill(entry: &mut MembershipEntry, bytes: usize, random: &mut Rando
     while text.len() < bytes {
         text.push_str(&format!("{:016x}", random.next()));
     }
-    entry.metadata.insert("filler".to_owned(), text);
+    entry.info.metadata.insert("filler".to_owned(), text);
 }
 
 /// A table with so many rows, in as few commits as its limits allow.
@@ -126,11 +126,7 @@ pub(crate) async fn run(
         history.events.extend(events);
         reads.add(these);
     }
-    let request = ReadRequest {
-        known: None,
-        heartbeats: true,
-        barrier: true,
-    };
+    let request = ReadRequest::all().with_barrier(true);
     let began = clock.fetch_add(1, Ordering::SeqCst);
     let answer = Answer::Read(table.read(&request).await);
     let ended = clock.fetch_add(1, Ordering::SeqCst);
@@ -246,11 +242,7 @@ impl Client {
         loop {
             let known = Some(self.now.token.clone());
             match self
-                .read(ReadRequest {
-                    known,
-                    heartbeats: false,
-                    barrier: false,
-                })
+                .read(ReadRequest::all().with_known(known).with_heartbeats(false))
                 .await
             {
                 Ok(()) => return Ok(()),
@@ -300,11 +292,10 @@ impl Client {
         while Instant::now() < end {
             turn += 1;
             let known = turn.is_multiple_of(2).then(|| self.now.token.clone());
-            let request = ReadRequest {
-                known,
-                heartbeats: self.random.percent(20),
-                barrier: self.random.percent(10),
-            };
+            let request = ReadRequest::all()
+                .with_known(known)
+                .with_heartbeats(self.random.percent(20))
+                .with_barrier(self.random.percent(10));
             let counter = counted.as_ref().map(|(proxy, _)| proxy.count());
             let told = self.read(request).await;
             if let (Some(counter), Some((proxy, most))) = (counter, &counted) {

@@ -77,7 +77,7 @@ impl History {
     pub fn around(&self, version: u64) -> Vec<&Event> {
         let near = version.saturating_sub(1)..=version.saturating_add(1);
         let concerns = |event: &&Event| match &event.asked {
-            Asked::Commit(request) => near.contains(&request.makes()),
+            Asked::Commit(request) => near.contains(&request.next_version()),
             _ => event
                 .shown()
                 .is_some_and(|(snapshot, _)| near.contains(&snapshot.version())),

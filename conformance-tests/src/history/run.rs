@@ -137,11 +137,7 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
         cut > 0 || to_cut < MANY,
         "{to_cut} requests were to be cut on their way, and none was: do they pass through the proxy?"
     );
-    let request = ReadRequest {
-        known: None,
-        heartbeats: true,
-        barrier: true,
-    };
+    let request = ReadRequest::all().with_barrier(true);
     // Its connection may have died unnoticed with a server. Without this read the last commits would be on their word alone.
     let deadline = Instant::now() + cx.effort().operation_timeout;
     loop {
@@ -346,11 +342,10 @@ impl Worker {
 
     async fn read(&mut self) {
         let known = self.random.percent(50).then(|| self.now.token.clone());
-        let request = ReadRequest {
-            known,
-            heartbeats: self.random.percent(50),
-            barrier: self.random.percent(20),
-        };
+        let request = ReadRequest::all()
+            .with_known(known)
+            .with_heartbeats(self.random.percent(50))
+            .with_barrier(self.random.percent(20));
         let began = self.began().await;
         let answer = self.table.read(&request).await;
         match &answer {
@@ -421,7 +416,7 @@ impl Worker {
                 98 => updates.push(cx.entry()),
                 99 => removes.push(cx.entry().address.row_key()),
                 _ => {
-                    row.role = format!("{} {}", self.client, cx.number());
+                    row.info.role = format!("{} {}", self.client, cx.number());
                     updates.push(row);
                 }
             }

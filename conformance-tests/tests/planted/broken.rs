@@ -317,10 +317,8 @@ impl Broken {
         rebased.expected = now.token.clone();
         for change in &mut rebased.changes {
             if let RowChange::Insert(row) | RowChange::Update(row) = change {
-                let entry = MembershipEntry {
-                    written_at: now.version() + 1,
-                    ..row.entry().unwrap().clone()
-                };
+                let mut entry = row.entry().unwrap().clone();
+                entry.written_at = now.version() + 1;
                 *row = Row::encode(entry);
             }
         }
@@ -444,11 +442,7 @@ impl Broken {
 
 fn empty() -> ReadAnswer {
     let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-    let snapshot = Snapshot {
-        token: row.token(&[]),
-        version_row: Arc::new(row),
-        rows: Rows::new(),
-    };
+    let snapshot = Snapshot::new(row.token(&[]), row, Rows::new());
     ReadAnswer::Snapshot {
         snapshot,
         heartbeats: Some(Default::default()),
@@ -505,10 +499,7 @@ impl MembershipTable for Broken {
         }
         self.reachable(Operation::Read).await?;
         let request = match self.bug {
-            Bug::IgnoresThePast | Bug::TrustsAnyTable => ReadRequest {
-                known: None,
-                ..request.clone()
-            },
+            Bug::IgnoresThePast | Bug::TrustsAnyTable => request.clone().with_known(None),
             _ => request.clone(),
         };
         match self.inner.read(&request).await {
@@ -576,10 +567,10 @@ impl MembershipTable for Broken {
         if self.bug == Bug::ForgetsItsOwnSuccess && request.attempt == Attempt::Again {
             let now = self.now().await?;
             if now.version_row.recent.iter().any(|r| r.id == request.id) {
-                return Ok(CommitOutcome::Conflict(Conflict {
-                    newest: now.version_row.recent.last().cloned(),
-                    snapshot: None,
-                }));
+                return Ok(CommitOutcome::Conflict(Conflict::new(
+                    now.version_row.recent.last().cloned(),
+                    None,
+                )));
             }
         }
         let answer = match self.bug {
@@ -623,12 +614,7 @@ impl MembershipTable for Broken {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits {
-            rows_per_commit: 100,
-            bytes_per_row: 32_000,
-            bytes_per_commit: 1_000_000,
-            rows: 20_000,
-        }
+        TableLimits::new(100, 32_000, 1_000_000, 20_000)
     }
 
     fn guarantees(&self) -> Guarantees {

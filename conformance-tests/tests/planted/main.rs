@@ -265,7 +265,7 @@ const FLAWS: &[(Flaw, &str)] = &[
     ),
     (
         Flaw::ReadsRowsLater,
-        "a_table_is_founded_between_two_requests",
+        "a_table_is_created_between_two_requests",
     ),
     (
         Flaw::DeletesWhatItListed,

@@ -42,7 +42,7 @@ pub enum Flaw {
     EmptyWhenCut,
     /// The rows are sent before the version.
     CommitsInTwoRequests,
-    /// A read finds no version row, then asks for the rows, and takes a table founded meanwhile for a damaged one.
+    /// A read finds no version row, then asks for the rows, and takes a table created meanwhile for a damaged one.
     ReadsRowsLater,
     /// A delete lists the rows, and then removes the version row and those: of a table made anew meanwhile the others are left.
     DeletesWhatItListed,
@@ -559,10 +559,10 @@ impl MembershipTable for Wired {
             let before = self
                 .ask(Operation::Read, Question::Read(request.clone()))
                 .await?;
-            let founded = self
+            let created = self
                 .ask(Operation::Read, Question::Read(request.clone()))
                 .await?;
-            return match (before, founded) {
+            return match (before, created) {
                 (Reply::Read(Err(e)), Reply::Read(Ok(_)))
                     if e.kind() == TableErrorKind::NotInitialized =>
                 {
@@ -589,11 +589,7 @@ impl MembershipTable for Wired {
             Ok(Reply::Read(answer)) => answer,
             Err(_) if self.flaw == Flaw::EmptyWhenCut => {
                 let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-                let snapshot = Snapshot {
-                    token: row.token(&[]),
-                    version_row: Arc::new(row),
-                    rows: Rows::new(),
-                };
+                let snapshot = Snapshot::new(row.token(&[]), row, Rows::new());
                 Ok(ReadAnswer::Snapshot {
                     snapshot,
                     heartbeats: Some(Default::default()),
@@ -645,14 +641,10 @@ impl MembershipTable for Wired {
                 let id = CommitId::new(
                     (77 << 64) | u128::from(self.server.names.fetch_add(1, Ordering::SeqCst)),
                 );
-                self.ask(
-                    Operation::Commit,
-                    Question::Commit(CommitRequest {
-                        id,
-                        ..request.clone()
-                    }),
-                )
-                .await?
+                let mut renamed = request.clone();
+                renamed.id = id;
+                self.ask(Operation::Commit, Question::Commit(renamed))
+                    .await?
             }
             Err(e) if request.attempt == membership_core::Attempt::Again => {
                 return Err(TableError::new(
@@ -700,19 +692,14 @@ impl MembershipTable for Wired {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits {
-            rows_per_commit: 100,
-            bytes_per_row: 32_000,
-            bytes_per_commit: 1_000_000,
-            rows: 20_000,
-        }
+        TableLimits::new(100, 32_000, 1_000_000, 20_000)
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            reads: membership_core::Recency::Linearizable,
-            durability: membership_core::Durability::Kept,
-        }
+        Guarantees::new(
+            membership_core::Recency::Linearizable,
+            membership_core::Durability::Kept,
+        )
     }
 
     fn hints(&self) -> Option<HintStream> {

@@ -71,10 +71,10 @@ impl DocumentStore for ToyDocuments {
             .iter()
             .filter_map(|(silo, heartbeat)| Some((silo.parse().ok()?, heartbeat.parse().ok()?)))
             .collect();
-        Ok(DocumentRead {
+        Ok(DocumentRead::new(
             document,
-            heartbeats: heartbeats.then_some(Heartbeats { silos, cluster }),
-        })
+            heartbeats.then_some(Heartbeats::new(silos, cluster)),
+        ))
     }
 
     async fn store_if_unchanged(
@@ -129,18 +129,10 @@ impl DocumentStore for ToyDocuments {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits {
-            rows_per_commit: 1000,
-            bytes_per_row: 1 << 16,
-            bytes_per_commit: DOCUMENT_BYTES / 4,
-            rows: 10_000,
-        }
+        TableLimits::new(1000, 1 << 16, DOCUMENT_BYTES / 4, 10_000)
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: Durability::Kept,
-        }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 }

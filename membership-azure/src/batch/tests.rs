@@ -17,14 +17,14 @@ fn recorded(name: &str) -> (String, Vec<u8>) {
     (content_type.unwrap_or_default(), all[end + 4..].to_vec())
 }
 
-fn told(name: &str, steps: usize) -> Outcome {
+fn outcome(name: &str, steps: usize) -> Outcome {
     let (content_type, body) = recorded(name);
     read(&content_type, &body, steps)
 }
 
 #[test]
-fn a_transaction_that_happened_gives_the_etag_of_each_entity() {
-    let Outcome::Done(etags) = told("batch_done.txt", 3) else {
+fn a_successful_transaction_gives_the_etag_of_each_entity() {
+    let Outcome::Done(etags) = outcome("batch_done.txt", 3) else {
         panic!("not done")
     };
     assert_eq!(etags.len(), 3);
@@ -34,7 +34,7 @@ fn a_transaction_that_happened_gives_the_etag_of_each_entity() {
             .is_some_and(|etag| etag.starts_with("W/\"datetime'2026-"))),
         "{etags:?}"
     );
-    let Outcome::Done(etags) = told("batch_update.txt", 3) else {
+    let Outcome::Done(etags) = outcome("batch_update.txt", 3) else {
         panic!("not done")
     };
     assert_eq!(
@@ -45,7 +45,7 @@ fn a_transaction_that_happened_gives_the_etag_of_each_entity() {
 }
 
 #[test]
-fn a_transaction_that_did_not_says_which_operation_and_why() {
+fn a_refused_transaction_names_the_operation_and_the_reason() {
     for (name, steps, status, code, step) in [
         ("batch_exists.txt", 2, 409, "EntityAlreadyExists", 0),
         ("batch_stale.txt", 2, 412, "UpdateConditionNotSatisfied", 1),
@@ -54,7 +54,7 @@ fn a_transaction_that_did_not_says_which_operation_and_why() {
         ("batch_no_table.txt", 2, 404, "TableNotFound", 0),
         ("batch_twice.txt", 2, 400, "InvalidDuplicateRow", 1),
     ] {
-        let Outcome::Refused(refusal) = told(name, steps) else {
+        let Outcome::Refused(refusal) = outcome(name, steps) else {
             panic!("{name} is not refused")
         };
         assert_eq!(
@@ -100,7 +100,7 @@ fn refusals_outside_of_transactions_are_read_as_json_and_as_xml() {
 fn an_answer_to_another_number_of_operations_is_unclear() {
     for steps in [0, 1, 2, 4, 100] {
         assert!(
-            matches!(told("batch_done.txt", steps), Outcome::Unclear(_)),
+            matches!(outcome("batch_done.txt", steps), Outcome::Unclear(_)),
             "{steps}"
         );
     }
@@ -151,7 +151,7 @@ fn answers_in_the_services_own_form_are_read() {
 
 /// No prefix of an answer is a success; a prefix of a refusal is a refusal only if all of it is there.
 #[test]
-fn whatever_is_cut_off_is_unclear() {
+fn truncated_answers_are_unclear() {
     for (name, steps) in [
         ("batch_done.txt", 3),
         ("batch_update.txt", 3),
@@ -278,7 +278,7 @@ fn no_changed_answer_is_a_false_success() {
             );
         }
         // Queries and explanations never panic, either.
-        let _ = crate::link::entities(&mutated(&mut random, &recorded_query(), other));
+        let _ = crate::requests::entities(&mutated(&mut random, &recorded_query(), other));
         let _ = explained(400, &text);
     }
     assert!(
@@ -318,7 +318,7 @@ fn transactions_are_written_on_plain_lines() {
         },
     ];
     let (content_type, body) = write(
-        Place {
+        Target {
             table: "http://h:1/dev/t",
             partition: "a~-b",
         },

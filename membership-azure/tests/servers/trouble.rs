@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use azure_core::credentials::Secret;
 use azure_core::hmac::hmac_sha256;
-use conformance_tests::launch::How;
 use membership_azure::{AzureTable, AzureTableConfig};
 use membership_core::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite,
     InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest,
     SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, WallTime,
 };
+use membership_testbed::How;
 use serde_json::{Map, Value};
 
 use crate::support::shell::{Shell, row_key};
-use crate::support::{SECRET, Store};
+use crate::support::{SECRET, server};
 
 fn cluster(name: &str) -> ClusterName {
     let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos();
@@ -29,21 +29,22 @@ fn entry(n: u16) -> MembershipEntry {
     )
 }
 
-fn table(url: &str, cluster: &ClusterName) -> AzureTable {
+async fn table(url: &str, cluster: &ClusterName) -> AzureTable {
     let config = AzureTableConfig::from_url(url).unwrap();
-    AzureTable::open(
+    AzureTable::connect(
         config.operation_timeout(Duration::from_secs(20)),
         cluster.clone(),
     )
+    .await
     .unwrap()
 }
 
 async fn initialize(table: &AzureTable) -> Result<(), TableError> {
     table
-        .initialize(&InitializeRequest {
-            table_id: TableId::new(7),
-            settings: SharedSettings::default(),
-        })
+        .initialize(&InitializeRequest::new(
+            TableId::new(7),
+            SharedSettings::default(),
+        ))
         .await
 }
 
@@ -81,18 +82,18 @@ fn told(what: &str, error: &TableError, kind: TableErrorKind, words: &[&str]) {
 
 #[tokio::test]
 async fn each_mistake_is_one_clear_line() {
-    let store = Store::start().await;
-    let (url, blue) = (store.server.url().to_owned(), cluster("mistakes"));
-    let good = table(&url, &blue);
+    let server = server().await;
+    let (url, blue) = (server.url().to_owned(), cluster("mistakes"));
+    let good = table(&url, &blue).await;
     initialize(&good).await.unwrap();
     let (address, host) = (
-        store.server.address().to_string(),
-        store.server.address().ip().to_string(),
+        server.address().to_string(),
+        server.address().ip().to_string(),
     );
-    let ours = store.server.how() != How::Yours;
+    let ours = server.how() != How::External;
 
-    let free = conformance_tests::launch::free_port().unwrap();
-    let nobody = table(&url.replace(&address, &format!("127.0.0.1:{free}")), &blue);
+    let free = membership_testbed::free_port().unwrap();
+    let nobody = table(&url.replace(&address, &format!("127.0.0.1:{free}")), &blue).await;
     let error = nobody.read(&ReadRequest::all()).await.unwrap_err();
     told(
         "a wrong port",
@@ -124,7 +125,8 @@ async fn each_mistake_is_one_clear_line() {
             "http://no-such-host.invalid:10002",
         ),
         &blue,
-    );
+    )
+    .await;
     let error = unknown.read(&ReadRequest::all()).await.unwrap_err();
     told(
         "a wrong host",
@@ -133,7 +135,7 @@ async fn each_mistake_is_one_clear_line() {
         &["no-such-host.invalid:10002"],
     );
 
-    let tls = table(&url.replace("endpoint=http://", "endpoint=https://"), &blue);
+    let tls = table(&url.replace("endpoint=http://", "endpoint=https://"), &blue).await;
     let error = tls.read(&ReadRequest::all()).await.unwrap_err();
     told(
         "TLS where there is none",
@@ -142,7 +144,7 @@ async fn each_mistake_is_one_clear_line() {
         &[&address],
     );
 
-    let absent = table(&url.replace("/membership?", "/nosuchtable?"), &blue);
+    let absent = table(&url.replace("/membership?", "/nosuchtable?"), &blue).await;
     let error = absent.read(&ReadRequest::all()).await.unwrap_err();
     told(
         "a table that is not there",
@@ -159,7 +161,7 @@ async fn each_mistake_is_one_clear_line() {
     );
 
     if ours {
-        let stranger = table(&url.replace(SECRET, "AAAA"), &blue);
+        let stranger = table(&url.replace(SECRET, "AAAA"), &blue).await;
         let error = stranger.read(&ReadRequest::all()).await.unwrap_err();
         told(
             "a wrong key",
@@ -189,6 +191,7 @@ async fn each_mistake_is_one_clear_line() {
         "azure-table://devstoreaccount1/membership?credential=developer&endpoint=http://{address}/devstoreaccount1"
     );
     let error = table(&open, &blue)
+        .await
         .read(&ReadRequest::all())
         .await
         .unwrap_err();
@@ -254,7 +257,7 @@ async fn what_is_no_table_service_is_told() {
         let url = format!(
             "azure-table://acct/membership?account_key=AAAA&endpoint=http://{address}/acct&operation_timeout=5s"
         );
-        let table = table(&url, &cluster("nobody"));
+        let table = table(&url, &cluster("nobody")).await;
         let error = table.read(&ReadRequest::all()).await.unwrap_err();
         told(answer, &error, read_kind, &[&address.to_string()]);
         // A token that carries an ETag: the first request of the commit is the transaction.
@@ -284,27 +287,28 @@ fn signature(key: &str, permissions: &str) -> String {
 
 #[tokio::test]
 async fn signatures_give_what_they_allow() {
-    let store = Store::start().await;
-    if store.server.how() == How::Yours {
+    let server = server().await;
+    if server.how() == How::External {
         eprintln!(
             "not applicable: the key of somebody else's account is not this test's to sign with"
         );
         return;
     }
     let blue = cluster("signed");
-    let good = table(store.server.url(), &blue);
+    let good = table(server.url(), &blue).await;
     initialize(&good).await.unwrap();
-    let endpoint = format!("http://{}/devstoreaccount1", store.server.address());
-    let with = |key: &str, permissions: &str| {
+    let endpoint = format!("http://{}/devstoreaccount1", server.address());
+    let with = async |key: &str, permissions: &str| {
         let config =
             AzureTableConfig::new("devstoreaccount1", "membership").endpoint(endpoint.clone());
-        AzureTable::open(
+        AzureTable::connect(
             config.shared_access_signature(format!("?{}", signature(key, permissions))),
             blue.clone(),
         )
+        .await
         .unwrap()
     };
-    let all = with(SECRET, "raud");
+    let all = with(SECRET, "raud").await;
     initialize(&all).await.unwrap();
     let base = read(&all).await;
     assert!(matches!(
@@ -319,7 +323,7 @@ async fn signatures_give_what_they_allow() {
         },
     };
     all.update_i_am_alive(&beat).await.unwrap();
-    let reader = with(SECRET, "r");
+    let reader = with(SECRET, "r").await;
     let base = read(&reader).await;
     let error = reader.update_i_am_alive(&beat).await.unwrap_err();
     told(
@@ -329,7 +333,7 @@ async fn signatures_give_what_they_allow() {
         &["127.0.0.1"],
     );
     // A transaction by a reader is no question for Azurite: it takes one for any permission at all. One that is signed with another key is.
-    let forged = with("AAAA", "raud");
+    let forged = with("AAAA", "raud").await;
     let error = forged.commit(&joins(&base, 2)).await.unwrap_err();
     assert!(
         !format!("{forged:?}{error:?}{error}").contains("sig="),
@@ -341,11 +345,11 @@ async fn signatures_give_what_they_allow() {
 
 #[tokio::test]
 async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
-    let store = Store::start().await;
+    let server = server().await;
     let blue = cluster("others");
     let (table, shell) = (
-        table(store.server.url(), &blue),
-        Shell::of(store.server.url(), &blue),
+        table(server.url(), &blue).await,
+        Shell::of(server.url(), &blue),
     );
     initialize(&table).await.unwrap();
     let CommitOutcome::Committed(_) = table.commit(&joins(&read(&table).await, 1)).await.unwrap()
@@ -442,11 +446,11 @@ async fn rows_and_entities_of_others_are_shown_and_can_be_removed() {
 
 #[tokio::test]
 async fn a_table_of_orleans_is_left_alone() {
-    let store = Store::start().await;
+    let server = server().await;
     let blue = cluster("orleans");
     let (table, shell) = (
-        table(store.server.url(), &blue),
-        Shell::of(store.server.url(), &blue),
+        table(server.url(), &blue).await,
+        Shell::of(server.url(), &blue),
     );
     initialize(&table).await.unwrap();
     let theirs = |n: u64| {
@@ -475,13 +479,12 @@ async fn a_table_of_orleans_is_left_alone() {
 
 #[tokio::test]
 async fn a_commit_to_a_table_that_was_deleted_lands_nowhere() {
-    let store = Store::start().await;
+    let server = server().await;
     let blue = cluster("gone");
-    let url = store
-        .server
+    let url = server
         .url()
         .replace("/membership?", &format!("/gone{:x}?", std::process::id()));
-    let (table, shell) = (table(&url, &blue), Shell::of(&url, &blue));
+    let (table, shell) = (table(&url, &blue).await, Shell::of(&url, &blue));
     initialize(&table).await.unwrap();
     let base = read(&table).await;
     let name = format!("Tables('gone{:x}')", std::process::id());
@@ -501,11 +504,7 @@ async fn a_commit_to_a_table_that_was_deleted_lands_nowhere() {
         let error = table.commit(&request).await.unwrap_err();
         assert_eq!(error.kind(), TableErrorKind::TableReplaced, "{error}");
     }
-    let known = ReadRequest {
-        known: Some(base.token.clone()),
-        heartbeats: true,
-        barrier: false,
-    };
+    let known = ReadRequest::all().with_known(base.token.clone());
     assert_eq!(
         table.read(&known).await.unwrap_err().kind(),
         TableErrorKind::TableReplaced

@@ -1,9 +1,11 @@
 //! What somebody with the service's own tools does to a table: requests of this test's own, not of the provider.
 
+use async_trait::async_trait;
 use azure_core::credentials::Secret;
 use azure_core::hmac::hmac_sha256;
 use azure_core::time::{OffsetDateTime, to_rfc7231};
 use conformance_tests::Stop;
+use conformance_tests::servers::{RawAccess, VersionRowFields};
 use membership_core::ClusterName;
 use serde_json::{Map, Value};
 
@@ -211,5 +213,52 @@ impl Shell {
                 _ => return Ok(all),
             }
         }
+    }
+}
+
+#[async_trait]
+impl RawAccess for Shell {
+    type Saved = Vec<Map<String, Value>>;
+
+    async fn put_row(&mut self, row: &str, body: &str) -> Result<(), Stop> {
+        let properties = Map::from_iter([("Body".to_owned(), Value::from(body))]);
+        self.merge(&row_key(row), &properties).await
+    }
+
+    /// Fields that a version row does not have become properties all the same.
+    async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
+        let row = VersionRowFields::parse(text)?;
+        let mut properties = Map::new();
+        for (place, record) in row.recent() {
+            properties.insert(format!("Recent{place}"), record.into());
+        }
+        if row.has_recent() {
+            properties.insert("Commit".to_owned(), row.last_commit().into());
+        }
+        for (name, text) in row.rest() {
+            let words = name.split('_').map(|word| {
+                word.get(..1).unwrap_or_default().to_uppercase() + word.get(1..).unwrap_or_default()
+            });
+            properties.insert(words.collect(), text.into());
+        }
+        self.put("!version", &properties).await
+    }
+
+    async fn drop_version_row(&mut self) -> Result<(), Stop> {
+        self.delete("!version").await
+    }
+
+    async fn save(&mut self) -> Result<Self::Saved, Stop> {
+        self.entities().await
+    }
+
+    async fn restore(&mut self, saved: &Self::Saved) -> Result<(), Stop> {
+        for entity in self.entities().await? {
+            self.delete(entity["RowKey"].as_str().unwrap()).await?;
+        }
+        for entity in saved {
+            self.put(entity["RowKey"].as_str().unwrap(), entity).await?;
+        }
+        Ok(())
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use conformance_tests::launch::Server;
 use membership_cassandra::{CassandraConfig, CassandraTable};
 use membership_core::{MembershipTable, TableErrorKind};
+use membership_testbed::Server;
 use scylla::client::session_builder::SessionBuilder;
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 pub async fn a_keyspace_is_made_once_by_many(server: &Server) {
     // On a machine that is busy with the tests of others.
@@ -158,7 +158,7 @@ pub async fn tables_that_are_dropped_are_missed(server: &Server) {
     );
     assert_eq!(
         before
-            .update_i_am_alive(&beat(0, 1))
+            .update_i_am_alive(&heartbeat(0, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -168,7 +168,7 @@ pub async fn tables_that_are_dropped_are_missed(server: &Server) {
     for drop_them in ["DROP TABLE dropped.silos", "DROP KEYSPACE dropped"] {
         let table = connect(&url).await.unwrap();
         let token = fill(&table, 1).await;
-        table.update_i_am_alive(&beat(0, 1)).await.unwrap();
+        table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
         shell.run(drop_them, ()).await.unwrap();
         assert_eq!(
             read_kind(&table, Some(&token)).await,

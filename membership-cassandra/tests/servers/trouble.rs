@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use conformance_tests::launch::{Kind, Options, Server};
 use conformance_tests::proxy::{Proxy, Way};
 use membership_cassandra::{CassandraConfig, CassandraTable};
 use membership_core::{
     CommitOutcome, CommitRequest, Durability, HeartbeatWrite, MembershipTable, ReadAnswer,
     ReadRequest, RowChange, Snapshot, TableErrorKind, VersionToken,
 };
+use membership_testbed::{Kind, Options, Server};
 use tokio::time::{Instant, sleep};
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 pub async fn connections_that_cannot_work_say_why(server: &Server) {
     let here = server.address().to_string();
@@ -120,7 +120,7 @@ pub async fn what_is_not_granted_is_refused(server: &Server) {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(0, 1))
+            .update_i_am_alive(&heartbeat(0, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -132,7 +132,7 @@ pub async fn what_is_not_granted_is_refused(server: &Server) {
         .await
         .unwrap();
     until("the grant is known", || async {
-        table.update_i_am_alive(&beat(0, 1)).await.is_ok()
+        table.update_i_am_alive(&heartbeat(0, 1)).await.is_ok()
     })
     .await;
     let token = commit(&table, &insert(&token, [5])).await;
@@ -262,7 +262,7 @@ impl tracing::Subscriber for LookUps {
             },
         );
         self.0.fetch_add(
-            usize::from(said == "what became of a commit is looked up"),
+            usize::from(said == "reads the outcome of a commit"),
             Ordering::Relaxed,
         );
     }
@@ -351,17 +351,17 @@ pub async fn a_late_heartbeat_moves_no_newer_one_back(server: &Server) {
     let slow = CassandraTable::connect(config.operation_timeout(IMPATIENT), blue())
         .await
         .unwrap();
-    slow.update_i_am_alive(&beat(0, 1)).await.unwrap();
+    slow.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
     proxy.freeze_way(Way::Requests);
     assert_eq!(
-        slow.update_i_am_alive(&beat(0, 2))
+        slow.update_i_am_alive(&heartbeat(0, 2))
             .await
             .unwrap_err()
             .kind(),
         TableErrorKind::OutcomeUnknown
     );
     // Given up by its silo, which goes on.
-    table.update_i_am_alive(&beat(0, 3)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(0, 3)).await.unwrap();
     proxy.thaw();
     assert!(
         proxy.settled(Duration::from_secs(30)).await,
@@ -393,7 +393,7 @@ pub async fn a_cluster_whose_version_row_is_damaged_can_be_deleted(server: &Serv
     ] {
         for begun in [false, true] {
             fill(&table, 3).await;
-            table.update_i_am_alive(&beat(0, 1)).await.unwrap();
+            table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
             let begun = if begun { ", deleting = true" } else { "" };
             let set = format!(
                 "UPDATE damaged.silos SET {damage}{begun} WHERE cluster = ? AND silo = 'version'"
@@ -459,7 +459,7 @@ pub async fn orphans_go_with_the_next_cleanup(server: &Server) {
     let table = connect(&at(server, "orphans", "")).await.unwrap();
     fill(&table, 3).await;
     for n in [0, 1, 2, 77] {
-        table.update_i_am_alive(&beat(n, 1)).await.unwrap();
+        table.update_i_am_alive(&heartbeat(n, 1)).await.unwrap();
     }
     let (now, beats) = read(&table).await;
     assert_eq!(beats.silos.len(), 3, "an orphan is shown: {beats:?}");
@@ -479,7 +479,7 @@ pub async fn orphans_go_with_the_next_cleanup(server: &Server) {
 pub async fn a_row_of_the_cells_name_goes_without_the_cell(server: &Server) {
     let table = connect(&at(server, "stray", "")).await.unwrap();
     fill(&table, 2).await;
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     table
         .update_i_am_alive(&HeartbeatWrite::Cluster {
             text: "ours".to_owned(),
@@ -521,7 +521,7 @@ pub async fn the_largest_commit_fits(server: &Server) {
     let limits = table.limits();
     let entries = (0..limits.rows_per_commit as u64).map(|n| {
         let mut entry = entry(n);
-        entry.silo_name = "x".repeat(limits.bytes_per_commit / limits.rows_per_commit - 700);
+        entry.info.silo_name = "x".repeat(limits.bytes_per_commit / limits.rows_per_commit - 700);
         entry
     });
     let mut request = insert(&token, []);

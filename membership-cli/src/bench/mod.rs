@@ -1,14 +1,15 @@
-//! Measuring a table against the store's own cheapest write and read, in one run: what `membership bench` does.
+//! What `membership bench` does: measures a table and the store's own cheapest write and read, in
+//! one run.
 //!
-//! * `grounds`: clusters of this run's own, filled with rows, and gone when it ends, however it ends.
+//! * `clusters`: makes clusters for this run, fills them with rows, removes them at its end.
 //! * `operations`: one client, how long each operation takes.
 //! * `writers`: many clients at once, how many commits get through.
-//! * `progress`, `report`: what is seen meanwhile, and what comes out.
+//! * `progress`, `report`: what the user sees meanwhile and at the end.
 //!
-//! Absolute times say more about a machine than about a table. So each figure stands beside that of the store itself, and the two are
-//! taken in turns: what disturbs one disturbs the other.
+//! Absolute times depend on the machine. Each figure is therefore shown beside that of the store
+//! itself, and both are measured in turns, so that the same disturbances affect both.
 
-pub(crate) mod grounds;
+pub(crate) mod clusters;
 pub(crate) mod operations;
 pub(crate) mod progress;
 pub(crate) mod report;

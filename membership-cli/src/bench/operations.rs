@@ -1,14 +1,15 @@
-//! One client: how long each operation takes, in turns with the store's own cheapest write and read.
+//! One client: how long each operation takes, in turns with the store's own cheapest write and
+//! read.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    CommitOutcome, HeartbeatWrite, MembershipTable, NextStep, ReadAnswer, ReadRequest, SiloAddress,
-    Snapshot, TableError, TableExt, Yardstick,
+    Baseline, CommitOutcome, HeartbeatWrite, MembershipTable, NextStep, ReadAnswer, ReadRequest,
+    SiloAddress, Snapshot, TableError, TableExt,
 };
 
-use super::grounds::{beat, change, disturbed};
+use super::clusters::{change, disturbed, heartbeat};
 use super::progress::Progress;
 use crate::clock;
 use crate::exit::{Exit, Failure};
@@ -16,11 +17,11 @@ use crate::exit::{Exit, Failure};
 /// The first rounds prepare statements and load scripts; they are not counted.
 const WARM_UP: usize = 5;
 /// With fewer rounds the 99th percentile would be the slowest round.
-const LEAST: usize = 100;
-/// So many times the wanted time is given to a store that needs it for [`LEAST`] rounds.
-const PATIENCE: u32 = 4;
+const MIN_ROUNDS: usize = 100;
+/// A slow store may take so many times the wanted time for [`MIN_ROUNDS`] rounds.
+const MAX_OVERTIME: u32 = 4;
 
-/// What is timed.
+/// An operation that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timed {
     Read,
@@ -56,7 +57,7 @@ impl Timed {
         }
     }
 
-    /// What it is held against.
+    /// The baseline it is compared with.
     pub const fn own(self) -> Self {
         match self {
             Self::Commit | Self::Heartbeat | Self::OwnWrite => Self::OwnWrite,
@@ -79,7 +80,7 @@ impl Times {
         self.0.len()
     }
 
-    /// The time that so many percent of the rounds did not exceed; none when there was no round.
+    /// The time that so many percent of the rounds did not exceed; none without a round.
     pub fn percentile(&self, percent: usize) -> Option<Duration> {
         let rank = (self.0.len() * percent).div_ceil(100);
         self.0.get(rank.saturating_sub(1)).copied()
@@ -99,7 +100,7 @@ impl Operations {
         &self.times[what as usize]
     }
 
-    /// How many times the store's own cheapest one takes, at the median; none without a yardstick.
+    /// The median over that of the store's own cheapest operation; none without a baseline.
     pub fn ratio(&self, what: Timed) -> Option<f64> {
         let (table, own) = (
             self.of(what).percentile(50)?,
@@ -109,26 +110,28 @@ impl Operations {
     }
 }
 
-/// Rounds of everything, each in another order, for about so long.
+/// Times every operation once per round, in a random order, for about `time`.
 pub(crate) async fn measure(
     table: &dyn MembershipTable,
-    yardstick: Option<Arc<dyn Yardstick>>,
+    baseline: Option<Arc<dyn Baseline>>,
     rows: usize,
     time: Duration,
     progress: &Progress,
 ) -> Result<Operations, Failure> {
     let mut order: Vec<Timed> = Timed::OPERATIONS.into();
-    if yardstick.is_some() {
+    if baseline.is_some() {
         order.extend([Timed::OwnWrite, Timed::OwnRead]);
     }
-    let mut at = Place::find(table, yardstick).await?;
+    let mut at = Client::find(table, baseline).await?;
     let mut times: [Vec<Duration>; 7] = Default::default();
     let (mut counted, mut troubled, began) = (0, 0, Instant::now());
     for round in 0.. {
-        if began.elapsed() >= time * PATIENCE || (began.elapsed() >= time && counted >= LEAST) {
+        if began.elapsed() >= time * MAX_OVERTIME
+            || (began.elapsed() >= time && counted >= MIN_ROUNDS)
+        {
             break;
         }
-        progress.within(began, time);
+        progress.update(began, time);
         shuffle(&mut order);
         let mut this = Vec::with_capacity(order.len());
         let mut trouble = None;
@@ -140,7 +143,7 @@ pub(crate) async fn measure(
         }
         if let Some(error) = trouble {
             troubled += 1;
-            if troubled > LEAST && troubled > counted {
+            if troubled > MIN_ROUNDS && troubled > counted {
                 return Err(error.into());
             }
             at.refresh().await?;
@@ -155,8 +158,8 @@ pub(crate) async fn measure(
         return Err(Failure::new(
             Exit::Unreachable,
             format!(
-                "not one round of operations ended within {} s",
-                (time * PATIENCE).as_secs()
+                "no round of operations ended within {} s",
+                (time * MAX_OVERTIME).as_secs()
             ),
         ));
     }
@@ -167,7 +170,7 @@ pub(crate) async fn measure(
     })
 }
 
-/// Every order is as likely as any other, so that no operation always follows the same one.
+/// A uniformly random order, so that no operation always follows the same one.
 fn shuffle(order: &mut [Timed]) {
     let mut chance = clock::random();
     for last in (1..order.len()).rev() {
@@ -177,25 +180,25 @@ fn shuffle(order: &mut [Timed]) {
     }
 }
 
-/// A client between two operations.
-struct Place<'a> {
+/// The client that is measured.
+struct Client<'a> {
     table: &'a dyn MembershipTable,
-    yardstick: Option<Arc<dyn Yardstick>>,
+    baseline: Option<Arc<dyn Baseline>>,
     now: Snapshot,
     silos: Vec<SiloAddress>,
     counter: u64,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Client<'a> {
     async fn find(
         table: &'a dyn MembershipTable,
-        yardstick: Option<Arc<dyn Yardstick>>,
+        baseline: Option<Arc<dyn Baseline>>,
     ) -> Result<Self, Failure> {
         let now = table.read_all().await?.0;
         let silos = now.rows.entries().map(|e| e.address).collect();
         Ok(Self {
             table,
-            yardstick,
+            baseline,
             now,
             silos,
             counter: 1,
@@ -207,25 +210,20 @@ impl<'a> Place<'a> {
         Ok(())
     }
 
-    /// One after the other, so that every row has its turn.
+    /// The silos in turn.
     fn next(&mut self) -> Result<SiloAddress, Failure> {
         self.counter += 1;
         let index = usize::try_from(self.counter).unwrap_or(0) % self.silos.len().max(1);
         self.silos.get(index).copied().ok_or_else(disturbed)
     }
 
-    /// Times one operation; the inner error is one that passes.
+    /// Times one operation; the inner error is a temporary one.
     async fn time(&mut self, what: Timed) -> Result<Result<Duration, TableError>, Failure> {
         let done = match what {
             Timed::Read => self.read(ReadRequest::all()).await,
             Timed::ReadUnchanged => {
                 let known = Some(self.now.token.clone());
-                self.read(ReadRequest {
-                    known,
-                    heartbeats: true,
-                    barrier: false,
-                })
-                .await
+                self.read(ReadRequest::all().with_known(known)).await
             }
             Timed::ReadRow => {
                 let silo = self.next()?;
@@ -238,8 +236,8 @@ impl<'a> Place<'a> {
             Timed::Commit => return self.commit().await,
             Timed::Heartbeat => {
                 let silo = self.next()?;
-                // Never lower than one that is there: the table would be right not to write it.
-                let write: HeartbeatWrite = beat(silo, self.counter);
+                // Never lower than the stored one, which the table need not overwrite.
+                let write: HeartbeatWrite = heartbeat(silo, self.counter);
                 let began = Instant::now();
                 self.table
                     .update_i_am_alive(&write)
@@ -247,26 +245,26 @@ impl<'a> Place<'a> {
                     .map(|()| began.elapsed())
             }
             Timed::OwnWrite | Timed::OwnRead => {
-                let Some(yardstick) = &self.yardstick else {
+                let Some(baseline) = &self.baseline else {
                     return Err(disturbed());
                 };
                 let began = Instant::now();
                 if what == Timed::OwnWrite {
-                    yardstick.write().await
+                    baseline.write().await
                 } else {
-                    yardstick.read().await
+                    baseline.read().await
                 }
                 .map(|()| began.elapsed())
             }
         };
-        passing(done)
+        unless_permanent(done)
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Duration, TableError> {
         let began = Instant::now();
         let answer = self.table.read(&request).await?;
         let took = began.elapsed();
-        // Whether it is what was asked for is for the suite to prove; here it only must not be optimised away.
+        // The suite checks answers. Here one only must not be optimised away.
         drop::<ReadAnswer>(std::hint::black_box(answer));
         Ok(took)
     }
@@ -282,12 +280,15 @@ impl<'a> Place<'a> {
                 Ok(Ok(took))
             }
             Ok(CommitOutcome::Conflict(_)) => Err(disturbed()),
-            Err(error) => passing(Err(error)),
+            Err(error) => unless_permanent(Err(error)),
         }
     }
 }
 
-fn passing(done: Result<Duration, TableError>) -> Result<Result<Duration, TableError>, Failure> {
+/// A permanent error ends the run; a temporary one spoils a round.
+fn unless_permanent(
+    done: Result<Duration, TableError>,
+) -> Result<Result<Duration, TableError>, Failure> {
     match done {
         Err(error) if error.next_step() == NextStep::GiveUp => Err(error.into()),
         done => Ok(done),
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_comes() {
+    fn every_operation_comes_first_at_times() {
         let mut firsts = std::collections::BTreeSet::new();
         let mut order = Timed::OPERATIONS;
         for _ in 0..500 {

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The whole is known before it begins: every part takes a given time.
+/// The total is known before it begins: every part takes a given time.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// What the parts that are over took together, by plan.
+    /// The planned time of the parts that are over.
     before: Duration,
 }
 
@@ -28,12 +28,13 @@ impl Progress {
         }
     }
 
-    pub fn says(&self, what: String) {
+    /// Names the part under way.
+    pub fn label(&self, what: String) {
         self.bar.set_message(what);
     }
 
     /// A part that takes so long and began then is under way.
-    pub fn within(&self, began: Instant, takes: Duration) {
+    pub fn update(&self, began: Instant, takes: Duration) {
         self.bar
             .set_position(millis(self.before + began.elapsed().min(takes)));
     }
@@ -43,7 +44,7 @@ impl Progress {
         self.bar.set_position(millis(self.before));
     }
 
-    /// Nothing of it stays on the terminal.
+    /// Removes the line from the terminal.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }

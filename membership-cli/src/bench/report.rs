@@ -1,4 +1,4 @@
-//! What came out: columns for people, one object for programs.
+//! The figures of a run: a table for people, one JSON object for programs.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) struct Report {
     pub writers: Vec<Writers>,
 }
 
-/// What all of them are about.
+/// The store that was measured.
 struct Store {
     name: &'static str,
     guarantees: Guarantees,
@@ -40,16 +40,19 @@ impl Report {
         self.store.get_or_insert_with(|| Store {
             name: table.store(),
             guarantees: table.guarantees(),
-            own: table.yardstick().map(|y| (y.write_is(), y.read_is())),
+            own: table.baseline().map(|b| (b.write_is(), b.read_is())),
         });
     }
 
     pub fn show(&self, out: &mut Out) {
         let Some(store) = &self.store else { return };
         match store.own {
-            Some((write, read)) => out.line(format_args!("{}, beside its own cheapest write ({write}) and read ({read})", store.name)),
+            Some((write, read)) => out.line(format_args!(
+                "{}, beside its own cheapest write ({write}) and read ({read})",
+                store.name
+            )),
             None => out.line(format_args!(
-                "{}; its provider names no cheapest write and read of the store's own: there are no ratios",
+                "{}; its provider has no baseline for the store, so there are no ratios",
                 store.name
             )),
         }
@@ -104,7 +107,7 @@ impl Report {
             )
         };
         out.line(format_args!(
-            "{}{troubled}; RATIO is P50 by OWN P50",
+            "{}{troubled}; RATIO is P50 / OWN P50",
             count(rounds, "round")
         ));
     }
@@ -139,7 +142,7 @@ impl Report {
         }
         grid.show(out);
         out.line(format_args!(
-            "{} s each; RATIO is OWN WRITES/S by COMMITS/S",
+            "{} s each; RATIO is OWN WRITES/S / COMMITS/S",
             self.time.as_secs()
         ));
     }
@@ -191,7 +194,7 @@ fn micros(time: Option<Duration>) -> Option<f64> {
     time.map(|t| t.as_secs_f64() * 1e6)
 }
 
-/// `23 µs`, `1.42 ms`, `2.3 s`: three digits tell enough.
+/// `23 µs`, `1.42 ms`, `2.3 s`: two or three digits.
 fn time(time: Option<Duration>) -> String {
     let Some(time) = time else {
         return String::new();

@@ -1,17 +1,18 @@
-//! Many clients that commit at once, each with its own row, as silos do: after a conflict they wait as the protocol waits, read, and try
-//! again. Before and after them as many clients write the store's own cheapest write.
+//! Many clients that commit at once, each to its own row, as silos do: after a conflict they back
+//! off as the protocol does, read, and try again. As many clients do the store's own cheapest write
+//! before and after that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use membership_core::protocol::conflict_backoff;
 use membership_core::{
-    Attempt, CommitOutcome, CommitRequest, MembershipTable, NextStep, ReadAnswer, ReadRequest,
-    SiloAddress, Snapshot, TableExt, Yardstick,
+    Attempt, Baseline, CommitOutcome, CommitRequest, MembershipTable, NextStep, ReadAnswer,
+    ReadRequest, SiloAddress, Snapshot, TableExt,
 };
 use tokio::task::JoinSet;
 
-use super::grounds::{Grounds, change};
+use super::clusters::{BenchClusters, change};
 use super::progress::Progress;
 use crate::clock;
 use crate::exit::{Exit, Failure};
@@ -19,14 +20,14 @@ use crate::exit::{Exit, Failure};
 /// How long a writer waits at most when the store is busy or an outcome is unknown.
 const BUSY: Duration = Duration::from_millis(50);
 
-/// What one writer, or all of them, came to.
+/// The counts of one writer, or of all.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub commits: u64,
     pub conflicts: u64,
-    /// Answers that nothing was written: the store was busy.
+    /// Commits refused because the store was busy.
     pub busy: u64,
-    /// Outcomes that had to be found out.
+    /// Commits with an unknown outcome.
     pub unknown: u64,
     /// The longest time that a writer went without a commit.
     pub longest_wait: Duration,
@@ -44,12 +45,12 @@ impl Tally {
 
 /// The figures of one number of writers.
 pub(crate) struct Writers {
-    /// A client of the cluster they wrote to.
+    /// A client of their cluster.
     pub table: Arc<dyn MembershipTable>,
     pub writers: usize,
     pub tally: Tally,
     pub time: Duration,
-    /// The store's own cheapest writes per second by as many clients; none without a yardstick.
+    /// The store's own cheapest writes per second by as many clients; none without a baseline.
     pub own_per_second: Option<f64>,
 }
 
@@ -66,15 +67,15 @@ impl Writers {
     }
 }
 
-/// For `time` commits, and for half of it before and half of it after the store's own writes.
+/// Commits for `time`; does the store's own writes for half of that before and half after.
 pub(crate) async fn measure(
-    grounds: &mut Grounds,
+    clusters: &mut BenchClusters,
     writers: usize,
     time: Duration,
     progress: &mut Progress,
 ) -> Result<Writers, Failure> {
-    progress.says(format!("{writers} writers: connecting"));
-    let first = grounds
+    progress.label(format!("{writers} writers: connecting"));
+    let first = clusters
         .cluster(&format!("writers-{writers}"), writers)
         .await?;
     let silos: Vec<SiloAddress> = first
@@ -87,16 +88,16 @@ pub(crate) async fn measure(
         .collect();
     let mut clients = vec![first];
     while clients.len() < writers {
-        clients.push(grounds.client(clients[0].as_ref()).await?);
+        clients.push(clusters.client(clients[0].as_ref()).await?);
     }
-    progress.says(format!("{writers} writers"));
-    let yardsticks: Option<Vec<_>> = clients
+    progress.label(format!("{writers} writers"));
+    let baselines: Option<Vec<_>> = clients
         .iter()
-        .map(|client| grounds.yardstick(client.as_ref()))
+        .map(|client| clusters.baseline(client.as_ref()))
         .collect();
-    let before = own_writes(yardsticks.as_deref(), time / 2, progress).await?;
+    let before = own_writes(baselines.as_deref(), time / 2, progress).await?;
     let (tally, took) = commits(&clients, &silos, time, progress).await?;
-    let after = own_writes(yardsticks.as_deref(), time / 2, progress).await?;
+    let after = own_writes(baselines.as_deref(), time / 2, progress).await?;
     let own_per_second = before
         .zip(after)
         .map(|(before, after)| before.midpoint(after));
@@ -110,22 +111,22 @@ pub(crate) async fn measure(
 }
 
 async fn own_writes(
-    yardsticks: Option<&[Arc<dyn Yardstick>]>,
+    baselines: Option<&[Arc<dyn Baseline>]>,
     time: Duration,
     progress: &mut Progress,
 ) -> Result<Option<f64>, Failure> {
-    let Some(yardsticks) = yardsticks else {
+    let Some(baselines) = baselines else {
         progress.done(time);
         return Ok(None);
     };
     let began = Instant::now();
     let mut tasks = JoinSet::new();
-    for yardstick in yardsticks {
-        let yardstick = yardstick.clone();
+    for baseline in baselines {
+        let baseline = baseline.clone();
         tasks.spawn(async move {
             let mut written = 0_u64;
             while began.elapsed() < time {
-                match yardstick.write().await {
+                match baseline.write().await {
                     Ok(()) => written += 1,
                     Err(error) if error.next_step() == NextStep::GiveUp => {
                         return Err(Failure::from(error));
@@ -136,7 +137,7 @@ async fn own_writes(
             Ok(written)
         });
     }
-    let all = ended(tasks, began, time, progress).await?;
+    let all = join_all(tasks, began, time, progress).await?;
     Ok(Some(
         all.iter().sum::<u64>() as f64 / began.elapsed().as_secs_f64(),
     ))
@@ -159,14 +160,14 @@ async fn commits(
         ));
     }
     let mut tally = Tally::default();
-    for one in ended(tasks, began, time, progress).await? {
+    for one in join_all(tasks, began, time, progress).await? {
         tally.add(&one);
     }
     Ok((tally, began.elapsed()))
 }
 
-/// What all the tasks came to; the first failure ends the others.
-async fn ended<T: 'static>(
+/// The results of all tasks; the first failure ends the others.
+async fn join_all<T: 'static>(
     mut tasks: JoinSet<Result<T, Failure>>,
     began: Instant,
     time: Duration,
@@ -179,9 +180,9 @@ async fn ended<T: 'static>(
             ended = tasks.join_next() => match ended {
                 None => break,
                 Some(Ok(done)) => all.push(done?),
-                Some(Err(error)) => return Err(Failure::new(Exit::Failed, format!("a writer did not end well: {error}"))),
+                Some(Err(error)) => return Err(Failure::new(Exit::Failed, format!("a writer failed: {error}"))),
             },
-            _ = tick.tick() => progress.within(began, time),
+            _ = tick.tick() => progress.update(began, time),
         }
     }
     progress.done(time);
@@ -204,7 +205,7 @@ async fn writer(
                 tally.commits += 1;
                 tally.longest_wait = tally.longest_wait.max(last.elapsed());
                 (last, conflicts) = (Instant::now(), 0);
-                // Where others write too, what it holds is out of date by the time it is answered.
+                // With other writers, the snapshot is stale by the time the answer comes.
                 now = if alone {
                     *snapshot
                 } else {
@@ -226,7 +227,7 @@ async fn writer(
                 tokio::time::sleep(wait.min(until.saturating_duration_since(Instant::now()))).await;
                 now = read(table.as_ref(), now).await?;
             }
-            Sent::Lost => now = read(table.as_ref(), now).await?,
+            Sent::Unknown => now = read(table.as_ref(), now).await?,
             Sent::Late => break,
         }
     }
@@ -237,8 +238,8 @@ async fn writer(
 enum Sent {
     Committed(Box<Snapshot>),
     Conflict,
-    /// Whether it happened, only the rows could tell.
-    Lost,
+    /// The outcome is unknown; only the rows can tell.
+    Unknown,
     /// The time is over.
     Late,
 }
@@ -263,7 +264,7 @@ async fn send(
                 NextStep::FindOut => {
                     tally.unknown += 1;
                     if request.attempt == Attempt::Again {
-                        return Ok(Sent::Lost);
+                        return Ok(Sent::Unknown);
                     }
                     request = request.again();
                 }
@@ -276,13 +277,11 @@ async fn send(
     }
 }
 
-/// The table as it is now, for somebody who knows an older version.
+/// The table as it is now, for a client that has an older snapshot.
 async fn read(table: &dyn MembershipTable, known: Snapshot) -> Result<Snapshot, Failure> {
-    let request = ReadRequest {
-        known: Some(known.token.clone()),
-        heartbeats: false,
-        barrier: false,
-    };
+    let request = ReadRequest::all()
+        .with_known(known.token.clone())
+        .with_heartbeats(false);
     loop {
         match table.read(&request).await {
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => return Ok(snapshot),

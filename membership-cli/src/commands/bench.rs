@@ -1,26 +1,21 @@
-//! `membership bench`: what a table costs on this machine, beside what its store costs by itself.
+//! `membership bench`: what a table costs here, beside what its store costs by itself.
 
 use std::time::{Duration, Instant};
 
-use crate::bench::grounds::Grounds;
+use crate::bench::clusters::BenchClusters;
 use crate::bench::progress::Progress;
 use crate::bench::report::Report;
 use crate::bench::{operations, writers};
 use crate::exit::{Exit, Failure};
-use crate::program::Session;
+use crate::session::{Session, StoreArgs};
 use crate::stop::Stops;
 
-/// Measure every operation of a table beside the store's own cheapest write and read; in clusters of its own, which it removes
+/// Measure every operation of a table, and beside it the store's own cheapest write and read, in
+/// clusters that it makes and removes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where to make the tables that are measured, for example sqlite:membership.db
-    #[arg(
-        long,
-        env = "MEMBERSHIP_TABLE",
-        hide_env_values = true,
-        value_name = "URL"
-    )]
-    table: String,
+    #[command(flatten)]
+    store: StoreArgs,
     /// Sizes of table to time operations at, up to 10000; 0 = none
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [10, 100, 1000], value_parser = clap::value_parser!(u16).range(0..=10_000))]
     rows: Vec<u16>,
@@ -35,8 +30,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The numbers of a list without nothing, each once, in their order.
-fn each_once(asked: &[u16]) -> Vec<usize> {
+/// The numbers without 0 and without duplicates, in their order.
+fn distinct(asked: &[u16]) -> Vec<usize> {
     let mut numbers = Vec::new();
     for number in asked.iter().map(|n| usize::from(*n)).filter(|n| *n > 0) {
         if !numbers.contains(&number) {
@@ -50,8 +45,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let mut stops = Stops::listen(false)
         .map_err(|e| Failure::new(Exit::Failed, format!("cannot listen to signals: {e}")))?;
     let plan = Plan {
-        rows: each_once(&args.rows),
-        writers: each_once(&args.writers),
+        rows: distinct(&args.rows),
+        writers: distinct(&args.writers),
         time: Duration::from_secs(args.seconds.into()),
     };
     if plan.rows.is_empty() && plan.writers.is_empty() {
@@ -59,22 +54,22 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             "--rows 0 and --writers 0 leave nothing to measure",
         ));
     }
-    let mut grounds = Grounds::new(session.connectors(), &args.table);
+    let mut clusters = BenchClusters::new(session.connectors(), &args.store.table);
     let mut progress = Progress::new(plan.whole(), session.err.is_terminal());
     let done = tokio::select! {
         biased;
         _ = stops.next() => Err(Failure::new(Exit::Failed, "stopped before the end")),
-        done = plan.carry_out(&mut grounds, &mut progress) => done,
+        done = plan.carry_out(&mut clusters, &mut progress) => done,
     };
     progress.clear();
-    // Whatever happened: what was made is removed.
+    // The clusters are removed in any case.
     let left = tokio::select! {
-        left = grounds.clear() => left,
-        _ = stops.next() => return Err(Failure::new(Exit::Failed, "stopped while removing what was measured; clusters bench-…/… may be left")),
+        left = clusters.clear() => left,
+        _ = stops.next() => return Err(Failure::new(Exit::Failed, "stopped during the clean-up; clusters bench-…/… may be left in the store")),
     };
     for (what, why) in &left {
         session.err.line(format_args!(
-            "warning: {what} is left behind: {why}; `membership delete` removes a cluster"
+            "warning: {what} is left behind: {why}; remove a cluster with `membership delete`"
         ));
     }
     let report = done?;
@@ -88,7 +83,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     } else {
         Err(Failure::new(
             Exit::Failed,
-            "not everything could be removed",
+            "not everything could be removed; see the warnings above",
         ))
     }
 }
@@ -108,24 +103,24 @@ impl Plan {
 
     async fn carry_out(
         &self,
-        grounds: &mut Grounds,
+        clusters: &mut BenchClusters,
         progress: &mut Progress,
     ) -> Result<Report, Failure> {
         let mut report = Report::new(self.time);
         for rows in &self.rows {
-            progress.says(format!("{rows} rows: filling"));
-            progress.within(Instant::now(), self.time);
-            let table = grounds.cluster(&format!("rows-{rows}"), *rows).await?;
+            progress.label(format!("{rows} rows: filling"));
+            progress.update(Instant::now(), self.time);
+            let table = clusters.cluster(&format!("rows-{rows}"), *rows).await?;
             report.about(table.as_ref());
-            let yardstick = grounds.yardstick(table.as_ref());
-            progress.says(format!("{rows} rows"));
+            let baseline = clusters.baseline(table.as_ref());
+            progress.label(format!("{rows} rows"));
             report.operations.push(
-                operations::measure(table.as_ref(), yardstick, *rows, self.time, progress).await?,
+                operations::measure(table.as_ref(), baseline, *rows, self.time, progress).await?,
             );
             progress.done(self.time);
         }
         for writers in &self.writers {
-            let measured = writers::measure(grounds, *writers, self.time, progress).await?;
+            let measured = writers::measure(clusters, *writers, self.time, progress).await?;
             report.about(measured.table.as_ref());
             report.writers.push(measured);
         }

@@ -2,56 +2,58 @@
 
 use std::time::Duration;
 
-use membership_core::{CleanupPolicy, CommitId, TableExt};
+use membership::CleanupPolicy;
+use membership::admin::{Admin, TokioRuntime};
 
 use crate::clock;
 use crate::exit::{Exit, Failure};
-use crate::look::Look;
-use crate::program::{Session, TableArgs};
+use crate::inspect::Inspection;
+use crate::session::{Session, TableArgs};
 use crate::text::count;
 
-/// Remove rows of dead silos: those that died longer ago than --older-than and are not among the --keep most recent
+/// Remove rows of dead silos that died longer ago than --older-than and are not among the --keep
+/// most recent
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     table: TableArgs,
-    /// Only silos that died longer ago (at least 2min: votes may still refer to younger ones)
+    /// Remove only silos that died longer ago than this; at least 2min, because votes may still
+    /// refer to younger rows
     #[arg(long, value_name = "DURATION", default_value = "7days", value_parser = humantime::parse_duration)]
     older_than: Duration,
-    /// So many of the most recently dead stay, whatever their age
+    /// Keep so many of the most recently dead, whatever their age
     #[arg(long, value_name = "N", default_value_t = 25)]
     keep: usize,
-    /// Only say what would go
+    /// Only list what would be removed
     #[arg(long)]
     dry_run: bool,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
-    // The silos themselves never remove a row within two minutes of its death; neither does a person.
+    // Silos never remove a row within two minutes of its death either.
     if args.older_than < Duration::from_secs(120) && !args.dry_run {
         return Err(Failure::usage(
-            "--older-than is at least 2min: silos may not all have seen a younger death",
+            "--older-than must be at least 2min: some silos may not have seen a younger death yet",
         ));
     }
     let table = session.open(&args.table).await?;
-    let policy = CleanupPolicy {
-        now: clock::wall(),
-        older_than: args.older_than,
-        keep: args.keep,
-    };
+    let policy = CleanupPolicy::new(clock::wall(), args.older_than, args.keep);
     let out = &mut session.out;
     if args.dry_run {
-        let look = Look::at(table.as_ref()).await?;
-        let keys = policy.defunct(&look.snapshot);
+        let inspection = Inspection::of(table.as_ref()).await?;
+        let keys = policy.defunct(&inspection.snapshot);
         for key in &keys {
             out.line(key);
         }
-        out.line(format_args!("{} would go", count(keys.len(), "row")));
+        out.line(format_args!(
+            "{} would be removed",
+            count(keys.len(), "row")
+        ));
         return Ok(Exit::Ok);
     }
-    let removed = table
-        .cleanup_defunct_silo_entries(&policy, &mut || CommitId::new(clock::random()))
-        .await?;
+    let mut runtime = TokioRuntime;
+    let mut admin = Admin::new(table.as_ref(), &mut runtime);
+    let removed = admin.cleanup(&policy).await?;
     for key in &removed {
         out.line(key);
     }

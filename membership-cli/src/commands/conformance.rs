@@ -1,4 +1,4 @@
-//! `membership conformance`: does this store keep the contract?
+//! `membership conformance`: checks whether a store keeps the contract of a membership table.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,11 +11,12 @@ use crate::conformance::backend::Store;
 use crate::conformance::report;
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
-use crate::program::Session;
+use crate::session::Session;
 use crate::stop::Stops;
 use crate::text::count;
 
-/// Prove that a store keeps the contract of a membership table: the suite of every provider, in clusters of its own, which it removes
+/// Check that a store keeps the contract of a membership table, with the suite that every provider
+/// runs, in clusters that it makes and removes
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The store, for example redis://127.0.0.1:6379
@@ -27,21 +28,21 @@ pub(crate) struct Args {
         required_unless_present = "list"
     )]
     table: Option<String>,
-    /// What its clusters are called: ID/case-1 and so on. One that exists is refused; any free one if not given
+    /// Prefix of its clusters: ID/case-1 and so on; refused if one exists. Default: a random one
     #[arg(long, value_name = "ID")]
     cluster: Option<ClusterName>,
-    /// Only the cases that prove this clause, such as T5; may be given several times
+    /// Only the cases for this clause, such as T5; may be repeated
     #[arg(long, value_name = "CLAUSE")]
     clause: Vec<Clause>,
-    /// Only the cases with this in their name; may be given several times
+    /// Only the cases with this text in their name; may be repeated
     #[arg(long, value_name = "NAME")]
     case: Vec<String>,
-    /// Repeat the random choices of another run
+    /// Seed of the random choices, to repeat another run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How much work the long cases do
-    #[arg(long, value_name = "HOW_MUCH", default_value = "default")]
-    effort: Much,
+    #[arg(long, value_name = "EFFORT", default_value = "default")]
+    effort: EffortLevel,
     /// One JSON object per line: each case, and a summary
     #[arg(long)]
     json: bool,
@@ -52,16 +53,16 @@ pub(crate) struct Args {
 
 /// How much work the long cases do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Much {
-    /// About half a minute on a server nearby
+enum EffortLevel {
+    /// About half a minute on a nearby server
     Quick,
-    /// As in the tests of the providers
+    /// As in the providers' own tests
     Default,
-    /// An hour or so
+    /// About an hour
     Soak,
 }
 
-impl Much {
+impl EffortLevel {
     fn set(self, effort: &mut Effort) {
         match self {
             Self::Quick => {
@@ -86,7 +87,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         .collect();
     if cases.is_empty() {
         return Err(Failure::usage(
-            "no case is called so or proves that; `membership conformance --list` shows them all",
+            "no case matches; `membership conformance --list` shows all cases",
         ));
     }
     if args.list {
@@ -113,8 +114,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let seed = args
         .seed
         .unwrap_or_else(|| u64::try_from(clock::random() & 0xffff_ffff).unwrap_or(1));
-    let store = Arc::new(Store::find(session.connectors(), url, &cluster, seed).await?);
-    // Results come from within the suite, one at a time.
+    let store = Arc::new(Store::open(session.connectors(), url, &cluster, seed).await?);
+    // The suite reports results through a callback, one at a time.
     let out = Arc::new(Mutex::new(std::mem::replace(
         &mut session.out,
         Out::plain(Box::new(std::io::sink())),
@@ -142,12 +143,12 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     };
     let left = tokio::select! {
         left = store.clear(ended.is_some()) => left,
-        _ = stops.next() => return Err(Failure::new(Exit::Failed, format!("stopped while cleaning up; clusters of {cluster} may be left"))),
+        _ = stops.next() => return Err(Failure::new(Exit::Failed, format!("stopped during the clean-up; clusters of {cluster} may be left in the store"))),
     };
     for (cluster, why) in &left {
         session
             .err
-            .line(format_args!("cluster {cluster} was left behind: {why}"));
+            .line(format_args!("cluster {cluster} is left behind: {why}"));
     }
     let Some(report) = ended else {
         return Err(Failure::new(Exit::Failed, "stopped before the end"));
@@ -165,7 +166,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
     match report.failures().count() {
         0 if report.passed() => Ok(Exit::Ok),
-        0 => Err(Failure::new(Exit::Failed, "not one case ran")),
+        0 => Err(Failure::new(Exit::Failed, "no case ran")),
         failed => Err(Failure::new(
             Exit::Failed,
             format!(
@@ -176,7 +177,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     }
 }
 
-/// The client that the suite kills in the middle of a commit
+/// The client that the suite kills during a commit
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChildArgs {
     #[arg(long, env = "MEMBERSHIP_TABLE", hide_env_values = true)]
@@ -185,7 +186,7 @@ pub(crate) struct ChildArgs {
 
 pub(crate) async fn run_child(args: ChildArgs, session: &mut Session) -> Result<Exit, Failure> {
     let Some(cluster) = child::cluster() else {
-        return Err(Failure::usage("only the suite runs this"));
+        return Err(Failure::usage("this command is for the suite alone"));
     };
     let table = session.connect(&args.table, &cluster).await?;
     child::run(table.as_ref()).await;

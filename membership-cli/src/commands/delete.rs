@@ -3,21 +3,15 @@
 use membership_core::{ClusterName, SiloStatus, TableErrorKind, TableExt};
 
 use crate::exit::{Exit, Failure};
-use crate::program::Session;
+use crate::session::{Session, StoreArgs};
 use crate::text::{clean, count};
 
-/// Remove a cluster from the store: rows, heartbeats, version; may be started again when it was interrupted
+/// Remove a cluster from the store: rows, heartbeats, version. Run it again if it was interrupted
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the membership table is, for example sqlite:membership.db
-    #[arg(
-        long,
-        env = "MEMBERSHIP_TABLE",
-        hide_env_values = true,
-        value_name = "URL"
-    )]
-    table: String,
-    /// Which cluster: always said here, never taken from the environment
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Which cluster; never taken from the environment
     #[arg(long, value_name = "ID")]
     cluster: ClusterName,
     /// Do not ask
@@ -26,14 +20,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
-    let table = session.connect(&args.table, &args.cluster).await?;
+    let table = session.connect(&args.store.table, &args.cluster).await?;
     let name = clean(&args.cluster.to_string());
     let found = table.read_all().await;
     let absent = found
         .as_ref()
         .is_err_and(|error| error.kind() == TableErrorKind::NotInitialized);
     if !args.yes && !absent {
-        // A table that cannot be read can still be deleted: half deleted or damaged, that may be the only way out.
+        // A table that cannot be read, because it is half deleted or damaged, can still be deleted.
         let living = match found {
             Ok((now, _)) => count(
                 now.rows
@@ -46,15 +40,18 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         };
         if !session.ask(
             &format!(
-                "delete cluster {name} on {} with {living} not dead? Type its name:",
+                "delete cluster {name} on {}, with {living} not dead? Type its name:",
                 table.store()
             ),
             &name,
         )? {
-            return Err(Failure::new(Exit::Failed, "nothing was done"));
+            return Err(Failure::new(
+                Exit::Failed,
+                "not confirmed, so nothing was done",
+            ));
         }
     }
-    // Where there is no version row, an earlier deletion may have left something else behind.
+    // Also without a version row: an interrupted deletion may have left other things behind.
     table.delete().await?;
     if absent {
         session.out.line(format_args!(

@@ -1,44 +1,45 @@
-//! `membership demo`: real silos as processes of this program, some of them killed, and what the others make of it.
+//! `membership demo`: starts silos as processes of this program, kills some of them, and checks
+//! that the others agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::config_file::PresetName;
 use crate::exit::{Exit, Failure, install};
-use crate::fleet::{Event, Fleet, Heard, Member};
+use crate::fleet::{Event, Fleet, Member, Output};
 use crate::out::{Out, Paint};
-use crate::program::Session;
+use crate::session::Session;
 use crate::stop::Stops;
 use crate::text::count;
 
-/// Start a cluster of real processes on this machine, kill some, and watch the others agree on it
+/// Start a cluster of real processes on this machine, kill some, and watch the others agree
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How many silos: 2 to 20
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(2..=20))]
     silos: u8,
-    /// How many of them to kill: fewer than there are
+    /// How many of them to kill; fewer than --silos
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=19))]
     kill: u8,
-    /// How fast they are: local notices a crash within seconds, lan is meant for production
+    /// How fast they are: local detects a crash within seconds, lan is for production
     #[arg(long, default_value = "local")]
     preset: PresetName,
 }
 
-/// The whole of it ends within a minute, one way or the other.
-const MOST: Duration = Duration::from_secs(57);
+/// The whole demo ends within a minute.
+const TIMEOUT: Duration = Duration::from_secs(57);
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     if args.kill >= args.silos {
         return Err(Failure::usage(format!(
-            "--kill {} leaves nobody of {}: kill fewer than there are",
+            "--kill {} leaves nobody of {}: kill fewer than that",
             args.kill,
             count(args.silos.into(), "silo")
         )));
     }
     if !session.has("sqlite") {
         return Err(Failure::usage(format!(
-            "the demo needs the feature sqlite; install it with: {}",
+            "the demo needs the feature `sqlite`; install it with: {}",
             install("sqlite")
         )));
     }
@@ -59,11 +60,11 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     let done = tokio::select! {
         biased;
         _ = stops.next() => Err(Failure::new(Exit::Failed, "stopped before the end")),
-        done = tokio::time::timeout(MOST, demo.play(&args, folder.path())) => {
-            done.unwrap_or_else(|_| Err(Failure::new(Exit::Failed, format!("not done within {} s: {}", MOST.as_secs(), "the silos do not agree"))))
+        done = tokio::time::timeout(TIMEOUT, demo.run(&args, folder.path())) => {
+            done.unwrap_or_else(|_| Err(Failure::new(Exit::Failed, format!("the silos did not agree within {} s", TIMEOUT.as_secs()))))
         }
     };
-    // Whatever happened: first the processes go, then their files.
+    // In any case: first the processes go, then their files.
     demo.fleet.kill_all().await;
     folder.close().map_err(|e| {
         Failure::new(
@@ -80,7 +81,7 @@ struct Known {
     address: Option<String>,
     view: Option<(u64, String, Vec<Member>)>,
     /// When it published the deaths of all that were killed.
-    told: Option<Instant>,
+    saw_deaths_at: Option<Instant>,
 }
 
 struct Demo<'a> {
@@ -94,7 +95,7 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    async fn play(&mut self, args: &Args, folder: &std::path::Path) -> Result<Exit, Failure> {
+    async fn run(&mut self, args: &Args, folder: &std::path::Path) -> Result<Exit, Failure> {
         let (silos, kill) = (usize::from(args.silos), usize::from(args.kill));
         let table = "sqlite:membership.db";
         self.say(
@@ -102,7 +103,7 @@ impl Demo<'_> {
             &format!(
                 "starting {} (preset {}) over {}/membership.db",
                 count(silos, "silo"),
-                args.preset.word(),
+                args.preset.as_str(),
                 folder.display()
             ),
         );
@@ -117,7 +118,7 @@ impl Demo<'_> {
             &format!("all {silos} are Active, and each of them knows it"),
         );
 
-        // The last ones: they are as good as any, and the leader goes only when there is no other.
+        // The last ones; the leader, which is among the first, goes only if no other is left.
         let victims: Vec<usize> = (silos - kill..silos).collect();
         self.killed.extend(&victims);
         let names: Vec<String> = victims
@@ -135,39 +136,45 @@ impl Demo<'_> {
             self.silos.remove(index);
         }
         self.until(|demo| {
-            for known in demo.silos.values_mut().filter(|known| known.told.is_none()) {
+            for known in demo
+                .silos
+                .values_mut()
+                .filter(|known| known.saw_deaths_at.is_none())
+            {
                 if known.has_dead(&dead) {
-                    known.told = Some(Instant::now());
+                    known.saw_deaths_at = Some(Instant::now());
                 }
             }
-            demo.silos.values().all(|known| known.told.is_some())
+            demo.silos
+                .values()
+                .all(|known| known.saw_deaths_at.is_some())
         })
         .await?;
         let last = self
             .silos
             .values()
-            .filter_map(|known| known.told)
+            .filter_map(|known| known.saw_deaths_at)
             .max()
             .unwrap_or(killed);
-        // Views differ in version for as long as a message takes; the same version must be the same view at once.
+        // Versions may differ for as long as a message takes; equal versions must be equal views.
         self.until(|demo| demo.same_version()).await?;
         self.verdict(last.duration_since(killed))
     }
 
-    /// Takes what the silos say until `done`.
+    /// Takes output of the silos until `done`.
     async fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) -> Result<(), Failure> {
         while !done(self) {
-            let Some(heard) = self.fleet.heard.recv().await else {
+            let Some(output) = self.fleet.output.recv().await else {
                 return Err(Failure::new(Exit::Failed, "no silo is left"));
             };
-            match heard {
-                Heard::Said(index, event) => self.said(index, event)?,
-                Heard::Ended(index, _) if self.killed.contains(&index) => {}
-                Heard::Ended(index, words) => {
-                    let words = words.strip_prefix("error: ").unwrap_or(&words);
+            match output {
+                Output::Event(index, event) => self.on_event(index, event)?,
+                Output::Ended(index, _) if self.killed.contains(&index) => {}
+                Output::Ended(index, line) => {
+                    let line = line.strip_prefix("error: ").unwrap_or(&line);
                     return Err(Failure::new(
                         Exit::Failed,
-                        format!("silo-{} ended by itself: {words}", index + 1),
+                        format!("silo-{} ended by itself: {line}", index + 1),
                     ));
                 }
             }
@@ -175,7 +182,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    fn said(&mut self, index: usize, event: Event) -> Result<(), Failure> {
+    fn on_event(&mut self, index: usize, event: Event) -> Result<(), Failure> {
         match event {
             Event::Active { silo } => {
                 if let Some(known) = self.silos.get_mut(&index) {
@@ -204,7 +211,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Equal versions must be equal views, whoever publishes them.
+    /// Equal versions must be equal views on all silos.
     fn compare(&self, version: u64, digest: &str) -> Result<(), Failure> {
         let same = |known: &Known| {
             known
@@ -221,7 +228,7 @@ impl Demo<'_> {
         ))
     }
 
-    /// What the newest version changed.
+    /// Shows what a new version changed.
     fn show(&mut self, version: u64, members: &[Member]) {
         if self
             .shown
@@ -304,6 +311,7 @@ impl Demo<'_> {
 }
 
 impl Known {
+    /// How many silos are Active in its view; 0 before it is Active itself.
     fn active(&self) -> usize {
         let members = self
             .view

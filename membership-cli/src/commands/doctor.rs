@@ -1,46 +1,46 @@
-//! `membership doctor`: what is wrong with a table, and what a person can do about it.
+//! `membership doctor`: finds what is wrong with a table, and repairs what it can.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use membership_core::{
-    Attempt, CommitId, CommitOutcome, CommitRequest, Durability, Guarantees, Heartbeat,
-    MembershipTable, Recency, RowChange, SiloAddress, SiloStatus, Snapshot, TableError,
-    TableErrorKind, TableExt, VersionToken, encoding,
+    CommitId, CommitOutcome, CommitRequest, Durability, Guarantees, Heartbeat, MembershipTable,
+    Recency, RowChange, SiloAddress, SiloStatus, Snapshot, TableError, TableErrorKind, TableExt,
+    VersionToken, encoding,
 };
 
-use super::evict::{evict, operator};
+use super::doctor_repair::repair;
 use crate::clock;
 use crate::exit::{Exit, Failure};
-use crate::look::Look;
+use crate::inspect::Inspection;
 use crate::out::Paint;
-use crate::program::{Session, TableArgs};
+use crate::session::{Session, TableArgs};
 use crate::text::{clean, count, span};
 
-/// Look for trouble: reachable, what it is worth, permitted, layout, clocks, ghosts, damaged rows
+/// Check the table: reachable, guarantees, permissions, layout, clocks, ghosts, damaged rows
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     table: TableArgs,
-    /// Repair what can be: remove damaged rows, evict ghosts; asks before each
+    /// Remove damaged rows and evict ghosts; asks before each
     #[arg(long)]
     repair: bool,
     /// Do not ask
     #[arg(long, short, requires = "repair")]
     yes: bool,
-    /// Do not watch heartbeats for a period and a half: then a ghost is told by clocks alone
+    /// Do not watch heartbeats for a period and a half; then ghosts are found by clocks alone
     #[arg(long)]
     quick: bool,
 }
 
-/// Clocks that differ by more than this confuse people who read times; the protocol does not mind.
+/// Clocks that differ by more than this confuse people who read times. The protocol compares none.
 const SKEW: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let table = session.open(&args.table).await?;
     let started = Instant::now();
-    let look = match Look::at(table.as_ref()).await {
-        Ok(look) => look,
+    let inspection = match Inspection::of(table.as_ref()).await {
+        Ok(inspection) => inspection,
         Err(failure) => {
             let what = if failure.exit == Exit::Unusable {
                 "usable"
@@ -57,24 +57,29 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         "reachable",
         &format!("{} answered in {}", table.store(), span(started.elapsed())),
     );
-    report(session, Finding::Note, "worth", &worth(table.guarantees()));
+    report(
+        session,
+        Finding::Note,
+        "guarantees",
+        &guarantees(table.guarantees()),
+    );
     let mut bad = 0;
-    bad += permitted(table.as_ref(), &look.snapshot, session).await;
-    bad += layout(&look.snapshot, session);
+    bad += permitted(table.as_ref(), &inspection.snapshot, session).await;
+    bad += layout(&inspection.snapshot, session);
     let seen = if args.quick {
         Watched::default()
     } else {
-        watch(table.as_ref(), &look, session).await?
+        watch(table.as_ref(), &inspection, session).await?
     };
-    bad += clocks(&look, &seen, session);
-    let ghosts = ghosts(&look, &seen, args.quick);
+    bad += clocks(&inspection, &seen, session);
+    let ghosts = ghosts(&inspection, &seen, args.quick);
     for (silo, silence) in &ghosts {
         report(
             session,
             Finding::Bad,
             "ghost",
             &format!(
-                "{silo} has not written a heartbeat for {}: evict it, or start a silo and let it be voted out",
+                "{silo} has not written a heartbeat for {}: evict it with --repair, or start a silo, which votes it out",
                 span(*silence)
             ),
         );
@@ -84,16 +89,16 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             session,
             Finding::Good,
             "ghosts",
-            "every silo that is not dead writes its heartbeat",
+            "none: every silo that is not Dead writes its heartbeat",
         );
     }
-    let damaged: Vec<String> = look
+    let damaged: Vec<String> = inspection
         .snapshot
         .rows
         .undecodable()
         .map(|r| r.key().to_owned())
         .collect();
-    for row in look.snapshot.rows.undecodable() {
+    for row in inspection.snapshot.rows.undecodable() {
         let text = format!(
             "{} cannot be decoded: {}",
             clean(row.key()),
@@ -106,16 +111,29 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             session,
             Finding::Good,
             "rows",
-            &format!("{} in order", count(look.snapshot.rows.len(), "row")),
+            &format!(
+                "{}, none damaged",
+                count(inspection.snapshot.rows.len(), "row")
+            ),
         );
     }
     bad += ghosts.len() + damaged.len();
     if args.repair {
         let evicted: &[_] = if args.quick { &[] } else { &ghosts };
         if args.quick && !ghosts.is_empty() {
-            session.out.line("ghosts are evicted only after their heartbeats were watched, not by clocks alone: leave --quick out");
+            session
+                .out
+                .line("--quick judges ghosts by clocks alone and evicts none: leave --quick out");
         }
-        bad -= repair(table.as_ref(), &look, evicted, &damaged, args.yes, session).await?;
+        bad -= repair(
+            table.as_ref(),
+            &inspection,
+            evicted,
+            &damaged,
+            args.yes,
+            session,
+        )
+        .await?;
     }
     if bad == 0 {
         return Ok(Exit::Ok);
@@ -127,7 +145,7 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     };
     Err(Failure::new(
         Exit::Failed,
-        format!("{} to look at{hint}", count(bad, "thing")),
+        format!("{} found{hint}", count(bad, "problem")),
     ))
 }
 
@@ -149,8 +167,8 @@ fn report(session: &mut Session, finding: Finding, what: &str, text: &str) {
         .line(format_args!("{mark}  {what:<10} {}", clean(text)));
 }
 
-/// What the store's answers are worth, as it is set up.
-fn worth(guarantees: Guarantees) -> String {
+/// What the store guarantees, as it is set up.
+fn guarantees(guarantees: Guarantees) -> String {
     let reads = match guarantees.reads {
         Recency::Linearizable => "reads are linearizable",
         Recency::MonotonicPerClient => "each silo's own reads never go back",
@@ -158,13 +176,14 @@ fn worth(guarantees: Guarantees) -> String {
     let commits = match guarantees.durability {
         Durability::Kept => "acknowledged commits survive a crash or failover of the store",
         Durability::MayBeLost => {
-            "a failover of the store may lose acknowledged commits; silos then say table_rolled_back"
+            "a failover of the store may lose acknowledged commits; silos then report table_rolled_back"
         }
     };
     format!("{reads}; {commits}")
 }
 
-/// A commit that cannot land, because its token is one version old: a store that would refuse it for other reasons says so.
+/// Sends a commit that must conflict, because its token is one version old. A store that refuses it
+/// for another reason reports that reason.
 async fn permitted(table: &dyn MembershipTable, now: &Snapshot, session: &mut Session) -> usize {
     let row = &now.version_row;
     let Some(before) = row.version.checked_sub(1) else {
@@ -172,20 +191,14 @@ async fn permitted(table: &dyn MembershipTable, now: &Snapshot, session: &mut Se
             session,
             Finding::Note,
             "permitted",
-            "to read; whether to write shows with the first commit",
+            "to read; not known whether to write, because the table has no commit yet",
         );
         return 0;
     };
     let id = row.record(before).map_or(CommitId::new(0), |r| r.id);
-    let request = CommitRequest {
-        expected: VersionToken::new(row.table_id, before, id, now.token.store()),
-        id: CommitId::new(clock::random()),
-        attempt: Attempt::First,
-        committer: None,
-        changes: vec![RowChange::Remove("doctor".to_owned())],
-        settings: None,
-        core: None,
-    };
+    let expected = VersionToken::new(row.table_id, before, id, now.token.store());
+    let changes = vec![RowChange::Remove("doctor".to_owned())];
+    let request = CommitRequest::of_changes(expected, CommitId::new(clock::random()), changes);
     match table.commit(&request).await {
         Ok(CommitOutcome::Conflict(_)) => {
             report(session, Finding::Good, "permitted", "to read and to write");
@@ -196,7 +209,7 @@ async fn permitted(table: &dyn MembershipTable, now: &Snapshot, session: &mut Se
                 session,
                 Finding::Bad,
                 "permitted",
-                "the store took a commit that was out of date: its compare-and-swap does not work",
+                "the store accepted a stale commit: its compare-and-swap does not work",
             );
             1
         }
@@ -210,7 +223,7 @@ async fn permitted(table: &dyn MembershipTable, now: &Snapshot, session: &mut Se
 fn cannot_write(error: &TableError) -> String {
     match error.kind() {
         TableErrorKind::PermissionDenied => format!("to read, but not to write: {error}"),
-        _ => format!("a commit does not get through: {error}"),
+        _ => format!("a commit fails: {error}"),
     }
 }
 
@@ -232,20 +245,20 @@ fn layout(now: &Snapshot, session: &mut Session) -> usize {
     0
 }
 
-/// What heartbeats did while they were watched.
+/// The heartbeats that moved while they were watched.
 #[derive(Default)]
 struct Watched {
-    /// Beats that were written meanwhile, with the time they were seen at.
+    /// Written meanwhile, with the time at which they were seen.
     moved: BTreeMap<SiloAddress, (Heartbeat, membership_core::WallTime)>,
 }
 
-/// Watches heartbeats until each has moved, for a period and a half at most.
+/// Watches heartbeats until each has moved, for at most a period and a half.
 async fn watch(
     table: &dyn MembershipTable,
-    look: &Look,
+    inspection: &Inspection,
     session: &mut Session,
 ) -> Result<Watched, Failure> {
-    let waiting: Vec<SiloAddress> = look
+    let waiting: Vec<SiloAddress> = inspection
         .snapshot
         .rows
         .entries()
@@ -256,7 +269,7 @@ async fn watch(
     if waiting.is_empty() {
         return Ok(seen);
     }
-    let period = look.settings().i_am_alive_period;
+    let period = inspection.settings().i_am_alive_period;
     let until = Instant::now() + period * 3 / 2;
     if session.err.is_terminal() {
         session.err.line(format_args!(
@@ -267,63 +280,67 @@ async fn watch(
     while seen.moved.len() < waiting.len() && Instant::now() < until {
         tokio::time::sleep((period / 20).clamp(Duration::from_millis(50), Duration::from_secs(1)))
             .await;
-        let (_, beats) = table.read_all().await?;
+        let (_, heartbeats) = table.read_all().await?;
         let now = clock::wall();
         for silo in &waiting {
-            if let Some(beat) = beats.silos.get(silo)
-                && beat.counter > look.heartbeats.counter(silo)
+            if let Some(heartbeat) = heartbeats.silos.get(silo)
+                && heartbeat.counter > inspection.heartbeats.counter(silo)
             {
-                seen.moved.entry(*silo).or_insert((*beat, now));
+                seen.moved.entry(*silo).or_insert((*heartbeat, now));
             }
         }
     }
     Ok(seen)
 }
 
-/// A beat that was just written tells the clock of its writer.
-fn clocks(look: &Look, seen: &Watched, session: &mut Session) -> usize {
+/// A heartbeat that was just written shows the clock of its writer.
+fn clocks(inspection: &Inspection, seen: &Watched, session: &mut Session) -> usize {
     let mut skewed = 0;
     let mut worst = Duration::ZERO;
-    for (silo, (beat, at)) in &seen.moved {
-        let apart = beat.at.distance(*at);
+    for (silo, (heartbeat, at)) in &seen.moved {
+        let apart = heartbeat.at.distance(*at);
         worst = worst.max(apart);
         if apart > SKEW {
             skewed += 1;
-            let direction = if beat.at > *at { "ahead of" } else { "behind" };
+            let direction = if heartbeat.at > *at {
+                "ahead of"
+            } else {
+                "behind"
+            };
             report(
                 session,
                 Finding::Bad,
                 "clock",
                 &format!(
-                    "{silo} is {} {direction} this machine: check its time service",
+                    "{silo}'s clock is {} {direction} this machine's: check its time service",
                     span(apart)
                 ),
             );
         }
     }
-    // Without watching, only a heartbeat from the future tells anything.
-    for (silo, beat) in look
+    // Without watching, only a heartbeat from the future says something about a clock.
+    for (silo, heartbeat) in inspection
         .heartbeats
         .silos
         .iter()
         .filter(|(silo, _)| !seen.moved.contains_key(silo))
     {
-        if beat.at > look.now.plus(SKEW) {
+        if heartbeat.at > inspection.now.plus(SKEW) {
             skewed += 1;
             report(
                 session,
                 Finding::Bad,
                 "clock",
                 &format!(
-                    "{silo} was {} ahead of this machine",
-                    span(beat.at.since(look.now))
+                    "{silo}'s clock was {} ahead of this machine's",
+                    span(heartbeat.at.since(inspection.now))
                 ),
             );
         }
     }
     if skewed == 0 {
         let text = if seen.moved.is_empty() {
-            "no heartbeat is from the future".to_owned()
+            "no heartbeat is in the future".to_owned()
         } else {
             format!("agree to {}", span(worst))
         };
@@ -332,75 +349,13 @@ fn clocks(look: &Look, seen: &Watched, session: &mut Session) -> usize {
     skewed
 }
 
-/// Rows that are not Dead, and behind which nobody seems to be.
-fn ghosts(look: &Look, seen: &Watched, quick: bool) -> Vec<(SiloAddress, Duration)> {
+/// Silos that are not Dead and have stopped writing heartbeats, with how long ago.
+fn ghosts(inspection: &Inspection, seen: &Watched, quick: bool) -> Vec<(SiloAddress, Duration)> {
     let silent = |silo: &SiloAddress| quick || !seen.moved.contains_key(silo);
-    let rows = look
+    let rows = inspection
         .snapshot
         .rows
         .entries()
-        .filter(|e| look.seems_stale(e) && silent(&e.address));
-    rows.map(|e| (e.address, look.silence(e))).collect()
-}
-
-/// Repairs what may be repaired; says how many things.
-async fn repair(
-    table: &dyn MembershipTable,
-    look: &Look,
-    ghosts: &[(SiloAddress, Duration)],
-    damaged: &[String],
-    yes: bool,
-    session: &mut Session,
-) -> Result<usize, Failure> {
-    let mut done = 0;
-    for key in damaged {
-        if yes
-            || session.ask(
-                &format!("remove the damaged row {}? Type yes:", clean(key)),
-                "yes",
-            )?
-        {
-            let removed = table
-                .remove_undecodable(key, &mut || CommitId::new(clock::random()))
-                .await?;
-            let what = if removed {
-                "removed the damaged row"
-            } else {
-                "somebody else removed or repaired the row"
-            };
-            session.out.line(format_args!("{what} {}", clean(key)));
-            done += 1;
-        }
-    }
-    for (silo, silence) in ghosts {
-        if yes
-            || session.ask(
-                &format!("evict {silo}, silent for {}? Type yes:", span(*silence)),
-                "yes",
-            )?
-        {
-            // Questions take their time: who has written a heartbeat meanwhile is no ghost.
-            let (_, beats) = table.read_all().await?;
-            if beats.counter(silo) > look.heartbeats.counter(silo) {
-                session.out.line(format_args!(
-                    "{silo} has written its heartbeat again and is left alone"
-                ));
-                done += 1;
-                continue;
-            }
-            match evict(
-                table,
-                *silo,
-                &operator(),
-                &format!("no heartbeat for {}", span(*silence)),
-            )
-            .await?
-            {
-                Some(_) => session.out.line(format_args!("evicted {silo}")),
-                None => session.out.line(format_args!("{silo} is Dead already")),
-            }
-            done += 1;
-        }
-    }
-    Ok(done)
+        .filter(|e| inspection.seems_stale(e) && silent(&e.address));
+    rows.map(|e| (e.address, inspection.silence(e))).collect()
 }

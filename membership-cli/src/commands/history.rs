@@ -1,21 +1,22 @@
-//! `membership history`: joins, activations and deaths in their order, as far as the table remembers, and the last commits.
+//! `membership history`: starts, activations and deaths in order, as far as the rows tell, and the
+//! last commits.
 
 use membership_core::{ChangedKeys, CommitRecord, MembershipEntry, Snapshot, WallTime};
 use serde_json::json;
 
 use crate::clock;
 use crate::exit::{Exit, Failure};
-use crate::look::Look;
+use crate::inspect::Inspection;
 use crate::out::Paint;
-use crate::program::{Session, TableArgs};
+use crate::session::{Session, TableArgs};
 use crate::text::{Grid, clean, count};
 
-/// Show what happened: joins, activations, deaths, and the last commits
+/// Show what happened: starts, activations, deaths, and the last commits
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     table: TableArgs,
-    /// Only what is younger: a duration (2h) or a time (2026-11-21T01:02:03Z)
+    /// Only events after this: a duration ago (2h) or a time (2026-11-21T01:02:03Z)
     #[arg(long, value_name = "DURATION|TIME")]
     since: Option<String>,
     /// One JSON object per line
@@ -26,10 +27,10 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let since = args.since.as_deref().map(parse_since).transpose()?;
     let table = session.open(&args.table).await?;
-    let look = Look::at(table.as_ref()).await?;
-    let mut events = events(&look.snapshot);
+    let inspection = Inspection::of(table.as_ref()).await?;
+    let mut events = events(&inspection.snapshot);
     events.retain(|e| since.is_none_or(|since| e.at >= since));
-    let recent = &look.snapshot.version_row.recent;
+    let recent = &inspection.snapshot.version_row.recent;
     let out = &mut session.out;
     if args.json {
         for e in &events {
@@ -63,12 +64,12 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             (time, Paint::Plain),
             (version, Paint::Plain),
             (e.entry.address.to_string(), Paint::Plain),
-            (clean(&e.entry.silo_name), Paint::Plain),
+            (clean(&e.entry.info.silo_name), Paint::Plain),
             (what, paint),
         ]);
     }
     if events.is_empty() {
-        out.line("the table remembers nothing of that time");
+        out.line("the table has no event of that time");
     } else {
         grid.show(out);
     }
@@ -92,7 +93,7 @@ fn commits(recent: &[CommitRecord]) -> Grid {
     for commit in recent {
         let by = commit
             .committer
-            .map_or_else(|| "a person or program".to_owned(), |silo| silo.to_string());
+            .map_or_else(|| "not a silo".to_owned(), |silo| silo.to_string());
         let changed = match &commit.changed {
             ChangedKeys::Keys(keys) if keys.is_empty() => "settings".to_owned(),
             ChangedKeys::Keys(keys) if keys.len() <= 4 => clean(&keys.join(", ")),
@@ -110,17 +111,17 @@ fn commits(recent: &[CommitRecord]) -> Grid {
 
 /// Something that happened to a silo.
 struct Event<'a> {
-    /// By the clock of whoever wrote it down.
+    /// By the clock of the silo that wrote it.
     at: WallTime,
-    /// Whether `at` is that moment, or only one that cannot be after it.
+    /// Whether `at` is the time itself, or only a lower bound.
     exact: bool,
     version: Option<u64>,
     what: &'static str,
     entry: &'a MembershipEntry,
 }
 
-/// Everything the rows tell. A row knows the version of its activation but not the time: that it cannot have been before its own start,
-/// nor before what happened at lower versions.
+/// All events in the rows. A row has the version of its activation but not the time; the time is at
+/// least that of its own start and of every event at a lower version.
 fn events(snapshot: &Snapshot) -> Vec<Event<'_>> {
     let mut versioned = Vec::new();
     let mut all = Vec::new();
@@ -179,7 +180,7 @@ fn parse_since(text: &str) -> Result<WallTime, Failure> {
             u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
         )),
         None => Err(Failure::usage(
-            "--since is a duration such as 2h, or a UTC time such as 2026-11-21T01:02:03Z",
+            "--since must be a duration such as 2h, or a UTC time such as 2026-11-21T01:02:03Z",
         )),
     }
 }

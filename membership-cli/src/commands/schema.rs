@@ -1,25 +1,20 @@
-//! `membership schema`: what an administrator runs once where silos may not make tables.
+//! `membership schema`: prints what an administrator runs once if silos may not create tables.
 
 use crate::exit::{Exit, Failure};
-use crate::program::Session;
+use crate::session::{Session, StoreArgs};
 
-/// Print what to run once in a database whose tables the silos' own user may not make; connects to nothing
+/// Print what an administrator runs once in a database where the silos' user may not create tables;
+/// connects to nothing
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the membership table will be, as the silos will be told
-    #[arg(
-        long,
-        env = "MEMBERSHIP_TABLE",
-        hide_env_values = true,
-        value_name = "URL"
-    )]
-    table: String,
+    #[command(flatten)]
+    store: StoreArgs,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
-    let Some(text) = session.connectors().schema(&args.table)? else {
+    let Some(text) = session.connectors().schema(&args.store.table)? else {
         return Err(Failure::usage(
-            "this store has no tables to make beforehand: the first silo makes what it needs",
+            "this store needs no schema: the first silo makes what it needs",
         ));
     };
     session.out.line(text.trim_end());

@@ -1,20 +1,19 @@
-//! `membership settings`: what all silos share, shown, and changed by a commit.
+//! `membership settings`: shows the settings that all silos share, or changes them by a commit.
 
 use std::time::Duration;
 
 use clap::Subcommand;
-use membership_core::{Attempt, CommitId, CommitRequest, Config, SharedSettings};
+use membership::admin::{Admin, TokioRuntime};
+use membership::{Config, SharedSettings};
 use serde_json::Value;
 
-use crate::clock;
 use crate::exit::{Exit, Failure};
-use crate::look::Look;
+use crate::inspect::Inspection;
 use crate::out::Paint;
-use crate::program::{Session, TableArgs};
+use crate::session::{Session, StoreArgs, TableArgs};
 use crate::text::{Grid, clean};
-use crate::write;
 
-/// Show what all silos share, or change it: settings set i_am_alive_period=30s
+/// Show the settings that all silos share, or change them: settings set i_am_alive_period=30s
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,7 +27,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Change settings by one commit; silos follow as soon as they see it
+    /// Change settings by one commit; silos apply it as soon as they see it
     Set {
         /// name=value, for example i_am_alive_period=30s
         #[arg(required = true, value_name = "NAME=VALUE")]
@@ -62,36 +61,19 @@ struct Shared {
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let Some(url) = args.table.table else {
         return Err(Failure::usage(
-            "which table? Say --table URL, or set MEMBERSHIP_TABLE",
+            "no table: give --table URL, or set MEMBERSHIP_TABLE",
         ));
     };
     let table = session
         .open(&TableArgs {
-            table: url,
+            store: StoreArgs { table: url },
             cluster: args.table.cluster,
         })
         .await?;
     if let Some(Action::Set { changes }) = &args.action {
-        let done = write::change(table.as_ref(), |now| {
-            let old = &now.version_row.settings;
-            let new = changed(old, changes)?;
-            if new == *old {
-                return Ok(None);
-            }
-            let id = CommitId::new(clock::random());
-            let expected = now.token.clone();
-            let (changes, attempt) = (Vec::new(), Attempt::First);
-            Ok(Some(CommitRequest {
-                expected,
-                id,
-                attempt,
-                committer: None,
-                changes,
-                settings: Some(new),
-                core: None,
-            }))
-        })
-        .await?;
+        let mut runtime = TokioRuntime;
+        let mut admin = Admin::new(table.as_ref(), &mut runtime);
+        let done = admin.settings(|old| changed(old, changes)).await?;
         match done {
             _ if args.json => {}
             Some(version) => session
@@ -100,8 +82,9 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             None => session.out.line("nothing to change"),
         }
     }
-    let look = Look::at(table.as_ref()).await?;
-    let settings = serde_json::to_value(&look.snapshot.version_row.settings).unwrap_or_default();
+    let inspection = Inspection::of(table.as_ref()).await?;
+    let settings =
+        serde_json::to_value(&inspection.snapshot.version_row.settings).unwrap_or_default();
     if args.json {
         session.out.line(settings);
         return Ok(Exit::Ok);
@@ -123,20 +106,20 @@ fn plain(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The settings with the changes made, if they can work.
+/// The settings after the changes, validated.
 fn changed(old: &SharedSettings, changes: &[String]) -> Result<SharedSettings, Failure> {
     let mut value = serde_json::to_value(old).unwrap_or_default();
     let names: Vec<String> = known().collect();
     for change in changes {
         let Some((name, text)) = change.split_once('=') else {
             return Err(Failure::usage(format!(
-                "`{}` is no change: write name=value",
+                "`{}` is not a change: write name=value",
                 clean(change)
             )));
         };
         if !names.iter().any(|n| n == name) {
             return Err(Failure::usage(format!(
-                "`{}` is no shared setting: there are {}",
+                "`{}` is not a shared setting; the shared settings are {}",
                 clean(name),
                 names.join(", ")
             )));
@@ -147,14 +130,14 @@ fn changed(old: &SharedSettings, changes: &[String]) -> Result<SharedSettings, F
         *field = match (&*field, text.parse::<u32>()) {
             (Value::Number(_), Ok(number)) => number.into(),
             (Value::Number(_), Err(_)) => {
-                return Err(Failure::usage(format!("`{name}` is a whole number")));
+                return Err(Failure::usage(format!("`{name}` must be a whole number")));
             }
             _ => text.into(),
         };
     }
     let new: SharedSettings = serde_json::from_value(value).map_err(|e| {
         Failure::usage(format!(
-            "that cannot be read: {e}; durations are written like 10s, 2min or 500ms"
+            "invalid value: {e}; write durations like 10s, 2min or 500ms"
         ))
     })?;
     validate(&new)?;
@@ -171,7 +154,7 @@ fn known() -> impl Iterator<Item = String> {
         .map(|(name, _)| name)
 }
 
-/// The ranges are those of [`Config`]: a silo with such a configuration must be possible.
+/// Uses the ranges of [`Config`]: there must be a valid configuration with these settings.
 fn validate(new: &SharedSettings) -> Result<(), Failure> {
     let window = new.failure_window;
     let (least, most) = (Duration::from_millis(200), Duration::from_secs(20 * 60));
@@ -215,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_read_and_checked() {
+    fn changes_are_parsed_and_validated() {
         let new = set(&["i_am_alive_period=30s", "num_votes_for_death_declaration=3"]).unwrap();
         assert_eq!(
             (new.i_am_alive_period, new.num_votes_for_death_declaration),
@@ -223,7 +206,7 @@ mod tests {
         );
         for (bad, why) in [
             ("i_am_alive_period", "name=value"),
-            ("colour=red", "no shared setting"),
+            ("colour=red", "not a shared setting"),
             ("i_am_alive_period=soon", "durations"),
             ("num_votes_for_death_declaration=many", "whole number"),
             ("num_votes_for_death_declaration=0", "1 to 10"),
@@ -236,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn every_window_in_range_can_be_configured() {
+    fn every_failure_window_in_range_is_valid() {
         for ms in [200, 299, 300, 1_500, 15_000, 180_000, 1_200_000] {
             let settings = SharedSettings {
                 failure_window: Duration::from_millis(ms),

@@ -1,22 +1,21 @@
-//! `membership silo`: one silo in a process of its own, until it is asked to leave or told that it is dead.
+//! `membership silo`: runs one silo until it is asked to leave or is declared dead.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use membership::{Silo, SiloBuilder, StartError};
-use membership_core::protocol::{JoinError, JoinProgress, Termination};
-use tokio::sync::mpsc;
+use membership::protocol::{JoinError, Termination};
+use membership::{EventKind, Events, Silo, SiloBuilder, StartError};
 
 use super::silo_report::Report;
 use crate::config_file::{self, PresetName};
 use crate::exit::{Exit, Failure};
 use crate::out::Out;
 use crate::printer::Printer;
-use crate::program::{Session, TableArgs};
+use crate::session::{Session, TableArgs};
 use crate::stop::{Stop, Stops};
 
-/// Run one silo until SIGTERM, SIGINT or SIGHUP; then it leaves. A second signal stops it at once
+/// Run one silo until SIGTERM, SIGINT or SIGHUP, then leave; a second signal stops it at once
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -27,39 +26,37 @@ pub(crate) struct Args {
     /// Where other silos dial this one, if not at --listen
     #[arg(long, value_name = "IP:PORT")]
     advertise: Option<SocketAddr>,
-    /// Where clients reach it; 0 = it is no gateway
+    /// Where clients reach it; 0 = not a gateway
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     gateway_port: u16,
-    /// Its name, for people; the host's if not given
+    /// Its name, for people. Default: the host's name
     #[arg(long)]
     name: Option<String>,
-    /// What it is for
+    /// Its role
     #[arg(long)]
     role: Option<String>,
     /// Its failure zone
     #[arg(long)]
     zone: Option<String>,
-    /// Something every silo should know of this one; may be given several times
+    /// Metadata that every silo sees; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     metadata: Vec<(String, String)>,
-    /// The kind of network; lan if not given
+    /// The kind of network. Default: lan
     #[arg(long)]
     preset: Option<PresetName>,
-    /// A TOML file with configuration fields; `preset` in it says where to start from
+    /// A TOML file with configuration fields; its `preset` gives the defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// One JSON object per line: active, view, terminated, table, joining
     #[arg(long)]
     json: bool,
-    /// Leave when standard input is closed: a parent that dies takes its silos with it
+    /// Leave when standard input is closed, so that a silo ends with its parent
     #[arg(long, hide = true)]
     exit_with_stdin: bool,
 }
 
-/// How often the state of the table is looked at.
-const GLANCE: Duration = Duration::from_millis(100);
-/// How long a stop in a hurry waits for what is under way.
-const HURRY: Duration = Duration::from_secs(2);
+/// How long a fast stop waits for the silo's tasks.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -105,8 +102,8 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     end
 }
 
-/// A silo that joins dials everybody and is dialled by everybody: two to three sockets for each member, more than the usual soft limit
-/// of 1,024 open files in a large cluster. It is raised to what the system allows; where that fails, the limit stays as it is.
+/// Raises the soft limit on open files to the hard limit; if that fails, the limit stays. A joining
+/// silo has two to three sockets per member, in a large cluster more than the usual limit of 1,024.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
@@ -119,7 +116,7 @@ fn raise_open_files() {
     );
 }
 
-/// Logs go to standard error; what is worth a line there is warnings, unless `RUST_LOG` says otherwise.
+/// Logs warnings to standard error, or what `RUST_LOG` says.
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
@@ -131,7 +128,7 @@ fn log() {
         .try_init();
 }
 
-/// How many tasks live in this runtime: a silo that was dropped has ended when its tasks have.
+/// How many tasks this runtime has: a dropped silo has ended when its tasks have.
 fn tasks() -> usize {
     tokio::runtime::Handle::current()
         .metrics()
@@ -142,31 +139,35 @@ struct Life {
     report: Report,
     stops: Stops,
     leave_timeout: Duration,
-    /// How many tasks there were before the silo.
+    /// How many tasks there were before the silo started.
     tasks: usize,
 }
 
 impl Life {
     async fn live(&mut self, builder: SiloBuilder) -> Result<Exit, Failure> {
-        let Some(silo) = self.join(builder).await? else {
+        let mut events = builder.events();
+        let Some(silo) = self.join(builder, &mut events).await? else {
             return Ok(Exit::Ok);
         };
         self.report.active(&silo);
+        self.report.table(silo.health().table, None);
         let mut views = silo.views();
-        let mut glance = tokio::time::interval(GLANCE);
-        glance.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let stop = loop {
             tokio::select! {
                 biased;
                 Some(view) = views.next() => self.report.view(&view),
                 end = silo.terminated() => return self.ended_by_itself(&end),
                 stop = self.stops.next() => break stop,
-                _ = glance.tick() => self.report.table(silo.health().table),
+                Some(event) = events.next() => match event.kind {
+                    EventKind::Table { state, error } => self.report.table(state, error.as_deref()),
+                    EventKind::Missed { .. } => self.report.table(silo.health().table, None),
+                    _ => {}
+                },
             }
         };
         if stop == Stop::Orphaned {
             drop((silo, views));
-            return Ok(self.in_a_hurry(HURRY).await);
+            return Ok(self.wait_until_stopped(STOP_TIMEOUT).await);
         }
         self.report.leaving();
         let leaving = {
@@ -183,37 +184,38 @@ impl Life {
             }
         }
         drop((leaving, silo, views));
-        Ok(self.in_a_hurry(HURRY).await)
+        Ok(self.wait_until_stopped(STOP_TIMEOUT).await)
     }
 
-    /// Until it is Active; none when it was asked to stop before.
-    async fn join(&mut self, builder: SiloBuilder) -> Result<Option<Silo>, Failure> {
-        let (tell, mut told) = mpsc::unbounded_channel::<JoinProgress>();
-        let mut starting = Box::pin(
-            builder
-                .on_progress(move |progress| {
-                    let _ = tell.send(progress.clone());
-                })
-                .start(),
-        );
+    /// Waits until the silo is Active; none if it was asked to stop before.
+    async fn join(
+        &mut self,
+        builder: SiloBuilder,
+        events: &mut Events,
+    ) -> Result<Option<Silo>, Failure> {
+        let mut starting = Box::pin(builder.start());
         loop {
             tokio::select! {
                 started = &mut starting => return match started {
                     Ok(silo) => Ok(Some(silo)),
                     Err(error) => Err(self.refused(error)),
                 },
-                Some(progress) = told.recv() => self.report.joining(&progress),
+                Some(event) = events.next() => if let EventKind::JoinProgress(progress) = event.kind {
+                    self.report.joining(&progress);
+                },
                 _ = self.stops.next() => break,
             }
         }
-        // Dropped, the start is taken back in the background: the row, if there is one, ends as left.
+        // A dropped start is undone in the background: the row, if there is one, becomes Dead,
+        // left.
         drop(starting);
-        self.in_a_hurry(self.leave_timeout).await;
+        self.wait_until_stopped(self.leave_timeout).await;
         Ok(None)
     }
 
-    /// Waits until the silo that was dropped is gone, or for so long, or until somebody asks again.
-    async fn in_a_hurry(&mut self, most: Duration) -> Exit {
+    /// Waits until the dropped silo has ended, for at most so long, or until the next request to
+    /// stop.
+    async fn wait_until_stopped(&mut self, most: Duration) -> Exit {
         let until = Instant::now() + most;
         while tasks() > self.tasks && Instant::now() < until {
             tokio::select! {
@@ -225,14 +227,14 @@ impl Life {
         Exit::Ok
     }
 
-    /// Nobody asked it to leave: if it has all the same, the task that ran it is gone.
+    /// It was not asked to leave: if it left all the same, its task has died.
     fn ended_by_itself(&mut self, end: &Termination) -> Result<Exit, Failure> {
         match end {
             Termination::Left { .. } => {
-                self.report.refused_to_go_on();
+                self.report.task_ended();
                 Err(Failure::new(
                     Exit::Failed,
-                    "the silo's task ended unexpectedly; the others will declare it dead",
+                    "the silo's task ended unexpectedly; the other silos will declare it dead; this is a defect, please report it",
                 ))
             }
             _ => self.ended(end),
@@ -244,9 +246,9 @@ impl Life {
         match end {
             Termination::Left { .. } => Ok(Exit::Ok),
             Termination::DeclaredDead(dead) => Err(Failure::new(
-                Exit::ToldDead,
+                Exit::DeclaredDead,
                 format!(
-                    "{} was declared dead ({}) in version {}; `membership why {}` tells the story",
+                    "{} was declared dead ({}) in version {}; `membership why {}` shows who voted and why",
                     dead.silo,
                     dead.cause(),
                     dead.version,
@@ -268,7 +270,7 @@ impl Life {
             | StartError::AdvertiseUnspecified { .. } => Exit::Usage,
             StartError::Transport(_) => Exit::CannotJoin,
             StartError::Join(error) => join_exit(error),
-            StartError::DeclaredDead(_) => Exit::ToldDead,
+            StartError::DeclaredDead(_) => Exit::DeclaredDead,
             _ => Exit::Failed,
         };
         match &error {
@@ -281,17 +283,17 @@ impl Life {
     }
 }
 
-/// The same in the words of the command line.
+/// The error with the options of the command line.
 fn in_flags(error: &StartError) -> String {
     match error {
         StartError::AdvertiseMissing { listen } => {
             format!(
-                "listening on {listen} tells nobody where to dial: give --advertise, the address that other silos reach this one at"
+                "other silos cannot dial {listen}: give --advertise with an address at which they reach this one"
             )
         }
         StartError::AdvertiseUnspecified { advertise } => {
             format!(
-                "--advertise {advertise} cannot be dialled: give an address that other silos reach this one at"
+                "--advertise {advertise} cannot be dialled: give an address at which other silos reach this one"
             )
         }
         other => other.to_string(),

@@ -2,13 +2,13 @@
 
 use membership::Silo;
 use membership_core::protocol::{JoinProgress, TableState, Termination};
-use membership_core::{ClusterView, Discontinuity, SiloAddress, TableErrorKind};
+use membership_core::{ClusterView, Discontinuity, SiloAddress, TableError, TableErrorKind};
 use serde_json::{Value, json};
 
 use super::watch::describe;
 use crate::clock;
 use crate::events;
-use crate::look::Look;
+use crate::inspect::Inspection;
 use crate::printer::Printer;
 use crate::text::{clean, count, span};
 
@@ -35,12 +35,12 @@ impl Report {
         self.printer.finish();
     }
 
-    fn say(&self, event: impl FnOnce() -> Value, words: impl FnOnce() -> String) {
+    fn line(&self, event: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
         if self.json {
             self.printer.line(event());
         } else {
             self.printer
-                .line(format_args!("{}  {}", clock::wall(), words()));
+                .line(format_args!("{}  {}", clock::wall(), text()));
         }
     }
 
@@ -50,7 +50,7 @@ impl Report {
             progress.unreached.iter().map(one).collect()
         };
         let ms = u64::try_from(progress.elapsed.as_millis()).unwrap_or(u64::MAX);
-        self.say(
+        self.line(
             || json!({"event": "joining", "elapsed_ms": ms, "waiting_for": progress.waiting_for, "unreached": unreached()}),
             || {
                 let who: Vec<String> = progress.unreached.iter().map(ToString::to_string).collect();
@@ -68,18 +68,18 @@ impl Report {
             .get(&me)
             .and_then(|e| e.active_since)
             .unwrap_or(view.version());
-        self.say(
+        self.line(
             || json!({"event": "active", "version": version, "silo": me}),
             || format!("{me} is Active as of version {version}"),
         );
     }
 
     pub fn view(&mut self, view: &ClusterView) {
-        self.say(
+        self.line(
             || events::view(view),
             || match &self.last {
                 Some(last) => {
-                    let look = Look {
+                    let inspection = Inspection {
                         snapshot: view.snapshot().clone(),
                         heartbeats: Default::default(),
                         now: clock::wall(),
@@ -87,13 +87,13 @@ impl Report {
                     let changes: Vec<String> = view
                         .changes_since(last)
                         .iter()
-                        .map(|c| describe(c, &look))
+                        .map(|c| describe(c, &inspection))
                         .collect();
                     format!(
                         "version {}: {}",
                         view.version(),
                         if changes.is_empty() {
-                            "no change of a silo".to_owned()
+                            "no silo changed".to_owned()
                         } else {
                             changes.join("; ")
                         }
@@ -109,8 +109,8 @@ impl Report {
         self.last = Some(view.clone());
     }
 
-    /// Says so when the table is in another state than last time.
-    pub fn table(&mut self, state: TableState) {
+    /// Reports the state of the table, if it is another than last time.
+    pub fn table(&mut self, state: TableState, error: Option<&TableError>) {
         let word = match state {
             TableState::Available => "available",
             TableState::Unavailable => "unavailable",
@@ -124,13 +124,17 @@ impl Report {
         if word == std::mem::replace(&mut self.table, word) {
             return;
         }
-        self.say(
-            || events::table(word),
+        let error = error.map(ToString::to_string);
+        self.line(
+            || events::table(word, error.as_deref()),
             || match state {
-                TableState::Available => "the table works again".to_owned(),
-                TableState::Unavailable => "the table cannot be reached: nobody is declared dead until it can; still trying".to_owned(),
+                TableState::Available => "the table is available again".to_owned(),
+                TableState::Unavailable => format!(
+                    "the table is unavailable{}: no silo is declared dead until it is back; still trying",
+                    error.as_ref().map_or_else(String::new, |error| format!(" ({})", clean(error)))
+                ),
                 TableState::Changed(_) => {
-                    format!("{word}: it is not the table this silo knew; nothing is written any more, restart the silos")
+                    format!("{word}: this is not the table that the silo knew; the silo writes nothing any more; restart all silos")
                 }
                 _ => format!("the table cannot be used ({word}): run `membership doctor`"),
             },
@@ -138,32 +142,32 @@ impl Report {
     }
 
     pub fn leaving(&self) {
-        self.say(|| json!({"event": "leaving"}), || "leaving".to_owned());
+        self.line(|| json!({"event": "leaving"}), || "leaving".to_owned());
     }
 
     pub fn stopped(&self) {
-        self.say(
+        self.line(
             || json!({"event": "terminated", "cause": "stopped", "votes": []}),
             || "stopped".to_owned(),
         );
     }
 
-    pub fn refused_to_go_on(&self) {
-        self.say(
+    pub fn task_ended(&self) {
+        self.line(
             || json!({"event": "terminated", "cause": "unknown", "votes": []}),
             || "the silo's task has ended".to_owned(),
         );
     }
 
     pub fn refused(&self, why: &str) {
-        self.say(
+        self.line(
             || json!({"event": "terminated", "cause": "join_failed", "votes": [], "reason": why}),
             || "could not join".to_owned(),
         );
     }
 
     pub fn terminated(&self, end: &Termination) {
-        self.say(
+        self.line(
             || match end {
                 Termination::Left { clean } => json!({"event": "terminated", "cause": "left", "votes": [], "clean": clean}),
                 Termination::DeclaredDead(dead) => json!({
@@ -177,7 +181,7 @@ impl Report {
             },
             || match end {
                 Termination::Left { clean: true } => "left".to_owned(),
-                Termination::Left { clean: false } => "left, but the table does not say so yet: the others will vote".to_owned(),
+                Termination::Left { clean: false } => "left, but the table could not be written: the other silos will declare this one dead".to_owned(),
                 Termination::DeclaredDead(dead) => format!("declared dead: {}, {}", dead.cause(), count(dead.votes.len(), "vote")),
                 _ => "stopped".to_owned(),
             },

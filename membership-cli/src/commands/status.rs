@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::events;
 use crate::exit::{Exit, Failure};
-use crate::look::Look;
+use crate::inspect::Inspection;
 use crate::out::{Out, Paint};
-use crate::program::{Session, TableArgs};
+use crate::session::{Session, TableArgs};
 use crate::text::{Grid, ago, clean, count};
 
-/// Show every silo: where it is in its life, its last heartbeat, who suspects it, how it ended
+/// Show every silo: status, last heartbeat, who suspects it, how it ended
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -24,10 +24,10 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let table = session.open(&args.table).await?;
-    let look = Look::at(table.as_ref()).await?;
+    let inspection = Inspection::of(table.as_ref()).await?;
     if args.json {
         session.out.line(as_json(
-            &look,
+            &inspection,
             &args.table.cluster.to_string(),
             table.store(),
         ));
@@ -37,13 +37,13 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
             clean(&args.table.cluster.to_string()),
             table.store()
         ));
-        show(&look, &mut session.out);
+        show(&inspection, &mut session.out);
     }
     Ok(Exit::Ok)
 }
 
-/// The silos under each other, what is damaged, and a summary.
-pub(crate) fn show(look: &Look, out: &mut Out) {
+/// A table of silos, the damaged rows, and a summary.
+pub(crate) fn show(inspection: &Inspection, out: &mut Out) {
     let mut grid = Grid::new([
         "SILO",
         "NAME",
@@ -56,12 +56,12 @@ pub(crate) fn show(look: &Look, out: &mut Out) {
         "SUSPECTED BY",
         "END",
     ]);
-    for entry in look.snapshot.rows.entries() {
-        let stale = look.seems_stale(entry);
+    for entry in inspection.snapshot.rows.entries() {
+        let stale = inspection.seems_stale(entry);
         let dead = entry.status == SiloStatus::Dead;
         let quiet = if dead { Paint::Dim } else { Paint::Plain };
-        let heartbeat = match look.heartbeats.silos.get(&entry.address) {
-            Some(beat) => ago(beat.at, look.now),
+        let heartbeat = match inspection.heartbeats.silos.get(&entry.address) {
+            Some(heartbeat) => ago(heartbeat.at, inspection.now),
             None if dead => String::new(),
             None => "none yet".to_owned(),
         };
@@ -72,19 +72,19 @@ pub(crate) fn show(look: &Look, out: &mut Out) {
         };
         grid.row([
             (entry.address.to_string(), quiet),
-            (clean(&entry.silo_name), quiet),
-            (clean(&entry.role), quiet),
-            (clean(&entry.zone), quiet),
+            (clean(&entry.info.silo_name), quiet),
+            (clean(&entry.info.role), quiet),
+            (clean(&entry.info.zone), quiet),
             (
-                if entry.gateway_port == 0 {
+                if entry.info.gateway_port == 0 {
                     String::new()
                 } else {
-                    entry.gateway_port.to_string()
+                    entry.info.gateway_port.to_string()
                 },
                 quiet,
             ),
             (entry.status.to_string(), colour(entry.status)),
-            (ago(entry.start_time, look.now), quiet),
+            (ago(entry.start_time, inspection.now), quiet),
             (
                 if stale {
                     format!("{heartbeat} (stale)")
@@ -94,13 +94,13 @@ pub(crate) fn show(look: &Look, out: &mut Out) {
                 if stale { Paint::Red } else { quiet },
             ),
             (suspected, Paint::Yellow),
-            (ending(entry, look), quiet),
+            (ending(entry, inspection), quiet),
         ]);
     }
-    if look.snapshot.rows.entries().next().is_some() {
+    if inspection.snapshot.rows.entries().next().is_some() {
         grid.show(out);
     }
-    for row in look.snapshot.rows.undecodable() {
+    for row in inspection.snapshot.rows.undecodable() {
         let line = format!(
             "row {} cannot be decoded: {} (run `membership doctor`)",
             clean(row.key()),
@@ -109,7 +109,7 @@ pub(crate) fn show(look: &Look, out: &mut Out) {
         let line = out.paint(Paint::Red, line);
         out.line(line);
     }
-    out.line(summary(look));
+    out.line(summary(inspection));
 }
 
 fn suspected(entry: &MembershipEntry) -> String {
@@ -128,11 +128,11 @@ fn suspected(entry: &MembershipEntry) -> String {
 }
 
 /// `voted 12 s ago`, `evicted 3 min ago: disk full`.
-pub(crate) fn ending(entry: &MembershipEntry, look: &Look) -> String {
+pub(crate) fn ending(entry: &MembershipEntry, inspection: &Inspection) -> String {
     let Some(death) = &entry.death else {
         return String::new();
     };
-    let when = ago(death.at, look.now);
+    let when = ago(death.at, inspection.now);
     match &death.cause {
         CauseOfDeath::Evicted { by, reason } => {
             format!("evicted {when} by {}: {}", clean(by), clean(reason))
@@ -150,10 +150,10 @@ pub(crate) const fn colour(status: SiloStatus) -> Paint {
 }
 
 /// `5 Active, 1 Dead (1 voted) · version 17 · leader …`.
-pub(crate) fn summary(look: &Look) -> String {
+pub(crate) fn summary(inspection: &Inspection) -> String {
     let mut by_status: BTreeMap<SiloStatus, usize> = BTreeMap::new();
     let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
-    for entry in look.snapshot.rows.entries() {
+    for entry in inspection.snapshot.rows.entries() {
         *by_status.entry(entry.status).or_default() += 1;
         if let Some(death) = &entry.death {
             *causes.entry(death.cause.as_str()).or_default() += 1;
@@ -176,36 +176,40 @@ pub(crate) fn summary(look: &Look) -> String {
     if parts.is_empty() {
         parts.push("no silo yet".to_owned());
     }
-    let stale = look
+    let stale = inspection
         .snapshot
         .rows
         .entries()
-        .filter(|e| look.seems_stale(e))
+        .filter(|e| inspection.seems_stale(e))
         .count();
     if stale > 0 {
         parts.push(format!("{stale} stale"));
     }
-    let damaged = look.snapshot.rows.undecodable().count();
+    let damaged = inspection.snapshot.rows.undecodable().count();
     if damaged > 0 {
         parts.push(count(damaged, "damaged row"));
     }
-    let mut line = format!("{} · version {}", parts.join(", "), look.snapshot.version());
-    if let Some(leader) = ClusterView::new(look.snapshot.clone()).leader() {
+    let mut line = format!(
+        "{} · version {}",
+        parts.join(", "),
+        inspection.snapshot.version()
+    );
+    if let Some(leader) = ClusterView::new(inspection.snapshot.clone()).leader() {
         line.push_str(&format!(" · leader {}", leader.address));
     }
     line
 }
 
-fn as_json(look: &Look, cluster: &str, store: &str) -> Value {
-    let view = ClusterView::new(look.snapshot.clone());
-    let row = &look.snapshot.version_row;
-    let members: Vec<Value> = look
+fn as_json(inspection: &Inspection, cluster: &str, store: &str) -> Value {
+    let view = ClusterView::new(inspection.snapshot.clone());
+    let row = &inspection.snapshot.version_row;
+    let members: Vec<Value> = inspection
         .snapshot
         .rows
         .entries()
-        .map(|entry| member(entry, look))
+        .map(|entry| member(entry, inspection))
         .collect();
-    let undecodable: Vec<Value> = look
+    let undecodable: Vec<Value> = inspection
         .snapshot
         .rows
         .undecodable()
@@ -226,8 +230,8 @@ fn as_json(look: &Look, cluster: &str, store: &str) -> Value {
     })
 }
 
-/// A row with the words of the event stream (`silo`, `status`, `cause`) and everything else the table has.
-fn member(entry: &MembershipEntry, look: &Look) -> Value {
+/// A row with the fields of the event stream (`silo`, `status`, `cause`) and all others.
+fn member(entry: &MembershipEntry, inspection: &Inspection) -> Value {
     let mut value = serde_json::to_value(entry).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("silo".to_owned(), json!(entry.address));
@@ -237,9 +241,12 @@ fn member(entry: &MembershipEntry, look: &Look) -> Value {
         );
         fields.insert(
             "heartbeat".to_owned(),
-            json!(look.heartbeats.silos.get(&entry.address)),
+            json!(inspection.heartbeats.silos.get(&entry.address)),
         );
-        fields.insert("seems_stale".to_owned(), json!(look.seems_stale(entry)));
+        fields.insert(
+            "seems_stale".to_owned(),
+            json!(inspection.seems_stale(entry)),
+        );
     }
     value
 }

@@ -1,4 +1,4 @@
-//! `membership watch`: the table as it changes, until somebody stops it.
+//! `membership watch`: the table as it changes, until Ctrl-C.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::status;
 use crate::clock;
 use crate::events;
 use crate::exit::{Exit, Failure};
-use crate::look::Look;
+use crate::inspect::Inspection;
 use crate::out::Paint;
-use crate::program::{Session, TableArgs};
+use crate::session::{Session, TableArgs};
 use crate::text::clean;
 
 /// Show the table as it changes, until Ctrl-C
@@ -21,28 +21,29 @@ use crate::text::clean;
 pub(crate) struct Args {
     #[command(flatten)]
     table: TableArgs,
-    /// How often to look
+    /// How often to read the table
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
     every: Duration,
-    /// One JSON object per line: a `view` for each version seen, `table` when the table goes or comes back
+    /// One JSON object per line: a `view` for each version seen, `table` when the table becomes
+    /// unavailable or available
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     if args.every < Duration::from_millis(50) {
-        return Err(Failure::usage("--every is at least 50ms"));
+        return Err(Failure::usage("--every must be at least 50ms"));
     }
     let table = session.open(&args.table).await?;
-    let look = Look::at(table.as_ref()).await?;
+    let inspection = Inspection::of(table.as_ref()).await?;
     let mut watch = Watch {
         json: args.json,
         available: true,
         session,
     };
-    watch.first(&look);
+    watch.first(&inspection);
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-    let mut known = look.snapshot;
+    let mut known = inspection.snapshot;
     while !watch.session.out.is_closed() {
         tokio::select! {
             _ = &mut interrupted => return Ok(Exit::Ok),
@@ -50,24 +51,27 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
         }
         let read = tokio::select! {
             _ = &mut interrupted => return Ok(Exit::Ok),
-            read = look_again(table.as_ref(), &known) => read,
+            read = read_again(table.as_ref(), &known) => read,
         };
         match read {
             Ok((snapshot, heartbeats)) => {
-                let look = Look {
+                let inspection = Inspection {
                     snapshot,
                     heartbeats,
                     now: clock::wall(),
                 };
-                watch.again(&known, &look);
-                known = look.snapshot;
+                watch.again(&known, &inspection);
+                known = inspection.snapshot;
             }
             Err(error) if matches!(error.next_step(), NextStep::Retry | NextStep::FindOut) => {
                 watch.down(&error)
             }
             Err(error) => {
                 if args.json {
-                    watch.session.out.line(events::table(error.kind().as_str()));
+                    watch
+                        .session
+                        .out
+                        .line(events::table(error.kind().as_str(), None));
                 }
                 return Err(error.into());
             }
@@ -76,15 +80,11 @@ pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failu
     Ok(Exit::Ok)
 }
 
-async fn look_again(
+async fn read_again(
     table: &dyn MembershipTable,
     known: &Snapshot,
 ) -> Result<(Snapshot, Heartbeats), TableError> {
-    let request = ReadRequest {
-        known: Some(known.token.clone()),
-        heartbeats: true,
-        barrier: false,
-    };
+    let request = ReadRequest::all().with_known(known.token.clone());
     match table.read(&request).await? {
         ReadAnswer::Unchanged { heartbeats } => Ok((known.clone(), heartbeats.unwrap_or_default())),
         ReadAnswer::Snapshot {
@@ -94,7 +94,7 @@ async fn look_again(
             Ok(()) => Ok((snapshot, heartbeats.unwrap_or_default())),
             Err(what) => {
                 let message = format!(
-                    "version {} is not what version {} became",
+                    "version {} does not continue version {}",
                     snapshot.version(),
                     known.version()
                 );
@@ -116,65 +116,67 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn first(&mut self, look: &Look) {
+    fn first(&mut self, inspection: &Inspection) {
         let out = &mut self.session.out;
         if self.json {
-            out.line(events::view(&ClusterView::new(look.snapshot.clone())));
+            out.line(events::view(&ClusterView::new(inspection.snapshot.clone())));
         } else if out.is_terminal() {
-            self.redraw(look);
+            self.redraw(inspection);
         } else {
-            status::show(look, out);
+            status::show(inspection, out);
         }
     }
 
-    fn again(&mut self, known: &Snapshot, look: &Look) {
+    fn again(&mut self, known: &Snapshot, inspection: &Inspection) {
         let was_away = !std::mem::replace(&mut self.available, true);
         let out = &mut self.session.out;
         if self.json {
             if was_away {
-                out.line(events::table("available"));
+                out.line(events::table("available", None));
             }
-            if known.version() != look.snapshot.version() {
-                out.line(events::view(&ClusterView::new(look.snapshot.clone())));
+            if known.version() != inspection.snapshot.version() {
+                out.line(events::view(&ClusterView::new(inspection.snapshot.clone())));
             }
         } else if out.is_terminal() {
-            self.redraw(look);
+            self.redraw(inspection);
         } else {
             if was_away {
-                out.line("the table is back");
+                out.line("the table is available again");
             }
             let (new, old) = (
-                ClusterView::new(look.snapshot.clone()),
+                ClusterView::new(inspection.snapshot.clone()),
                 ClusterView::new(known.clone()),
             );
             for change in new.changes_since(&old) {
                 out.line(format_args!(
                     "{}  version {}  {}",
-                    look.now,
+                    inspection.now,
                     new.version(),
-                    describe(&change, look)
+                    describe(&change, inspection)
                 ));
             }
         }
     }
 
-    fn redraw(&mut self, look: &Look) {
+    fn redraw(&mut self, inspection: &Inspection) {
         let out = &mut self.session.out;
         // Home, and clear to the end of the screen.
         out.raw("\u{1b}[H\u{1b}[2J");
-        out.line(format_args!("{}  (Ctrl-C ends)", look.now));
-        status::show(look, out);
+        out.line(format_args!("{}  (Ctrl-C ends)", inspection.now));
+        status::show(inspection, out);
     }
 
     fn down(&mut self, error: &TableError) {
         if std::mem::replace(&mut self.available, false) {
             if self.json {
-                self.session.out.line(events::table("unavailable"));
+                self.session
+                    .out
+                    .line(events::table("unavailable", Some(&error.to_string())));
             } else {
                 let text = self.session.out.paint(
                     Paint::Yellow,
                     format!(
-                        "the table cannot be read, still trying: {}",
+                        "the table is unavailable, still trying: {}",
                         clean(&error.to_string())
                     ),
                 );
@@ -184,17 +186,17 @@ impl Watch<'_> {
     }
 }
 
-/// One change in words.
-pub(crate) fn describe(change: &membership_core::Change, look: &Look) -> String {
+/// One change as text.
+pub(crate) fn describe(change: &membership_core::Change, inspection: &Inspection) -> String {
     let entry = &change.entry;
-    let name = if entry.silo_name.is_empty() {
+    let name = if entry.info.silo_name.is_empty() {
         String::new()
     } else {
-        format!(" ({})", clean(&entry.silo_name))
+        format!(" ({})", clean(&entry.info.silo_name))
     };
     let what = match change.kind {
         ChangeKind::Died if entry.death.is_some() => {
-            format!("Dead, {}", status::ending(entry, look))
+            format!("Dead, {}", status::ending(entry, inspection))
         }
         ChangeKind::Died => "its row is gone".to_owned(),
         ChangeKind::Updated if !entry.suspicions.is_empty() => {

@@ -1,18 +1,20 @@
-//! `membership why`: the story of one death, from the row that tells it.
+//! `membership why`: why one silo is dead, from its row.
 
 use std::time::Duration;
 
-use membership_core::{CauseOfDeath, Grounds, MembershipEntry, SiloAddress, SiloStatus, Suspicion};
+use membership_core::{
+    CauseOfDeath, MembershipEntry, SiloAddress, SiloStatus, Suspicion, SuspicionReason,
+};
 use serde_json::json;
 
 use crate::exit::{Exit, Failure};
 use crate::find;
-use crate::look::Look;
+use crate::inspect::Inspection;
 use crate::out::{Out, Paint};
-use crate::program::{Session, TableArgs};
+use crate::session::{Session, TableArgs};
 use crate::text::{ago, clean, count, span};
 
-/// Tell why a silo is dead: who voted, when, on what evidence; or who suspects it now
+/// Show why a silo is dead: who voted, when, on what evidence; or who suspects it now
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// ip:port@epoch, ip:port (the latest there), or a silo's name
@@ -26,40 +28,40 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args, session: &mut Session) -> Result<Exit, Failure> {
     let table = session.open(&args.table).await?;
-    let look = Look::at(table.as_ref()).await?;
-    let found = find::silos(&look.snapshot, &args.silo);
-    // Whoever asks why means a death, if there is one.
+    let inspection = Inspection::of(table.as_ref()).await?;
+    let found = find::silos(&inspection.snapshot, &args.silo);
+    // A dead silo first: the question is why it died.
     let entry = found
         .iter()
         .rfind(|e| e.status == SiloStatus::Dead)
         .or(found.last())
         .copied();
     let Some(entry) = entry else {
-        return Err(find::nobody(&look.snapshot, &args.silo));
+        return Err(find::not_found(&inspection.snapshot, &args.silo));
     };
     let out = &mut session.out;
     if args.json {
-        let heartbeat = look.heartbeats.silos.get(&entry.address);
+        let heartbeat = inspection.heartbeats.silos.get(&entry.address);
         out.line(json!({"silo": entry.address, "status": entry.status, "death": entry.death, "votes": entry.suspicions, "heartbeat": heartbeat, "entry": entry}));
         return Ok(Exit::Ok);
     }
-    headline(entry, &look, out);
-    life(entry, &look, out);
-    votes(entry, &look, out);
+    headline(entry, &inspection, out);
+    life(entry, &inspection, out);
+    votes(entry, &inspection, out);
     for other in found.iter().filter(|o| o.address != entry.address) {
         out.line(format_args!(
-            "also by that name: {} ({}), ask by its full address",
+            "there is also {} ({}): give its full address",
             other.address, other.status
         ));
     }
     Ok(Exit::Ok)
 }
 
-fn headline(entry: &MembershipEntry, look: &Look, out: &mut Out) {
-    let name = if entry.silo_name.is_empty() {
+fn headline(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
+    let name = if entry.info.silo_name.is_empty() {
         String::new()
     } else {
-        format!(" ({})", clean(&entry.silo_name))
+        format!(" ({})", clean(&entry.info.silo_name))
     };
     let Some(death) = &entry.death else {
         let text = out.paint(
@@ -79,10 +81,10 @@ fn headline(entry: &MembershipEntry, look: &Look, out: &mut Out) {
     out.line(match &death.cause {
         CauseOfDeath::Left => "It left by itself, or its join failed.".to_owned(),
         CauseOfDeath::Voted => format!(
-            "{} found that it does not answer.",
+            "{} voted that it does not answer.",
             count(accusers(entry), "silo")
         ),
-        CauseOfDeath::Superseded => match newer(entry, look) {
+        CauseOfDeath::Superseded => match newer(entry, inspection) {
             Some(newer) => format!("{newer}, a newer process, took its address."),
             None => "A newer process took its address.".to_owned(),
         },
@@ -90,24 +92,25 @@ fn headline(entry: &MembershipEntry, look: &Look, out: &mut Out) {
             format!("{} evicted it: {}", clean(by), clean(reason))
         }
         CauseOfDeath::Stuck => {
-            "It stayed Joining for longer than a join may take, and was voted out.".to_owned()
+            "It was Joining for longer than a join may take, and was voted out.".to_owned()
         }
         other => other.to_string(),
     });
     let by = death.by.map_or_else(
-        || "a person or program that is no silo".to_owned(),
+        || "a person or program that is not a silo".to_owned(),
         |silo| silo.to_string(),
     );
     out.line(format_args!(
         "  declared   {} ({}), in version {}, by {by}",
         death.at,
-        ago(death.at, look.now),
+        ago(death.at, inspection.now),
         death.version
     ));
 }
 
-fn newer(entry: &MembershipEntry, look: &Look) -> Option<SiloAddress> {
-    look.snapshot
+fn newer(entry: &MembershipEntry, inspection: &Inspection) -> Option<SiloAddress> {
+    inspection
+        .snapshot
         .rows
         .at_endpoint(entry.address.endpoint())
         .map(|e| e.address)
@@ -118,34 +121,34 @@ fn accusers(entry: &MembershipEntry) -> usize {
     entry.suspicions.len()
 }
 
-fn life(entry: &MembershipEntry, look: &Look, out: &mut Out) {
-    let host = if entry.host_name.is_empty() {
+fn life(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
+    let host = if entry.info.host_name.is_empty() {
         String::new()
     } else {
-        format!(" on host {}", clean(&entry.host_name))
+        format!(" on host {}", clean(&entry.info.host_name))
     };
     out.line(format_args!(
         "  started    {} ({}){host}",
         entry.start_time,
-        ago(entry.start_time, look.now)
+        ago(entry.start_time, inspection.now)
     ));
     match entry.active_since {
         Some(version) => out.line(format_args!("  active     since version {version}")),
         None => out.line("  active     never"),
     }
-    match look.heartbeats.silos.get(&entry.address) {
-        Some(beat) => {
+    match inspection.heartbeats.silos.get(&entry.address) {
+        Some(heartbeat) => {
             let before = entry
                 .death
                 .as_ref()
-                .filter(|d| d.at > beat.at)
-                .map(|d| format!(", {} before its death", span(d.at.since(beat.at))));
+                .filter(|d| d.at > heartbeat.at)
+                .map(|d| format!(", {} before its death", span(d.at.since(heartbeat.at))));
             let before = before.unwrap_or_default();
             out.line(format_args!(
                 "  heartbeat  {} ({}), the {}{before}",
-                beat.at,
-                ago(beat.at, look.now),
-                nth(beat.counter)
+                heartbeat.at,
+                ago(heartbeat.at, inspection.now),
+                nth(heartbeat.counter)
             ));
         }
         None => out.line("  heartbeat  none is stored"),
@@ -163,11 +166,11 @@ fn nth(n: u64) -> String {
     format!("{n}{ending}")
 }
 
-fn votes(entry: &MembershipEntry, look: &Look, out: &mut Out) {
+fn votes(entry: &MembershipEntry, inspection: &Inspection, out: &mut Out) {
     if entry.suspicions.is_empty() {
         return out.line("  votes      none");
     }
-    let needed = look
+    let needed = inspection
         .snapshot
         .version_row
         .settings
@@ -183,15 +186,18 @@ fn votes(entry: &MembershipEntry, look: &Look, out: &mut Out) {
             vote.accuser,
             evidence(vote)
         ));
-        out.line(format_args!("      its clock: {}", voter_clock(vote, look)));
+        out.line(format_args!(
+            "      its clock: {}",
+            voter_clock(vote, inspection)
+        ));
     }
 }
 
 fn evidence(vote: &Suspicion) -> String {
     let e = &vote.evidence;
     let mut parts = Vec::new();
-    match vote.grounds {
-        Grounds::Stuck => parts.push("Joining for too long".to_owned()),
+    match vote.reason {
+        SuspicionReason::Stuck => parts.push("Joining for too long".to_owned()),
         _ => parts.push(format!(
             "{} in a row, the last after {}",
             count(e.misses as usize, "missed probe"),
@@ -203,7 +209,7 @@ fn evidence(vote: &Suspicion) -> String {
             "last answer {at} ({} before the vote)",
             span(vote.at.since(at))
         )),
-        None if vote.grounds != Grounds::Stuck => {
+        None if vote.reason != SuspicionReason::Stuck => {
             parts.push("it never answered this silo".to_owned())
         }
         None => {}
@@ -212,41 +218,45 @@ fn evidence(vote: &Suspicion) -> String {
         parts.push(format!("probed on behalf of {via}"));
     }
     if e.stale {
-        parts.push("its heartbeat stood still".to_owned());
+        parts.push("its heartbeat was stale".to_owned());
     }
     parts.push(if e.accuser_health == 0 {
-        "accuser healthy".to_owned()
+        "voter healthy".to_owned()
     } else {
-        format!("accuser's own health {} of 8", e.accuser_health)
+        format!("voter's own health score {} of 8", e.accuser_health)
     });
     parts.join("; ")
 }
 
-/// How far a voter's clock can be trusted: what its own last heartbeat says, against this machine's clock.
-fn voter_clock(vote: &Suspicion, look: &Look) -> String {
-    let status = look.snapshot.rows.get(&vote.accuser).map(|e| e.status);
-    let period = look.settings().i_am_alive_period;
-    match (look.heartbeats.silos.get(&vote.accuser), status) {
-        (Some(beat), Some(status)) if status != SiloStatus::Dead => {
-            if beat.at > look.now.plus(Duration::from_secs(1)) {
+/// A voter's clock against this machine's, by its last heartbeat.
+fn voter_clock(vote: &Suspicion, inspection: &Inspection) -> String {
+    let status = inspection
+        .snapshot
+        .rows
+        .get(&vote.accuser)
+        .map(|e| e.status);
+    let period = inspection.settings().i_am_alive_period;
+    match (inspection.heartbeats.silos.get(&vote.accuser), status) {
+        (Some(heartbeat), Some(status)) if status != SiloStatus::Dead => {
+            if heartbeat.at > inspection.now.plus(Duration::from_secs(1)) {
                 format!(
                     "at least {} ahead of this machine's",
-                    span(beat.at.since(look.now))
+                    span(heartbeat.at.since(inspection.now))
                 )
-            } else if look.now.since(beat.at) > period * 2 {
+            } else if inspection.now.since(heartbeat.at) > period * 2 {
                 format!(
-                    "its last heartbeat says {}: its clock is behind, or it is silent now",
-                    ago(beat.at, look.now)
+                    "its last heartbeat was {}: its clock is behind, or it is silent now",
+                    ago(heartbeat.at, inspection.now)
                 )
             } else {
                 format!(
-                    "agrees with this machine's to {} (last heartbeat {})",
+                    "within {} of this machine's (last heartbeat {})",
                     span(period),
-                    ago(beat.at, look.now)
+                    ago(heartbeat.at, inspection.now)
                 )
             }
         }
         (_, Some(status)) => format!("unknown, it is {status} now"),
-        (_, None) => "unknown, it has no row any more".to_owned(),
+        (_, None) => "unknown, it has no row now".to_owned(),
     }
 }

@@ -1,9 +1,10 @@
-//! A store's address, taken apart far enough to put something else into it. Only addresses of one plain server: what names several hosts,
-//! learns of others from the first, or proves its name by a certificate cannot be reached by another address.
+//! A store's address, parsed so that host, user or options can be replaced. Only for one plain
+//! server: with several hosts, with discovery or with certificates, a proxy's address would not
+//! work.
 
 use std::net::SocketAddr;
 
-/// Schemes whose one server is where the address says, with its port if none is named.
+/// Schemes of stores with one server at the address, with the default port.
 const PLAIN: [(&str, u16); 5] = [
     ("redis", 6379),
     ("postgres", 5432),
@@ -24,17 +25,19 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// None for anything else than one plain server.
+    /// None unless it is the address of one plain server.
     pub fn parse(url: &str) -> Option<Self> {
         let (scheme, after) = url.split_once("://")?;
         let scheme = scheme.to_ascii_lowercase();
-        let (_, usual) = PLAIN.iter().find(|(plain, _)| *plain == scheme)?;
+        let (_, default_port) = PLAIN.iter().find(|(plain, _)| *plain == scheme)?;
         let end = after.find(['/', '?', '#']).unwrap_or(after.len());
         let (authority, rest) = after.split_at(end);
         // A password may hold an @, a host cannot.
-        let (login, place) = authority
+        let (login, endpoint) = authority
             .rsplit_once('@')
-            .map_or((None, authority), |(login, place)| (Some(login), place));
+            .map_or((None, authority), |(login, endpoint)| {
+                (Some(login), endpoint)
+            });
         let (user, password) = match login.map(|login| {
             login
                 .split_once(':')
@@ -43,10 +46,10 @@ impl Address {
             None => (None, None),
             Some((user, password)) => (Some(user.to_owned()), password.map(str::to_owned)),
         };
-        let (host, port) = match place.rsplit_once(':') {
-            // The colons of an address of version 6 stand within its brackets.
+        let (host, port) = match endpoint.rsplit_once(':') {
+            // The colons of an IPv6 address are within its brackets.
             Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
-            _ => (place, *usual),
+            _ => (endpoint, *default_port),
         };
         let host = host
             .strip_prefix('[')
@@ -63,7 +66,7 @@ impl Address {
         })
     }
 
-    /// The password as a person wrote it, if there is one.
+    /// The password, decoded, if there is one.
     pub fn password(&self) -> Option<String> {
         self.password
             .as_deref()
@@ -71,8 +74,8 @@ impl Address {
             .map(decode)
     }
 
-    /// Whether a certificate might be asked for the host's name, which a proxy does not have.
-    pub fn proves_its_name(&self) -> bool {
+    /// Whether TLS may check the host's name, which a proxy does not have.
+    pub fn checks_certificates(&self) -> bool {
         let (_, query) = self.rest.split_once('?').unwrap_or_default();
         query.split('&').any(|option| {
             let (name, value) = option.split_once('=').unwrap_or((option, "true"));
@@ -82,7 +85,7 @@ impl Address {
         })
     }
 
-    /// Where its server is now.
+    /// The socket address of its server.
     pub async fn server(&self) -> std::io::Result<SocketAddr> {
         let mut found = tokio::net::lookup_host((self.host.as_str(), self.port)).await?;
         found
@@ -91,12 +94,13 @@ impl Address {
     }
 
     /// The same server under another address.
-    pub fn at(&self, place: SocketAddr) -> String {
-        self.with(self.user.as_deref(), &place.to_string())
+    pub fn at(&self, endpoint: SocketAddr) -> String {
+        self.with(self.user.as_deref(), &endpoint.to_string())
     }
 
-    /// The same with an operation's time of a few seconds, where the address names none: for who waits until it is over, again and again.
-    pub fn impatient(mut self) -> Self {
+    /// The same with an operation timeout of a few seconds, unless the address has one: for cases
+    /// that wait for the timeout again and again.
+    pub fn with_short_timeout(mut self) -> Self {
         const OPTION: &str = "operation_timeout";
         let (before, query) = self
             .rest
@@ -124,17 +128,17 @@ impl Address {
         self.with(Some(user), &format!("{host}:{}", self.port))
     }
 
-    fn with(&self, user: Option<&str>, place: &str) -> String {
+    fn with(&self, user: Option<&str>, endpoint: &str) -> String {
         let login = match (user, &self.password) {
             (None, _) => String::new(),
             (Some(user), None) => format!("{user}@"),
             (Some(user), Some(password)) => format!("{user}:{password}@"),
         };
-        format!("{}://{login}{place}{}", self.scheme, self.rest)
+        format!("{}://{login}{endpoint}{}", self.scheme, self.rest)
     }
 }
 
-/// `%hh` is a byte; what is none stays as it is.
+/// Decodes `%hh`; leaves other text as it is.
 fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn one_plain_server_can_be_put_elsewhere() {
-        let place = SocketAddr::from(([127, 0, 0, 1], 9));
+        let endpoint = SocketAddr::from(([127, 0, 0, 1], 9));
         for (url, there) in [
             ("redis://h", "redis://127.0.0.1:9"),
             (
@@ -177,7 +181,7 @@ mod tests {
             ("MySQL://root@[::1]:3307/m", "mysql://root@127.0.0.1:9/m"),
             ("postgresql://[::1]", "postgresql://127.0.0.1:9"),
         ] {
-            assert_eq!(Address::parse(url).unwrap().at(place), there, "{url}");
+            assert_eq!(Address::parse(url).unwrap().at(endpoint), there, "{url}");
         }
         assert_eq!(
             Address::parse("mysql://root:p@[::1]:3307/m")
@@ -204,14 +208,18 @@ mod tests {
                 "mysql://u@h:3306/d?operation_timeout=1s&create=false",
             ),
         ] {
-            let address = Address::parse(url).unwrap().impatient();
-            let place = format!("{}:{}", address.host, address.port);
-            assert_eq!(address.with(address.user.as_deref(), &place), same, "{url}");
+            let address = Address::parse(url).unwrap().with_short_timeout();
+            let endpoint = format!("{}:{}", address.host, address.port);
+            assert_eq!(
+                address.with(address.user.as_deref(), &endpoint),
+                same,
+                "{url}"
+            );
         }
     }
 
     #[test]
-    fn what_is_not_one_plain_server_is_left_alone() {
+    fn other_addresses_than_of_one_plain_server_are_not_parsed() {
         for url in [
             "sqlite:m.db",
             "memory:",
@@ -240,7 +248,7 @@ mod tests {
             ("redis://h", false),
             ("mysql://h/d?a=b&ssl", true),
         ] {
-            assert_eq!(address(url).proves_its_name(), proves, "{url}");
+            assert_eq!(address(url).checks_certificates(), proves, "{url}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Clients for the suite, of clusters that did not exist before; and at the end the proof that none of them exists any more.
+//! Clients for the suite, of clusters that did not exist before; at the end, none of them may be
+//! left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -16,30 +17,31 @@ use tokio::sync::Mutex;
 use super::address::Address;
 use crate::exit::{Exit, Failure};
 
-/// A store by its address.
+/// A store that is known by its address alone.
 pub(crate) struct Store {
     connectors: Connectors,
     url: String,
-    /// What the services of all clusters of this run begin with, instead of what the suite begins them with.
+    /// Prefix of the services of all clusters of this run.
     service: String,
-    suites: String,
-    /// The names that this run has given. They come back, from the tables that have them, and may begin like the suite's own.
-    given: std::sync::Mutex<BTreeSet<ClusterName>>,
+    /// The prefix that the suite uses, which `service` replaces.
+    suite_prefix: String,
+    /// The names that this run uses. The suite takes some of them from tables and passes them back.
+    own_names: std::sync::Mutex<BTreeSet<ClusterName>>,
     name: &'static str,
     address: Option<Address>,
     not_applicable: &'static [(Capability, Reason)],
-    /// Every cluster that the suite has asked for; false for one that was there before, and is not ours.
+    /// Every cluster that the suite asked for; true if this run made it.
     seen: Mutex<BTreeMap<ClusterName, bool>>,
 }
 
-/// What the suite searches for must be long enough to be found by itself.
-const SECRET: usize = 8;
-/// Nobody's name.
-const NOBODY: &str = "membership-conformance-nobody";
+/// The suite searches output for the password: a short one could occur by chance.
+const MIN_SECRET: usize = 8;
+/// A user that does not exist.
+const UNKNOWN_USER: &str = "membership-conformance-nobody";
 
 impl Store {
-    /// Looks whether the store answers, and whether the cluster is free.
-    pub async fn find(
+    /// Checks that the store answers and that the cluster does not exist.
+    pub async fn open(
         connectors: Connectors,
         url: &str,
         cluster: &ClusterName,
@@ -68,14 +70,14 @@ impl Store {
             format!("{}-{}", cluster.service(), cluster.cluster())
         };
         ClusterName::new(service.clone(), "x")?;
-        let (seen, given) = (Mutex::default(), std::sync::Mutex::default());
-        let suites = format!("conformance-{seed:x}");
+        let (seen, own_names) = (Mutex::default(), std::sync::Mutex::default());
+        let suite_prefix = format!("conformance-{seed:x}");
         Ok(Self {
             connectors,
             url: url.to_owned(),
             service,
-            suites,
-            given,
+            suite_prefix,
+            own_names,
             name: table.store(),
             address,
             not_applicable,
@@ -83,21 +85,24 @@ impl Store {
         })
     }
 
-    /// The cluster that the suite means, under this run's name. Different ones stay different, and what has it already keeps it.
+    /// This run's name for a cluster of the suite. One-to-one; a name of this run stays as it is.
     fn renamed(
         &self,
         cluster: &ClusterName,
     ) -> Result<ClusterName, membership_core::ParseClusterError> {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        if given.contains(cluster) {
+        let mut own_names = self
+            .own_names
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if own_names.contains(cluster) {
             return Ok(cluster.clone());
         }
-        let service = match cluster.service().strip_prefix(&self.suites) {
+        let service = match cluster.service().strip_prefix(&self.suite_prefix) {
             Some(rest) => format!("{}{rest}", self.service),
             None => format!("{}.{}", self.service, cluster.service()),
         };
         let own = ClusterName::new(service, cluster.cluster())?;
-        given.insert(own.clone());
+        own_names.insert(own.clone());
         Ok(own)
     }
 
@@ -120,7 +125,7 @@ impl Store {
             })
     }
 
-    /// The cluster that the suite means, where this run keeps it; at the first time only if it does not exist.
+    /// This run's name for a cluster of the suite; an error if this run did not make it.
     async fn own(&self, cluster: &ClusterName) -> Result<ClusterName, TableError> {
         let fail = |message: String| {
             TableError::new(
@@ -145,13 +150,13 @@ impl Store {
         match seen.get(&own) {
             Some(true) => Ok(own),
             _ => Err(fail(format!(
-                "cluster {own} exists, and this run has not made it: it is left alone"
+                "cluster {own} exists, and this run did not make it: it is left alone"
             ))),
         }
     }
 
-    /// Removes what is left of this run; what could not be removed, with the reason. `after_all` when every case has cleaned up: then there
-    /// must be nothing to remove.
+    /// Removes what is left of this run; gives what could not be removed, with the reason.
+    /// `after_all` = every case has cleaned up: then anything left is a fault.
     pub async fn clear(&self, after_all: bool) -> Vec<(String, String)> {
         let seen = std::mem::take(&mut *self.seen.lock().await);
         let mut left = Vec::new();
@@ -176,7 +181,7 @@ impl Store {
             Err(error) if error.kind() == TableErrorKind::Unavailable => {
                 return Err(error.to_string());
             }
-            Ok(_) => "was still there".to_owned(),
+            Ok(_) => "it was still there".to_owned(),
             Err(error) => error.to_string(),
         };
         table.delete().await.map_err(|e| e.to_string())?;
@@ -192,12 +197,12 @@ fn taken(cluster: &ClusterName) -> Failure {
     Failure::new(
         Exit::Usage,
         format!(
-            "cluster {cluster} exists: the suite works only in clusters that it makes, so give another --cluster, or none"
+            "cluster {cluster} exists, and the suite works only in clusters that it makes: give another --cluster, or none"
         ),
     )
 }
 
-/// What cannot be had from an address alone. The list lives as long as the program.
+/// What an address alone does not offer. The list lives as long as the program.
 fn not_applicable(
     table: &dyn MembershipTable,
     address: Option<&Address>,
@@ -217,7 +222,7 @@ fn not_applicable(
     if own == Reason::InMemory {
         list.push((Capability::Child, own));
     }
-    if address.is_none_or(Address::proves_its_name) {
+    if address.is_none_or(Address::checks_certificates) {
         list.push((Capability::Proxy, Reason::NoProxy));
     }
     if secret(address).is_none() {
@@ -226,7 +231,7 @@ fn not_applicable(
     if table.hints().is_none() {
         list.push((Capability::Hints, Reason::NoHints));
     }
-    // Of the stores of this project it is known; what others can do with one round trip, only their authors know.
+    // Known for the stores of this project only.
     if ![
         "azure-table",
         "consul",
@@ -248,7 +253,7 @@ fn not_applicable(
 fn secret(address: Option<&Address>) -> Option<String> {
     address
         .and_then(Address::password)
-        .filter(|password| password.len() >= SECRET)
+        .filter(|password| password.len() >= MIN_SECRET)
 }
 
 #[async_trait]
@@ -274,7 +279,7 @@ impl Backend for Store {
         &self,
         cluster: &ClusterName,
     ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        let url = self.address.as_ref()?.as_user(NOBODY);
+        let url = self.address.as_ref()?.as_user(UNKNOWN_USER);
         Some(match self.own(cluster).await {
             Ok(own) => self.connect(&url, &own).await,
             Err(error) => Err(error),
@@ -284,7 +289,7 @@ impl Backend for Store {
     fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {
         let own = self.renamed(cluster)?;
         let mut command = child::this_program(&["conformance-child"], &own)?;
-        // Not as an argument: those of a process can be read by everybody.
+        // Not as an argument: other users can read the arguments of a process.
         command.env("MEMBERSHIP_TABLE", &self.url);
         Ok(command)
     }
@@ -297,7 +302,10 @@ impl Backend for Store {
         let proxy = Proxy::to(address.server().await?)?;
         let own = self.own(cluster).await?;
         let table = self
-            .connect(&address.clone().impatient().at(proxy.address()), &own)
+            .connect(
+                &address.clone().with_short_timeout().at(proxy.address()),
+                &own,
+            )
             .await?;
         Ok(Proxied { table, proxy })
     }

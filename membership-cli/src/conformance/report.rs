@@ -1,4 +1,4 @@
-//! What became of each case: a line as it ends, and a summary.
+//! Output: one line per case as it ends, and a summary.
 
 use conformance_tests::{CaseResult, Outcome, Report};
 use serde_json::{Value, json};
@@ -16,13 +16,12 @@ pub(crate) fn case(result: &CaseResult, seed: u64, as_json: bool, out: &mut Out)
         _ => Paint::Dim,
     };
     let text = result.to_string();
-    // The first word says it all.
     let (word, rest) = text.split_at(text.find(' ').unwrap_or(text.len()));
     let word = out.paint(paint, word);
     out.line(format_args!("{word}{rest}"));
     if matches!(result.outcome, Outcome::Failed(_)) {
         out.line(format_args!(
-            "        again: membership conformance --seed {seed} --case {}",
+            "        to repeat: membership conformance --seed {seed} --case {}",
             result.name
         ));
     }
@@ -39,7 +38,7 @@ fn object(result: &CaseResult) -> Value {
     json!({"event": "case", "name": result.name, "clauses": clauses, "outcome": outcome, "why": why, "took_ms": ms})
 }
 
-/// Shows how it ended as a whole.
+/// Shows the totals.
 pub(crate) fn summary(report: &Report, left: &[(String, String)], as_json: bool, out: &mut Out) {
     if as_json {
         let (failed, skipped) = (report.failures().count(), report.not_applicable().count());

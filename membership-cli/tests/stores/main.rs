@@ -10,21 +10,18 @@
     reason = "helpers of tests"
 )]
 
-#[cfg(feature = "consul")]
-mod consul_servers;
-#[cfg(feature = "zk")]
-mod ensemble;
-#[cfg(feature = "etcd")]
-mod etcd_members;
 #[allow(dead_code, reason = "only stores that announce changes are asked")]
 mod hints;
 #[allow(
     dead_code,
     reason = "a build without a store in a network uses nothing of it"
 )]
+mod leader;
+#[allow(
+    dead_code,
+    reason = "a build without a store in a network uses nothing of it"
+)]
 mod outages;
-#[cfg(feature = "mongodb")]
-mod replica_set;
 mod scenarios;
 #[allow(
     dead_code,
@@ -40,7 +37,7 @@ macro_rules! tests_over {
         $(
             #[cfg(feature = $feature)]
             mod $store {
-                use conformance_tests::launch::Kind;
+                use membership_testbed::Kind;
 
                 use super::{outages, scenarios, store::Store};
 
@@ -94,6 +91,38 @@ tests_over! {
     cassandra, "cassandra", Cassandra;
     zookeeper, "zk", ZooKeeper, hints;
     etcd, "etcd", Etcd, hints;
+}
+
+/// The tests of three servers of one kind, of which the leader is killed.
+macro_rules! tests_over_three {
+    ($($module:ident, $feature:literal, $kind:ident;)+) => {
+        $(
+            #[cfg(feature = $feature)]
+            mod $module {
+                use membership_testbed::Kind;
+
+                use super::leader::the_leader_is_killed;
+
+                #[test]
+                fn the_leader_is_killed_and_another_one_takes_over() {
+                    the_leader_is_killed(Kind::$kind, 1);
+                }
+
+                #[test]
+                #[ignore = "several minutes: cargo xtask soak runs it"]
+                fn the_leader_is_killed_twenty_times_in_a_row() {
+                    the_leader_is_killed(Kind::$kind, 20);
+                }
+            }
+        )+
+    };
+}
+
+tests_over_three! {
+    consul_servers, "consul", Consul;
+    ensemble, "zk", ZooKeeper;
+    etcd_members, "etcd", Etcd;
+    replica_set, "mongodb", MongoDb;
 }
 
 /// The file that needs no server: the same coming and going.

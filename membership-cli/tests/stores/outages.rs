@@ -61,7 +61,7 @@ pub fn the_server_is_killed_twenty_times_in_a_row(store: &Store) -> Result<(), U
         thread::sleep(secs(away).saturating_sub(since.elapsed()));
         store.start_again()?;
         let (gone, back) = (since.elapsed(), Instant::now());
-        cluster.beats_on(SOON);
+        cluster.heartbeats_go_on(SOON);
         for silo in &cluster.silos {
             silo.has_table(SOON);
         }

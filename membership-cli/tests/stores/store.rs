@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use conformance_tests::launch::{How, Kind, LaunchError, Options, Server};
+use membership_testbed::{How, Kind, LaunchError, Options, Server};
 
 use crate::support::Place;
 
@@ -22,14 +22,14 @@ pub struct Uncontrolled(String);
 impl From<LaunchError> for Uncontrolled {
     fn from(error: LaunchError) -> Self {
         match error {
-            LaunchError::Yours { .. } => Self(error.to_string()),
+            LaunchError::External { .. } => Self(error.to_string()),
             other => panic!("{other}"),
         }
     }
 }
 
 /// Says so where a test does not apply.
-pub fn unless_yours(outcome: Result<(), Uncontrolled>) {
+pub fn unless_external(outcome: Result<(), Uncontrolled>) {
     if let Err(Uncontrolled(why)) = outcome {
         eprintln!("not applicable: {why}");
     }
@@ -69,19 +69,11 @@ impl Store {
 
     /// Runs a scenario that needs to stop the server; says so where it must not be stopped.
     pub fn under(&self, scenario: impl FnOnce(&Self) -> Result<(), Uncontrolled>) {
-        unless_yours(scenario(self));
+        unless_external(scenario(self));
     }
 
     pub fn kill(&self) -> Result<(), Uncontrolled> {
-        // Azurite writes its data every few seconds: a kill would lose what it has acknowledged, which no table is asked to survive.
-        let gentle = self.server.kind() == Kind::Azurite;
-        Ok(self.runtime.block_on(async {
-            if gentle {
-                self.server.stop().await
-            } else {
-                self.server.kill().await
-            }
-        })?)
+        Ok(self.runtime.block_on(self.server.crash())?)
     }
 
     pub fn start_again(&self) -> Result<(), Uncontrolled> {

@@ -15,9 +15,9 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use membership_core::{
-    CauseOfDeath, CommitId, CommitOutcome, CommitRequest, Config, Death, Evidence, Extra, Grounds,
-    Heartbeat, HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry, MembershipTable,
-    Preset, SiloAddress, SiloStatus, Suspicion, TableExt, TableId, WallTime,
+    CauseOfDeath, CommitId, CommitOutcome, CommitRequest, Config, Death, Evidence, Heartbeat,
+    HeartbeatWrite, InitializeRequest, InstanceId, MembershipEntry, MembershipTable, Preset,
+    SiloAddress, SiloStatus, Suspicion, SuspicionReason, TableExt, TableId, WallTime,
 };
 use membership_sql::{SqliteConfig, SqliteTable};
 
@@ -151,16 +151,14 @@ impl Place {
     pub fn table(&self) -> SqliteTable {
         let config = SqliteConfig::new(self.file());
         self.runtime
-            .block_on(SqliteTable::open(config, self.cluster.parse().unwrap()))
+            .block_on(SqliteTable::connect(config, self.cluster.parse().unwrap()))
             .unwrap()
     }
 
     pub fn initialize(&self) -> SqliteTable {
         let table = self.table();
-        let request = InitializeRequest {
-            table_id: TableId::new(7),
-            settings: Config::preset(Preset::Local).shared(),
-        };
+        let request =
+            InitializeRequest::new(TableId::new(7), Config::preset(Preset::Local).shared());
         self.runtime.block_on(table.initialize(&request)).unwrap();
         table
     }
@@ -222,7 +220,7 @@ pub fn active(port: u16) -> MembershipEntry {
     );
     entry.status = SiloStatus::Active;
     entry.active_since = Some(1);
-    entry.silo_name = format!("silo-{port}");
+    entry.info.silo_name = format!("silo-{port}");
     entry
 }
 
@@ -230,30 +228,18 @@ pub fn active(port: u16) -> MembershipEntry {
 pub fn voted_out(port: u16, accusers: [u16; 2]) -> MembershipEntry {
     let mut entry = active(port);
     let at = now().minus(secs(60));
+    let mut evidence = Evidence::missed(3, 500);
+    evidence.last_answer = Some(at.minus(secs(2)));
     entry.status = SiloStatus::Dead;
     entry.suspicions = accusers
-        .map(|accuser| Suspicion {
-            accuser: silo(accuser),
-            at,
-            grounds: Grounds::Silent,
-            evidence: Evidence {
-                misses: 3,
-                timeout_ms: 500,
-                last_answer: Some(at.minus(secs(2))),
-                via: None,
-                accuser_health: 0,
-                stale: false,
-            },
-            extra: Extra::default(),
-        })
+        .map(|accuser| Suspicion::new(silo(accuser), at, SuspicionReason::Silent, evidence.clone()))
         .into();
-    entry.death = Some(Death {
-        cause: CauseOfDeath::Voted,
+    entry.death = Some(Death::new(
+        CauseOfDeath::Voted,
         at,
-        by: Some(silo(accusers[0])),
-        version: 1,
-        extra: Extra::default(),
-    });
+        Some(silo(accusers[0])),
+        1,
+    ));
     entry
 }
 

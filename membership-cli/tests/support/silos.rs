@@ -310,7 +310,7 @@ impl Cluster {
 
     /// Waits until every silo has written a heartbeat into the table since this was called.
     #[track_caller]
-    pub fn beats_on(&self, most: Duration) {
+    pub fn heartbeats_go_on(&self, most: Duration) {
         let beats = || -> BTreeMap<String, u64> {
             let status = self.place.run(&["status", "--json"]).expect(0).json();
             let silos = status["members"].as_array().unwrap().iter();

@@ -4,12 +4,12 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::{Kind, Options, Server, free_port};
 use membership_consul::ConsulTable;
 use membership_core::{CommitId, MembershipTable, TableErrorKind, TableId, VersionToken};
+use membership_testbed::{Kind, Options, Server, free_port};
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 async fn refused(url: &str, kind: TableErrorKind, words: &[&str]) {
     let error = connect(url)
@@ -141,7 +141,7 @@ async fn what_is_not_consuls_answer_to_a_write_leaves_it_unknown() {
             "{said}"
         );
         let beat = table
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind();
@@ -276,7 +276,7 @@ async fn what_is_too_large_for_the_servers_is_said() {
     let table = connect(server.url()).await.unwrap();
     let token = fill(&table, 1).await;
     let mut large = entry(7);
-    large.silo_name = "x".repeat(30_000);
+    large.info.silo_name = "x".repeat(30_000);
     let error = table
         .commit(&insert_entry(&token, large))
         .await

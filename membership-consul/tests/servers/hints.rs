@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use membership_core::{HintStream, MembershipTable};
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 async fn rings(stream: &mut HintStream) -> bool {
     matches!(

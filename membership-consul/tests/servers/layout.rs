@@ -4,7 +4,7 @@ use membership_core::{MembershipTable, TableErrorKind};
 
 use crate::support::shell::Shell;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 #[tokio::test]
 async fn keys_are_as_the_readme_says_and_gone_after_delete() {
@@ -14,7 +14,7 @@ async fn keys_are_as_the_readme_says_and_gone_after_delete() {
         .await
         .unwrap();
     let token = fill(&table, 2).await;
-    table.update_i_am_alive(&beat(1, 9)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 9)).await.unwrap();
     let token = commit(&table, &remove(&token, 0)).await;
     let names = || async {
         let all = shell.all("apps/").await.unwrap();

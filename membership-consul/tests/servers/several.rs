@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use membership_consul::{ConsulConfig, ConsulTable};
 use membership_core::{CommitOutcome, MembershipTable, NextStep, TableErrorKind, VersionToken};
+use membership_testbed::{Kind, ServerSet};
 
-use crate::support::three::Three;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> VersionToken {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
@@ -31,16 +31,18 @@ async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> Ve
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_three_may_die_or_stand_still() {
-    let three = Three::start().await;
-    let servers = three.0.servers();
-    let config = ConsulConfig::from_url(&three.0.url())
+    let three = ServerSet::start(Kind::Consul, 3, Some(SECRET))
+        .await
+        .unwrap();
+    let servers = three.servers();
+    let config = ConsulConfig::from_url(&three.url())
         .unwrap()
         .operation_timeout(Duration::from_secs(3));
     let table = ConsulTable::connect(config, blue()).await.unwrap();
     let mut token = fill(&table, 1).await;
     let mut rows = 1;
     for turn in 0..2 {
-        let leader = three.0.leader_but(None).await.unwrap();
+        let leader = three.leader_but(None).await.unwrap();
         if turn == 0 {
             servers[leader].kill().await.unwrap();
         } else {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::shell::Shell;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 /// A token that may do what this policy says.
 async fn token(shell: &Shell, name: &str, rules: &str) -> String {
@@ -36,10 +36,10 @@ async fn the_policy_of_the_readme_is_enough_and_no_less() {
     let address = server.address();
     let config = |token: &str| ConsulConfig::new([address.to_string()]).token(token);
 
-    let enough = token(&shell, "silos", &config("").policy()).await;
+    let enough = token(&shell, "silos", &config("").schema()).await;
     let table = ConsulTable::connect(config(&enough), blue()).await.unwrap();
     let at = fill(&table, 3).await;
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     let at = commit(&table, &remove(&at, 2)).await;
     assert_eq!(
         table
@@ -69,7 +69,7 @@ async fn the_policy_of_the_readme_is_enough_and_no_less() {
     );
     assert_eq!(
         people
-            .update_i_am_alive(&beat(1, 2))
+            .update_i_am_alive(&heartbeat(1, 2))
             .await
             .unwrap_err()
             .kind(),
@@ -118,7 +118,7 @@ async fn rows_that_a_token_may_not_see_are_missed() {
     let (hidden, folder) = (silo(1), shell.folder(&blue()));
     let rules = format!(
         "{}\nkey_prefix \"{folder}silo/{hidden}/\" {{ policy = \"deny\" }}",
-        ConsulConfig::new(["h"]).policy()
+        ConsulConfig::new(["h"]).schema()
     );
     let partial = token(&shell, "partial", &rules).await;
     let table = ConsulTable::connect(
@@ -162,7 +162,7 @@ async fn rows_that_a_token_may_not_see_are_missed() {
 async fn a_token_that_loses_its_rights_says_so() {
     let server = server().await;
     let shell = Shell::of(server.url());
-    let rules = ConsulConfig::new(["h"]).policy();
+    let rules = ConsulConfig::new(["h"]).schema();
     let secret = token(&shell, "silos", &rules).await;
     let table = ConsulTable::connect(
         ConsulConfig::new([server.address().to_string()]).token(&secret),

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use conformance_tests::Stop;
+use conformance_tests::servers::{RawAccess, VersionRowFields};
 use membership_core::{ClusterName, ConnectionString};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
@@ -153,52 +155,71 @@ fn encoded(key: &str) -> String {
         .collect()
 }
 
-/// The keys below `version/` that a version row's text stands for; whatever is none of a version row goes where its fixed part is.
-pub fn version_keys(folder: &str, text: &str) -> Result<Vec<Pair>, Stop> {
-    let mut row: Value = serde_json::from_str(text)?;
-    let fields = row
-        .as_object_mut()
-        .ok_or_else(|| Stop::failed("no object"))?;
-    let mut pairs = Vec::new();
-    let mut pair = |name: String, value: String| {
-        pairs.push((format!("{folder}version/{name}"), value.into_bytes()))
-    };
-    let records = fields.remove("recent");
-    let records = records
-        .as_ref()
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    for record in records {
-        pair(
-            format!("recent/{:02}", record["version"].as_u64().unwrap_or(0) % 16),
-            record.to_string(),
-        );
+/// The keys of a cluster.
+pub struct Raw {
+    shell: Shell,
+    folder: String,
+}
+
+impl Raw {
+    pub fn new(shell: Shell, cluster: &ClusterName) -> Self {
+        let folder = shell.folder(cluster);
+        Self { shell, folder }
     }
-    if let Some(settings) = fields.remove("settings") {
-        pair("settings".to_owned(), settings.to_string());
+}
+
+#[async_trait]
+impl RawAccess for Raw {
+    type Saved = Vec<Pair>;
+
+    async fn put_row(&mut self, key: &str, body: &str) -> Result<(), Stop> {
+        let key = key.replace('%', "%25").replace('/', "%2F");
+        let key = format!("{}silo/{key}/row", self.folder);
+        self.shell.put(&key, body).await
     }
-    if let Some(Value::String(core)) = fields.remove("core") {
-        pair("core".to_owned(), core);
+
+    /// Fields without a key of their own stand in the key `version/table`.
+    async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
+        let folder = format!("{}version/", self.folder);
+        let mut row = VersionRowFields::parse(text)?;
+        let mut pairs = Vec::new();
+        let mut pair =
+            |name: String, value: String| pairs.push((format!("{folder}{name}"), value.into()));
+        for (place, record) in row.recent() {
+            pair(format!("recent/{place:02}"), record);
+        }
+        for name in ["settings", "core"] {
+            if let Some(text) = row.take_text(name) {
+                pair(name.to_owned(), text);
+            }
+        }
+        if let (Some(version), Some(table)) = (row.take("version"), row.take_text("table_id")) {
+            let commit = row.last_commit();
+            let count = row.take("row_count").unwrap_or_default();
+            let deleting = match row.take("deleting") {
+                Some(Value::Bool(true)) => ".deleting",
+                _ => "",
+            };
+            pair(
+                format!("at/{version}.{table}.{commit}{deleting}"),
+                format!("{{\"row_count\":{count}}}"),
+            );
+        }
+        let rest = Value::Object(row.into_rest());
+        pair("table".to_owned(), rest.to_string());
+        self.shell.replace(&folder, &pairs).await
     }
-    if let (Some(version), Some(Value::String(table))) =
-        (fields.remove("version"), fields.remove("table_id"))
-    {
-        let commit = records
-            .last()
-            .and_then(|record| record["id"].as_str())
-            .map_or_else(|| "0".repeat(32), str::to_owned);
-        let count = fields.remove("row_count").unwrap_or_default();
-        let more = if fields.remove("deleting") == Some(Value::Bool(true)) {
-            ".deleting"
-        } else {
-            ""
-        };
-        pair(
-            format!("at/{version}.{table}.{commit}{more}"),
-            format!("{{\"row_count\":{count}}}"),
-        );
+
+    async fn drop_version_row(&mut self) -> Result<(), Stop> {
+        let folder = format!("{}version/", self.folder);
+        self.shell.remove(&folder).await
     }
-    pair("table".to_owned(), row.to_string());
-    Ok(pairs)
+
+    async fn save(&mut self) -> Result<Vec<Pair>, Stop> {
+        self.shell.all(&self.folder).await
+    }
+
+    async fn restore(&mut self, saved: &Vec<Pair>) -> Result<(), Stop> {
+        self.shell.replace(&self.folder, saved).await
+    }
 }

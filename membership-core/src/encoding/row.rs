@@ -73,7 +73,7 @@ pub fn decode_entry(key: &str, body: &str) -> Result<MembershipEntry, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CauseOfDeath, Death, Evidence, Extra, Grounds, InstanceId, Suspicion, WallTime};
+    use crate::{CauseOfDeath, Death, Evidence, InstanceId, Suspicion, SuspicionReason, WallTime};
 
     fn full() -> MembershipEntry {
         let silo = "[2001:db8::1]:65535@9007199254740992".parse().unwrap();
@@ -83,21 +83,20 @@ mod tests {
             WallTime::from_millis(1_763_000_000_123),
         );
         e.status = SiloStatus::Dead;
-        e.death = Some(Death {
-            cause: CauseOfDeath::Evicted {
+        e.death = Some(Death::new(
+            CauseOfDeath::Evicted {
                 by: "ops".into(),
                 reason: "böse".into(),
             },
-            at: WallTime::from_millis(7),
-            by: Some(silo),
-            version: 9,
-            extra: Extra::default(),
-        });
-        e.suspicions.push(Suspicion {
-            accuser: silo,
-            at: WallTime::from_millis(1),
-            grounds: Grounds::Silent,
-            evidence: Evidence {
+            WallTime::from_millis(7),
+            Some(silo),
+            9,
+        ));
+        e.suspicions.push(Suspicion::new(
+            silo,
+            WallTime::from_millis(1),
+            SuspicionReason::Silent,
+            Evidence {
                 misses: 3,
                 timeout_ms: 5000,
                 last_answer: Some(WallTime::from_millis(2)),
@@ -105,9 +104,8 @@ mod tests {
                 accuser_health: 8,
                 stale: true,
             },
-            extra: Extra::default(),
-        });
-        e.metadata.insert("k\"'ü".into(), String::new());
+        ));
+        e.info.metadata.insert("k\"'ü".into(), String::new());
         e.active_since = Some(4);
         e.written_at = 9;
         e

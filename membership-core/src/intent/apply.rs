@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::working::{Change, Planned, Working};
 use super::{Action, Answer, Intent, Refusal, lives, retention, votes};
 use crate::{
-    Config, MembershipEntry, MonoTime, Now, SiloAddress, Snapshot, Suspicion, TableLimits,
+    CommitId, CommitRequest, Config, MembershipEntry, MonoTime, Now, SiloAddress, Snapshot,
+    Suspicion, TableLimits, VersionToken,
 };
 
 /// What the caller has seen with its own eyes and the table does not say.
@@ -42,6 +43,23 @@ impl Applied {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inserts.is_empty() && self.updates.is_empty() && self.removes.is_empty()
+    }
+
+    /// The commit that makes these changes.
+    #[must_use]
+    pub fn into_request(
+        self,
+        expected: VersionToken,
+        id: CommitId,
+        committer: Option<SiloAddress>,
+    ) -> CommitRequest {
+        let Self {
+            inserts,
+            updates,
+            removes,
+            ..
+        } = self;
+        CommitRequest::new(expected, id, committer, inserts, updates, removes)
     }
 }
 
@@ -81,11 +99,11 @@ pub(super) struct Context<'a> {
 ///     Config, InstanceId, IntentId, MembershipEntry, Now, Rows, SharedSettings, Snapshot, TableId, TableLimits, VersionRow, WallTime,
 /// };
 /// let version_row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-/// let empty = Snapshot { token: version_row.token(&[]), version_row: version_row.into(), rows: Rows::new() };
+/// let empty = Snapshot::new(version_row.token(&[]), version_row, Rows::new());
 /// let me = "10.0.0.1:7100@1".parse()?;
 /// let entry = MembershipEntry::new(me, InstanceId::new(7), WallTime::from_millis(1));
 /// let join = Intent { id: IntentId::new(1), author: Some(me), action: Action::Join(Box::new(entry)) };
-/// let limits = TableLimits { rows_per_commit: 100, bytes_per_row: 65_536, bytes_per_commit: 1 << 20, rows: 5_000 };
+/// let limits = TableLimits::new(100, 65_536, 1 << 20, 5_000);
 /// let applied = apply(&empty, &Observed::default(), &[join], Now::default(), &Config::default(), &limits);
 /// assert_eq!(applied.answers, [Answer::Applied { version: 1 }]);
 /// assert_eq!(applied.inserts[0].address, me);

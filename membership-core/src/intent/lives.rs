@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::apply::Context;
 use super::working::{Change, Planned, Working};
 use super::{Answer, Refusal};
-use crate::{CauseOfDeath, Death, Extra, MembershipEntry, Row, SiloAddress, SiloStatus, WallTime};
+use crate::{CauseOfDeath, Death, MembershipEntry, Row, SiloAddress, SiloStatus, WallTime};
 
 /// A newcomer leaves this much of a row's size free for the votes and the death that may be written into it later, but no more than a
 /// quarter: a handful of votes with evidence have some 300 bytes each.
@@ -242,13 +242,7 @@ pub(super) fn dead(
 ) -> MembershipEntry {
     let voted = matches!(cause, CauseOfDeath::Voted | CauseOfDeath::Stuck);
     entry.status = SiloStatus::Dead;
-    entry.death = Some(Death {
-        cause,
-        at,
-        by,
-        version: working.version(),
-        extra: Extra::default(),
-    });
+    entry.death = Some(Death::new(cause, at, by, working.version()));
     if !voted {
         shrink(working, &mut entry, |_| true);
     }

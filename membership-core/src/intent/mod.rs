@@ -26,6 +26,14 @@ pub struct Intent {
     pub action: Action,
 }
 
+impl Intent {
+    /// What this author (none = no silo) wants, under this name.
+    #[must_use]
+    pub const fn new(id: IntentId, author: Option<SiloAddress>, action: Action) -> Self {
+        Self { id, author, action }
+    }
+}
+
 /// The things a silo can want.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -10,8 +10,8 @@ use super::lives::{dead, find, refuse, shrink};
 use super::working::{Change, Planned, Working};
 use super::{Answer, Refusal};
 use crate::{
-    CauseOfDeath, Grounds, MembershipEntry, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot,
-    Suspicion,
+    CauseOfDeath, MembershipEntry, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot,
+    Suspicion, SuspicionReason,
 };
 
 /// How many more votes than needed a row keeps, as evidence.
@@ -53,7 +53,7 @@ pub fn fresh_votes<'a>(
         .iter()
         .filter(|v| {
             may_accuse(snapshot, &v.accuser, suspect)
-                && has_grounds(entry, v)
+                && has_reason(entry, v)
                 && is_fresh(suspect, v, observed, now, settings)
         })
         .collect();
@@ -91,10 +91,10 @@ fn is_active(snapshot: &Snapshot, silo: &SiloAddress) -> bool {
 }
 
 /// Only a Joining silo can be stuck in joining.
-fn has_grounds(suspect: &MembershipEntry, vote: &Suspicion) -> bool {
-    match vote.grounds {
-        Grounds::Silent => true,
-        Grounds::Stuck => suspect.status <= SiloStatus::Joining,
+fn has_reason(suspect: &MembershipEntry, vote: &Suspicion) -> bool {
+    match vote.reason {
+        SuspicionReason::Silent => true,
+        SuspicionReason::Stuck => suspect.status <= SiloStatus::Joining,
     }
 }
 
@@ -146,7 +146,7 @@ impl<'a, 'b> Ballot<'a, 'b> {
 
     fn counts(&self, vote: &Suspicion) -> bool {
         !vote.accuser.same_endpoint(&self.entry.address)
-            && has_grounds(&self.entry, vote)
+            && has_reason(&self.entry, vote)
             && self.votes(&vote.accuser)
             && self.is_fresh(vote)
     }
@@ -175,22 +175,22 @@ impl<'a, 'b> Ballot<'a, 'b> {
         }
     }
 
-    /// How the suspect ends, if the votes are enough. Grounds are counted apart; accusers at one endpoint count once.
+    /// How the suspect ends, if the votes are enough. SuspicionReason are counted apart; accusers at one endpoint count once.
     fn verdict(&self) -> Option<CauseOfDeath> {
-        let count = |grounds: Grounds| {
+        let count = |reason: SuspicionReason| {
             let votes = self
                 .entry
                 .suspicions
                 .iter()
-                .filter(|v| v.grounds == grounds && self.counts(v));
+                .filter(|v| v.reason == reason && self.counts(v));
             votes
                 .map(|v| v.accuser.endpoint())
                 .collect::<BTreeSet<SocketAddr>>()
                 .len()
         };
-        if count(Grounds::Silent) >= self.needed {
+        if count(SuspicionReason::Silent) >= self.needed {
             Some(CauseOfDeath::Voted)
-        } else if count(Grounds::Stuck) >= self.needed {
+        } else if count(SuspicionReason::Stuck) >= self.needed {
             Some(CauseOfDeath::Stuck)
         } else {
             None

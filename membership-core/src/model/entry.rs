@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::address::SiloAddress;
 use super::ids::InstanceId;
+use super::info::SiloInfo;
 use super::status::{Death, SiloStatus};
 use super::time::WallTime;
 
@@ -49,7 +51,7 @@ pub struct Evidence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Grounds {
+pub enum SuspicionReason {
     /// It does not answer probes.
     #[default]
     Silent,
@@ -66,7 +68,7 @@ pub struct Suspicion {
     pub at: WallTime,
     /// Of what.
     #[serde(default)]
-    pub grounds: Grounds,
+    pub reason: SuspicionReason,
     /// What the accuser saw.
     pub evidence: Evidence,
     /// Fields of newer builds, kept as they are.
@@ -74,51 +76,124 @@ pub struct Suspicion {
     pub extra: Extra,
 }
 
+impl Evidence {
+    /// The probes that missed an answer; everything else empty.
+    #[must_use]
+    pub fn missed(misses: u32, timeout_ms: u64) -> Self {
+        Self {
+            misses,
+            timeout_ms,
+            ..Self::default()
+        }
+    }
+}
+
+impl Suspicion {
+    /// A vote by this accuser.
+    #[must_use]
+    pub fn new(
+        accuser: SiloAddress,
+        at: WallTime,
+        reason: SuspicionReason,
+        evidence: Evidence,
+    ) -> Self {
+        Self {
+            accuser,
+            at,
+            reason,
+            evidence,
+            extra: Extra::default(),
+        }
+    }
+}
+
 /// One silo incarnation as the table tells it.
 ///
 /// The heartbeat is not part of it (see [`Heartbeat`]), so that equal versions are equal objects.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct MembershipEntry {
     /// Who.
     pub address: SiloAddress,
     /// Where it is in its life.
     pub status: SiloStatus,
     /// How it ended; present exactly when `status` is Dead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub death: Option<Death>,
     /// Votes against it, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub suspicions: Vec<Suspicion>,
-    /// Where clients reach it; 0 = it is no gateway.
-    #[serde(default)]
-    pub gateway_port: u16,
-    /// The machine's name, for people, and to tell two hosts with one private address apart.
-    #[serde(default)]
-    pub host_name: String,
-    /// The silo's name, for people.
-    #[serde(default)]
-    pub silo_name: String,
+    /// What the silo says of itself.
+    #[serde(flatten)]
+    pub info: SiloInfo,
     /// The process.
     pub instance_id: InstanceId,
-    /// What it is for; free text.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub role: String,
-    /// Its failure zone; free text.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub zone: String,
-    /// Whatever the application wants every silo to know of this one.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub metadata: BTreeMap<String, String>,
     /// When the process started, by its own clock.
     pub start_time: WallTime,
     /// The version at which it became Active. The leader is the Active silo with the smallest one: clocks play no part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub active_since: Option<u64>,
     /// The version of the commit that last wrote this row; stamped by [`CommitRequest::new`](crate::CommitRequest::new).
     pub written_at: u64,
     /// Fields of newer builds, kept as they are.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// By hand, because rows keep their bytes: `instance_id` stands between the fields of [`SiloInfo`]. A new field is
+/// missed by the compiler here, and goes to the end, before `extra`.
+impl Serialize for MembershipEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            address,
+            status,
+            death,
+            suspicions,
+            info,
+            instance_id,
+            start_time,
+            active_since,
+            written_at,
+            extra,
+        } = self;
+        let SiloInfo {
+            gateway_port,
+            host_name,
+            silo_name,
+            role,
+            zone,
+            metadata,
+        } = info;
+        let mut row = serializer.serialize_map(None)?;
+        row.serialize_entry("address", address)?;
+        row.serialize_entry("status", status)?;
+        if let Some(death) = death {
+            row.serialize_entry("death", death)?;
+        }
+        if !suspicions.is_empty() {
+            row.serialize_entry("suspicions", suspicions)?;
+        }
+        row.serialize_entry("gateway_port", gateway_port)?;
+        row.serialize_entry("host_name", host_name)?;
+        row.serialize_entry("silo_name", silo_name)?;
+        row.serialize_entry("instance_id", instance_id)?;
+        for (name, text) in [("role", role), ("zone", zone)] {
+            if !text.is_empty() {
+                row.serialize_entry(name, text)?;
+            }
+        }
+        if !metadata.is_empty() {
+            row.serialize_entry("metadata", metadata)?;
+        }
+        row.serialize_entry("start_time", start_time)?;
+        if let Some(version) = active_since {
+            row.serialize_entry("active_since", version)?;
+        }
+        row.serialize_entry("written_at", written_at)?;
+        for (name, value) in &extra.0 {
+            row.serialize_entry(name, value)?;
+        }
+        row.end()
+    }
 }
 
 impl MembershipEntry {
@@ -130,13 +205,8 @@ impl MembershipEntry {
             status: SiloStatus::Joining,
             death: None,
             suspicions: Vec::new(),
-            gateway_port: 0,
-            host_name: String::new(),
-            silo_name: String::new(),
+            info: SiloInfo::default(),
             instance_id,
-            role: String::new(),
-            zone: String::new(),
-            metadata: BTreeMap::new(),
             start_time,
             active_since: None,
             written_at: 0,
@@ -147,7 +217,7 @@ impl MembershipEntry {
     /// An Active silo that clients may use.
     #[must_use]
     pub fn is_gateway(&self) -> bool {
-        self.status == SiloStatus::Active && self.gateway_port != 0
+        self.status == SiloStatus::Active && self.info.gateway_port != 0
     }
 }
 
@@ -197,6 +267,12 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
+    /// These heartbeats, and the cluster's cell if it was written.
+    #[must_use]
+    pub const fn new(silos: BTreeMap<SiloAddress, Heartbeat>, cluster: Option<String>) -> Self {
+        Self { silos, cluster }
+    }
+
     /// The counter of one silo; 0 when it has not beaten yet.
     #[must_use]
     pub fn counter(&self, silo: &SiloAddress) -> u64 {

@@ -4,6 +4,7 @@ pub mod address;
 pub mod cluster;
 pub mod entry;
 pub mod ids;
+pub mod info;
 pub mod rows;
 pub mod settings;
 pub mod snapshot;

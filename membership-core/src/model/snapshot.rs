@@ -21,6 +21,16 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// The table as of the version that the row and the token name.
+    #[must_use]
+    pub fn new(token: VersionToken, version_row: impl Into<Arc<VersionRow>>, rows: Rows) -> Self {
+        Self {
+            version_row: version_row.into(),
+            token,
+            rows,
+        }
+    }
+
     /// The version.
     #[must_use]
     pub fn version(&self) -> u64 {

@@ -146,3 +146,17 @@ pub struct Death {
     #[serde(flatten)]
     pub extra: super::entry::Extra,
 }
+
+impl Death {
+    /// An end that the commit of this version writes.
+    #[must_use]
+    pub fn new(cause: CauseOfDeath, at: WallTime, by: Option<SiloAddress>, version: u64) -> Self {
+        Self {
+            cause,
+            at,
+            by,
+            version,
+            extra: super::entry::Extra::default(),
+        }
+    }
+}

@@ -43,6 +43,24 @@ pub struct CommitRecord {
     pub changed: ChangedKeys,
 }
 
+impl CommitRecord {
+    /// The commit that made this version.
+    #[must_use]
+    pub const fn new(
+        version: u64,
+        id: CommitId,
+        committer: Option<SiloAddress>,
+        changed: ChangedKeys,
+    ) -> Self {
+        Self {
+            version,
+            id,
+            committer,
+            changed,
+        }
+    }
+}
+
 /// The version row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionRow {
@@ -87,6 +105,13 @@ impl VersionRow {
             deleting: false,
             extra: Extra::default(),
         }
+    }
+
+    /// The same, marked by `delete`: nothing but `delete` works from then on.
+    #[must_use]
+    pub const fn marked_as_deleting(mut self) -> Self {
+        self.deleting = true;
+        self
     }
 
     /// The id of the commit that made this version; zero for version 0.

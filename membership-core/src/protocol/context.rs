@@ -9,11 +9,11 @@ use rand_core::{Rng as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::io::{CallId, Destination, Effect, LinkId, Notice, Observation, TableState};
-use super::manner::Manner;
 use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
 use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
+use crate::hooks::ProtocolVariant;
 use crate::{
     ClusterView, Config, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus, Snapshot,
     Suspicion, TableLimits,
@@ -34,8 +34,8 @@ pub(crate) struct Ctx {
     pub(crate) identity: Identity,
     pub(crate) config: Config,
     pub(crate) limits: TableLimits,
-    /// Where I do otherwise than this protocol; only in comparisons.
-    pub(crate) manner: Manner,
+    /// What differs from this protocol; only in comparisons.
+    pub(crate) variant: ProtocolVariant,
     pub(crate) fingerprint: u64,
     pub(crate) now: Now,
     pub(crate) timers: Timers,
@@ -67,7 +67,7 @@ impl Ctx {
             identity: setup.identity,
             config: setup.config,
             limits: setup.limits,
-            manner: Manner::OWN,
+            variant: ProtocolVariant::STANDARD,
             now: Now::default(),
             timers: Timers::default(),
             out: Vec::new(),

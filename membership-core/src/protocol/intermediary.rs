@@ -9,7 +9,7 @@ use super::context::Ctx;
 use super::io::LinkId;
 use super::message::{IndirectOutcome, Message};
 use super::timers::Timer;
-use crate::{Evidence, Grounds, MonoTime, SiloAddress, SiloStatus, Suspicion, WallTime};
+use crate::{Evidence, MonoTime, SiloAddress, SiloStatus, Suspicion, SuspicionReason, WallTime};
 
 /// At most so many rounds at once; more are answered `Unknown`.
 const MAX_ROUNDS: usize = 64;
@@ -182,7 +182,7 @@ impl Intermediary {
             let vote = Suspicion {
                 accuser: ctx.me,
                 at: ctx.now.wall,
-                grounds: Grounds::Silent,
+                reason: SuspicionReason::Silent,
                 evidence,
                 extra: crate::Extra::default(),
             };

@@ -120,10 +120,7 @@ impl Joiner {
     fn initialize(&mut self, ctx: &mut Ctx) {
         let call = ctx.call();
         self.call = Some(call);
-        let request = InitializeRequest {
-            table_id: TableId::new(ctx.random_id()),
-            settings: ctx.config.shared(),
-        };
+        let request = InitializeRequest::new(TableId::new(ctx.random_id()), ctx.config.shared());
         ctx.out.push(Effect::Initialize { call, request });
         ctx.timers.clear(Timer::Join);
     }
@@ -236,7 +233,7 @@ impl Joiner {
                             .view
                             .as_ref()
                             .and_then(|v| v.get(&silo))
-                            .map_or_else(String::new, |e| e.host_name.clone());
+                            .map_or_else(String::new, |e| e.info.host_name.clone());
                         self.fail(
                             ctx,
                             JoinError::AddressInUse {
@@ -302,7 +299,7 @@ impl Joiner {
         let strange = |e: &&MembershipEntry| {
             e.status != SiloStatus::Dead
                 && e.instance_id != id.instance
-                && e.host_name != id.host_name
+                && e.info.host_name != id.info.host_name
                 && !self.watched.contains(&e.address)
         };
         ctx.view
@@ -324,12 +321,7 @@ impl Joiner {
     fn insert(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
         let id = &ctx.identity;
         let mut entry = MembershipEntry::new(ctx.me, id.instance, ctx.now.wall);
-        entry.gateway_port = id.gateway_port;
-        entry.host_name.clone_from(&id.host_name);
-        entry.silo_name.clone_from(&id.silo_name);
-        entry.role.clone_from(&id.role);
-        entry.zone.clone_from(&id.zone);
-        entry.metadata.clone_from(&id.metadata);
+        entry.info.clone_from(&id.info);
         self.stage = Stage::Insert;
         writer.submit(ctx, Action::Join(Box::new(entry)));
     }

@@ -22,6 +22,7 @@ use super::timers::Timer;
 use super::voter::{Sight, Voter};
 use super::writer::Writer;
 use super::{Health, Setup, rings};
+use crate::hooks::ProtocolVariant;
 use crate::intent::Observed;
 use crate::{
     ClusterView, Heartbeats, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus,
@@ -106,12 +107,11 @@ impl Protocol {
         }
     }
 
-    /// The same silo, which in these matters does as others do. For comparisons in a virtual world; before it starts.
-    #[cfg(feature = "testing")]
-    #[must_use]
-    pub fn behaving(mut self, manner: super::Manner) -> Self {
-        self.ctx.manner = manner;
-        self
+    /// A silo that behaves as another protocol of the same family does; see [`crate::hooks`].
+    pub(crate) fn with_variant(setup: Setup, variant: ProtocolVariant) -> Self {
+        let mut protocol = Self::new(setup);
+        protocol.ctx.variant = variant;
+        protocol
     }
 
     /// Takes one input and appends the effects. Same seed, same inputs, same effects.
@@ -546,7 +546,7 @@ impl Protocol {
         let moved = self.ctx.members.moved.replace(Vec::new());
         if self.ctx.is_active() {
             let ctx = &self.ctx;
-            let (silos, one_ring) = (ctx.config.num_probed_silos, ctx.manner.one_ring);
+            let (silos, one_ring) = (ctx.config.num_probed_silos, ctx.variant.one_ring);
             self.successors.follow(
                 ctx.me,
                 &ctx.members,

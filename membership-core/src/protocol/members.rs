@@ -138,54 +138,62 @@ fn set(list: &mut Vec<SiloAddress>, silo: SiloAddress, is_in: bool) {
 
 #[cfg(test)]
 mod tests {
+    use rand_core::{Rng as _, SeedableRng as _};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
     use super::*;
-    use crate::testing::Dice;
-    use crate::{Evidence, Extra, Grounds, MembershipEntry, Row};
+    use crate::{Evidence, MembershipEntry, Row, SuspicionReason};
 
     fn silo(n: usize) -> SiloAddress {
         SiloAddress::new([10, 0, 0, 1].into(), u16::try_from(n).unwrap() + 1, 1)
     }
 
-    fn row(n: usize, dice: &mut Dice) -> Row {
-        let mut entry =
-            MembershipEntry::new(silo(n), InstanceId::new(dice.name()), WallTime::default());
+    fn below(rng: &mut Xoshiro256PlusPlus, n: usize) -> usize {
+        usize::try_from(rng.next_u64() % n as u64).unwrap()
+    }
+
+    fn row(n: usize, rng: &mut Xoshiro256PlusPlus) -> Row {
+        let mut entry = MembershipEntry::new(
+            silo(n),
+            InstanceId::new(rng.next_u64().into()),
+            WallTime::default(),
+        );
         entry.status = [
             SiloStatus::Joining,
             SiloStatus::Active,
             SiloStatus::ShuttingDown,
             SiloStatus::Dead,
-        ][dice.below(4)];
-        for _ in 0..dice.below(3) {
+        ][below(rng, 4)];
+        for _ in 0..below(rng, 3) {
             let (accuser, at) = (
-                silo(dice.below(8)),
-                WallTime::from_millis(dice.below(3) as u64),
+                silo(below(rng, 8)),
+                WallTime::from_millis(below(rng, 3) as u64),
             );
-            entry.suspicions.push(Suspicion {
+            entry.suspicions.push(Suspicion::new(
                 accuser,
                 at,
-                grounds: Grounds::Silent,
-                evidence: Evidence::default(),
-                extra: Extra::default(),
-            });
+                SuspicionReason::Silent,
+                Evidence::default(),
+            ));
         }
         Row::encode(entry)
     }
 
     #[test]
     fn following_changes_ends_where_looking_at_everybody_does() {
-        let mut dice = Dice::new(3);
+        let rng = &mut Xoshiro256PlusPlus::seed_from_u64(3);
         let (mut rows, mut followed) = (Rows::new(), Members::default());
         for step in 0..2_000 {
             let mut looked_at = Members {
                 first_seen: followed.first_seen.clone(),
                 ..Members::default()
             };
-            let changed: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(40)).collect();
+            let changed: Vec<usize> = (0..below(rng, 4)).map(|_| below(rng, 40)).collect();
             for n in &changed {
-                if dice.chance(0.2) {
+                if below(rng, 5) == 0 {
                     rows.remove(&silo(*n).row_key());
                 } else {
-                    rows.insert(row(*n, &mut dice));
+                    rows.insert(row(*n, rng));
                 }
             }
             let appeared = Some(MonoTime::from_nanos(step));

@@ -13,7 +13,6 @@ mod io;
 mod joiner;
 mod leaver;
 mod machine;
-mod manner;
 mod members;
 mod message;
 mod monitor;
@@ -37,20 +36,18 @@ pub use io::{
     Notice, Observation, RequestId, TableErrorText, TableState, Termination, Unreached,
 };
 pub use machine::Protocol;
-#[cfg(feature = "testing")]
-pub use manner::Manner;
 pub use message::{Header, IndirectOutcome, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
 
 pub use rings::successors;
 pub use writer::conflict_backoff;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::{ClusterName, Config, InstanceId, TableLimits};
+use crate::{ClusterName, Config, InstanceId, SiloInfo, TableLimits};
 
 /// Who a silo is, before it has an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Identity {
     /// Which cluster.
     pub cluster: ClusterName,
@@ -58,22 +55,31 @@ pub struct Identity {
     pub advertise: SocketAddr,
     /// The process: random, made when it starts.
     pub instance: InstanceId,
-    /// Where clients reach it; 0 = it is no gateway.
-    pub gateway_port: u16,
-    /// The machine's name.
-    pub host_name: String,
-    /// The silo's name.
-    pub silo_name: String,
-    /// What it is for.
-    pub role: String,
-    /// Its failure zone.
-    pub zone: String,
-    /// Whatever the application wants every silo to know.
-    pub metadata: BTreeMap<String, String>,
+    /// What it says of itself in its row.
+    pub info: SiloInfo,
+}
+
+impl Identity {
+    /// A silo of this cluster at this address.
+    #[must_use]
+    pub const fn new(
+        cluster: ClusterName,
+        advertise: SocketAddr,
+        instance: InstanceId,
+        info: SiloInfo,
+    ) -> Self {
+        Self {
+            cluster,
+            advertise,
+            instance,
+            info,
+        }
+    }
 }
 
 /// What a protocol instance is made of.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Setup {
     /// Who.
     pub identity: Identity,
@@ -83,6 +89,19 @@ pub struct Setup {
     pub limits: TableLimits,
     /// Seeds every random choice.
     pub seed: u64,
+}
+
+impl Setup {
+    /// A silo with this configuration, over a table with these limits.
+    #[must_use]
+    pub const fn new(identity: Identity, config: Config, limits: TableLimits, seed: u64) -> Self {
+        Self {
+            identity,
+            config,
+            limits,
+            seed,
+        }
+    }
 }
 
 /// How a silo feels.

@@ -65,7 +65,7 @@ impl Monitor {
         targets: usize,
         last_answer: Option<MonoTime>,
     ) -> bool {
-        ctx.manner.self_monitoring
+        ctx.variant.self_monitoring
             && targets >= 2
             && last_answer.is_none_or(|t| ctx.mono().since(t) > ctx.failure_window())
     }
@@ -78,7 +78,7 @@ impl Monitor {
         last_answer: Option<MonoTime>,
         accusers: &[SiloAddress],
     ) {
-        if !ctx.manner.self_monitoring {
+        if !ctx.variant.self_monitoring {
             return;
         }
         let now = ctx.mono();

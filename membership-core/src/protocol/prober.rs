@@ -10,7 +10,7 @@ use super::estimator::Estimator;
 use super::io::Observation;
 use super::message::{IndirectOutcome, Message};
 use super::timers::Timer;
-use crate::{Evidence, Grounds, MonoTime, SiloAddress, Suspicion, WallTime};
+use crate::{Evidence, MonoTime, SiloAddress, Suspicion, SuspicionReason, WallTime};
 
 /// Fresh evidence of life holds back at most so many votes in a row.
 pub(crate) const MAX_SUPPRESSED: u32 = 3;
@@ -197,7 +197,7 @@ impl Prober {
         let Some(peer) = self.targets.get(&silo) else {
             return;
         };
-        let indirect = ctx.manner.indirect_probes && peer.misses + 1 == limit;
+        let indirect = ctx.variant.indirect_probes && peer.misses + 1 == limit;
         let timeout = Self::timeout(peer, ctx, stretch);
         let via = if indirect {
             self.intermediary(ctx, &silo)
@@ -381,7 +381,7 @@ impl Prober {
                     // Who wrote it down is mine to say, and so is the time: the intermediary's clock may be anywhere.
                     c.evidence.via = Some(ctx.me);
                     c.at = ctx.now.wall;
-                    c.grounds = Grounds::Silent;
+                    c.reason = SuspicionReason::Silent;
                     (now, c)
                 });
                 Self::miss(peer, ctx, silo, &flight, true);
@@ -424,7 +424,7 @@ impl Prober {
                 let mine = Suspicion {
                     accuser: ctx.me,
                     at: wall,
-                    grounds: Grounds::Silent,
+                    reason: SuspicionReason::Silent,
                     evidence,
                     extra: crate::Extra::default(),
                 };
@@ -442,7 +442,7 @@ impl Prober {
                     consent,
                     failed_at: p.failed_at?,
                     period,
-                    evidence_of_life: ctx.manner.evidence_of_life
+                    evidence_of_life: ctx.variant.evidence_of_life
                         && p.suppressed < MAX_SUPPRESSED
                         && p.asked.is_some_and(|a| a > began),
                 })

@@ -30,7 +30,7 @@ impl Protocol {
                 let silo = (self.ctx.me.epoch() != 0).then_some(self.ctx.me);
                 let (instance, host) = (
                     self.ctx.identity.instance,
-                    self.ctx.identity.host_name.clone(),
+                    self.ctx.identity.info.host_name.clone(),
                 );
                 return self.ctx.reply(
                     link,

@@ -168,6 +168,9 @@ pub(crate) fn is_my_share(
 
 #[cfg(test)]
 mod tests {
+    use rand_core::{Rng as _, SeedableRng as _};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
     use super::*;
 
     fn silos(n: u16) -> Vec<SiloAddress> {
@@ -242,13 +245,12 @@ mod tests {
     }
 
     fn following(rings: Rings) {
-        let (all, mut dice) = (silos(60), crate::testing::Dice::new(5));
+        let (all, mut rng) = (silos(60), Xoshiro256PlusPlus::seed_from_u64(5));
+        let mut below = move |n: usize| usize::try_from(rng.next_u64() % n as u64).unwrap();
         let (mut members, mut kept, me) = (Members::default(), Successors::default(), all[0]);
         let mut counted = 0;
         for step in 0..3_000 {
-            let moved: Vec<SiloAddress> = (0..dice.below(3))
-                .map(|_| all[dice.below(all.len())])
-                .collect();
+            let moved: Vec<SiloAddress> = (0..below(3)).map(|_| all[below(all.len())]).collect();
             for silo in &moved {
                 match members.alive.binary_search(silo) {
                     Ok(at) => drop((members.alive.remove(at), members.places.remove(at))),

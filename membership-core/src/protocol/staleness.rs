@@ -135,8 +135,8 @@ mod tests {
     }
 
     fn beats(silo: SiloAddress, counter: u64) -> Heartbeats {
-        Heartbeats {
-            silos: [(
+        Heartbeats::new(
+            [(
                 silo,
                 Heartbeat {
                     counter,
@@ -144,8 +144,8 @@ mod tests {
                 },
             )]
             .into(),
-            cluster: None,
-        }
+            None,
+        )
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::context::Ctx;
 use super::partition::{PartitionCheck, Verdict};
 use super::prober::{Prober, Suspect};
 use crate::intent::{Action, Intent};
-use crate::{Evidence, Grounds, IntentId, MonoTime, SiloAddress, Suspicion};
+use crate::{Evidence, IntentId, MonoTime, SiloAddress, Suspicion, SuspicionReason};
 
 #[derive(Debug, Default)]
 pub(crate) struct Voter {
@@ -115,7 +115,7 @@ impl Voter {
         for suspect in suspects.iter().filter(|s| s.evidence_of_life) {
             prober.suppressed(&suspect.silo);
         }
-        if check.is_running() || !ctx.manner.partition_checks || !Self::may_judge(ctx, sight) {
+        if check.is_running() || !ctx.variant.partition_checks || !Self::may_judge(ctx, sight) {
             return;
         }
         let now = ctx.mono();
@@ -133,7 +133,7 @@ impl Voter {
                 && due(&suspect.silo, suspect.period)
             {
                 to_check.insert(suspect.silo);
-                if suspect.mine.grounds == Grounds::Stuck {
+                if suspect.mine.reason == SuspicionReason::Stuck {
                     stuck.insert(suspect.silo);
                 }
             }
@@ -157,7 +157,7 @@ impl Voter {
 
     /// A check's word on a suspect that still counts: it ended at most two probe periods ago, and in favour of my side.
     fn verdict(&self, ctx: &Ctx, suspect: &Suspect) -> Option<()> {
-        if !ctx.manner.partition_checks {
+        if !ctx.variant.partition_checks {
             return Some(());
         }
         let (at, majority) = self.checked.get(&suspect.silo)?;
@@ -176,14 +176,14 @@ impl Voter {
             mine.evidence.stale = stale;
             let votes = std::iter::once(mine).chain(suspect.consent).collect();
             let id = IntentId::new(ctx.random_id());
-            intents.push(Intent {
+            intents.push(Intent::new(
                 id,
-                author: Some(ctx.me),
-                action: Action::Suspect {
+                Some(ctx.me),
+                Action::Suspect {
                     suspect: suspect.silo,
                     votes,
                 },
-            });
+            ));
         }
         intents
     }
@@ -218,7 +218,7 @@ fn stuck(ctx: &Ctx, silo: SiloAddress, score: u8) -> Suspect {
         mine: Suspicion {
             accuser: ctx.me,
             at: ctx.now.wall,
-            grounds: Grounds::Stuck,
+            reason: SuspicionReason::Stuck,
             evidence,
             extra: crate::Extra::default(),
         },

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use super::check_token;
 use super::error::{Operation, TableError, TableErrorKind};
 use super::limits::TableLimits;
-use crate::model::version::{ChangedKeys, MAX_CORE_BYTES, MAX_RECORDED_KEYS, RECENT_COMMITS};
+use crate::model::version::{MAX_CORE_BYTES, RECENT_COMMITS};
 use crate::{
     CommitId, CommitRecord, MAX_SAFE_INTEGER, MembershipEntry, Row, SharedSettings, SiloAddress,
     Snapshot, VersionRow, VersionToken,
@@ -83,15 +84,42 @@ impl CommitRequest {
             .chain(updates.into_iter().map(|e| RowChange::Update(stamp(e))))
             .chain(removes.into_iter().map(RowChange::Remove))
             .collect();
+        Self::of_changes(expected, id, changes).by(committer)
+    }
+
+    /// A commit of row changes as they are; none where only the settings or the core's cell change.
+    #[must_use]
+    pub const fn of_changes(expected: VersionToken, id: CommitId, changes: Vec<RowChange>) -> Self {
         Self {
             expected,
             id,
             attempt: Attempt::First,
-            committer,
+            committer: None,
             changes,
             settings: None,
             core: None,
         }
+    }
+
+    /// The same, committed by this silo.
+    #[must_use]
+    pub fn by(mut self, committer: impl Into<Option<SiloAddress>>) -> Self {
+        self.committer = committer.into();
+        self
+    }
+
+    /// The same, with new shared settings.
+    #[must_use]
+    pub fn with_settings(mut self, settings: SharedSettings) -> Self {
+        self.settings = Some(settings);
+        self
+    }
+
+    /// The same, with new content of the core's cell.
+    #[must_use]
+    pub fn with_core(mut self, core: String) -> Self {
+        self.core = Some(core);
+        self
     }
 
     /// The same bytes, sent again after an unknown outcome.
@@ -105,7 +133,7 @@ impl CommitRequest {
 
     /// The version it makes.
     #[must_use]
-    pub fn makes(&self) -> u64 {
+    pub fn next_version(&self) -> u64 {
         self.expected.version().saturating_add(1)
     }
 
@@ -122,7 +150,7 @@ impl CommitRequest {
                 "the commit changes nothing".to_owned(),
             );
         }
-        if self.makes() > MAX_SAFE_INTEGER {
+        if self.next_version() > MAX_SAFE_INTEGER {
             return fail(
                 TableErrorKind::LimitExceeded,
                 "versions end at 2^53".to_owned(),
@@ -148,14 +176,14 @@ impl CommitRequest {
                             ),
                         );
                     }
-                    Some(e) if e.written_at != self.makes() => {
+                    Some(e) if e.written_at != self.next_version() => {
                         return fail(
                             TableErrorKind::InvalidRequest,
                             format!(
                                 "row {} says it is written at version {}, but this commit makes {}",
                                 row.key(),
                                 e.written_at,
-                                self.makes()
+                                self.next_version()
                             ),
                         );
                     }
@@ -216,20 +244,12 @@ impl CommitRequest {
         if current
             .recent
             .iter()
-            .any(|r| r.id == self.id && r.version == self.makes())
+            .any(|r| r.id == self.id && r.version == self.next_version())
         {
             return Judgement::AlreadyCommitted;
         }
-        if current.version < expected.version() {
-            return Judgement::Refused(TableErrorKind::TableRolledBack);
-        }
-        let base = if current.version == expected.version() {
-            Some(current.last_commit())
-        } else {
-            current.record(expected.version()).map(|r| r.id)
-        };
-        if base.is_some_and(|id| id != expected.commit()) {
-            return Judgement::Refused(TableErrorKind::TableRolledBack);
+        if let Err(how) = check_token(expected, current) {
+            return Judgement::Refused(how.into());
         }
         if current.version == expected.version() {
             return Judgement::Apply;
@@ -247,16 +267,9 @@ impl CommitRequest {
         let mut next = current.clone();
         next.version += 1;
         next.layout = next.layout.max(crate::encoding::LAYOUT);
-        let changed = if self.changes.len() > MAX_RECORDED_KEYS {
-            ChangedKeys::Count(self.changes.len() as u64)
-        } else {
-            ChangedKeys::Keys(self.changes.iter().map(|c| c.key().to_owned()).collect())
-        };
         next.recent.push(CommitRecord {
             version: next.version,
-            id: self.id,
-            committer: self.committer,
-            changed,
+            ..self.record()
         });
         if next.recent.len() > RECENT_COMMITS {
             next.recent.drain(..next.recent.len() - RECENT_COMMITS);
@@ -280,7 +293,12 @@ impl CommitRequest {
     /// The token of the version this commit makes; `store` as in [`VersionRow::token`].
     #[must_use]
     pub fn next_token(&self, store: &[u8]) -> VersionToken {
-        VersionToken::new(self.expected.table_id(), self.makes(), self.id, store)
+        VersionToken::new(
+            self.expected.table_id(),
+            self.next_version(),
+            self.id,
+            store,
+        )
     }
 
     /// The snapshot this commit makes out of the one it was based on; `token` is the one the table answered with.
@@ -325,6 +343,14 @@ pub struct Conflict {
     pub newest: Option<CommitRecord>,
     /// The table as it is now, where the store gives it in the same round trip.
     pub snapshot: Option<Snapshot>,
+}
+
+impl Conflict {
+    /// A conflict with this commit, with the table as it is now where the store gives it.
+    #[must_use]
+    pub const fn new(newest: Option<CommitRecord>, snapshot: Option<Snapshot>) -> Self {
+        Self { newest, snapshot }
+    }
 }
 
 /// The answer to a commit.
@@ -448,7 +474,7 @@ mod tests {
             Err(TableErrorKind::LimitExceeded)
         );
         let mut big = entry(1);
-        big.silo_name = "x".repeat(1000);
+        big.info.silo_name = "x".repeat(1000);
         assert_eq!(make(vec![big], vec![]), Err(TableErrorKind::LimitExceeded));
         assert_eq!(make(vec![entry(1), entry(2)], vec![]), Ok(()));
     }

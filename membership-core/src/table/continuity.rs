@@ -88,15 +88,10 @@ mod tests {
         CommitId, CommitRequest, InstanceId, MembershipEntry, Rows, SharedSettings, SiloAddress,
         TableId, WallTime,
     };
-    use std::sync::Arc;
 
     fn empty(table: u128) -> Snapshot {
         let version_row = VersionRow::initial(TableId::new(table), SharedSettings::default());
-        Snapshot {
-            token: version_row.token(&[]),
-            version_row: Arc::new(version_row),
-            rows: Rows::new(),
-        }
+        Snapshot::new(version_row.token(&[]), version_row, Rows::new())
     }
 
     fn then(base: &Snapshot, id: u128, port: u16) -> Snapshot {

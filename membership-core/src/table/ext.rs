@@ -4,18 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{
-    Attempt, CommitOutcome, CommitRequest, MembershipTable, Operation, ReadAnswer, ReadRequest,
-    RowChange, TableError, TableErrorKind,
-};
+use super::change::{ChangeError, Changer, Patience, Runtime, read};
+use super::{CommitOutcome, CommitRequest, MembershipTable, Operation, TableError, TableErrorKind};
 use crate::intent::oldest_first;
 use crate::{
     CommitId, Heartbeats, MembershipEntry, SiloAddress, SiloStatus, Snapshot, VersionToken,
     WallTime,
 };
-
-/// How often a repair or a cleanup starts over when others commit in between, before it says so.
-const CONFLICTS: u32 = 16;
 
 /// Which defunct rows a cleanup removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +24,16 @@ pub struct CleanupPolicy {
 }
 
 impl CleanupPolicy {
+    /// A policy as of this time.
+    #[must_use]
+    pub const fn new(now: WallTime, older_than: Duration, keep: usize) -> Self {
+        Self {
+            now,
+            older_than,
+            keep,
+        }
+    }
+
     /// The keys of the rows that go, in the order of addresses. Only Dead rows; their age is that of their death, not of their start. None goes
     /// before the older silos at its address: the next one there could take its epoch.
     #[must_use]
@@ -112,61 +117,82 @@ pub trait TableExt: MembershipTable {
     ) -> Result<bool, TableError>;
 }
 
-async fn snapshot<T: MembershipTable + ?Sized>(
-    table: &T,
-    heartbeats: bool,
-) -> Result<(Snapshot, Heartbeats), TableError> {
-    match table
-        .read(&ReadRequest {
-            known: None,
-            heartbeats,
-            barrier: true,
-        })
-        .await?
-    {
-        ReadAnswer::Snapshot {
-            snapshot,
-            heartbeats,
-        } => Ok((snapshot, heartbeats.unwrap_or_default())),
-        ReadAnswer::Unchanged { .. } => Err(TableError::new(
-            TableErrorKind::Damaged,
-            Operation::Read,
-            table.store(),
-            "it says unchanged to somebody who knows nothing",
-        )),
+/// The caller's ids, and no pauses: only as patient as one call of the table's own.
+struct Ids<'a>(&'a mut (dyn FnMut() -> CommitId + Send));
+
+#[async_trait]
+impl Runtime for Ids<'_> {
+    fn commit_id(&mut self) -> CommitId {
+        (self.0)()
     }
+
+    async fn pause(&mut self, _: Duration) {}
 }
 
-/// Sends a commit, and once more where its outcome was unknown: the second answer is by the commit id. A second error says nothing of the
-/// first sending, whose outcome stays unknown.
-async fn settle<T: MembershipTable + ?Sized>(
-    table: &T,
-    request: CommitRequest,
-) -> Result<CommitOutcome, TableError> {
-    match table.commit(&request).await {
-        Err(unknown)
-            if unknown.kind() == TableErrorKind::OutcomeUnknown
-                && request.attempt == Attempt::First =>
-        {
-            table.commit(&request.again()).await.map_err(|_| unknown)
+/// The row can be decoded: it is no damage to repair.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("row {0} can be decoded: evict the silo instead")]
+pub struct Decodable(pub String);
+
+const PATIENCE: Patience = Patience {
+    conflicts: 16,
+    errors: 2,
+};
+
+/// Removes what the policy calls defunct, commit by commit.
+pub(crate) async fn cleanup<T, R>(
+    changer: &mut Changer<'_, T, R>,
+    policy: &CleanupPolicy,
+    at_once: usize,
+) -> Result<Vec<String>, ChangeError>
+where
+    T: MembershipTable + ?Sized,
+    R: Runtime + ?Sized,
+{
+    let mut removed = Vec::new();
+    loop {
+        let mut keys = Vec::new();
+        let plan = |now: &Snapshot, id| {
+            keys = policy.defunct(now);
+            keys.truncate(at_once.max(1));
+            let request = || {
+                let keys = keys.iter().cloned();
+                CommitRequest::new(now.token.clone(), id, None, [], [], keys)
+            };
+            Ok((!keys.is_empty()).then(request))
+        };
+        if changer.change(plan).await?.is_none() {
+            return Ok(removed);
         }
-        other => other,
+        removed.append(&mut keys);
     }
 }
 
-fn busy<T: MembershipTable + ?Sized>(table: &T) -> TableError {
-    TableError::new(
-        TableErrorKind::Busy,
-        Operation::Commit,
-        table.store(),
-        "others kept committing in between",
-    )
+/// Removes a row that cannot be decoded; says whether there was one.
+pub(crate) async fn remove_undecodable<T, R>(
+    changer: &mut Changer<'_, T, R>,
+    key: &str,
+) -> Result<bool, ChangeError<Decodable>>
+where
+    T: MembershipTable + ?Sized,
+    R: Runtime + ?Sized,
+{
+    let plan = |now: &Snapshot, id| match now.rows.by_key(key) {
+        None => Ok(None),
+        Some(row) if row.entry().is_some() => Err(Decodable(key.to_owned())),
+        Some(_) => {
+            let gone = [key.to_owned()];
+            let request = CommitRequest::new(now.token.clone(), id, None, [], [], gone);
+            Ok(Some(request))
+        }
+    };
+    Ok(changer.change(plan).await?.is_some())
 }
 
 #[async_trait]
 impl<T: MembershipTable + ?Sized> TableExt for T {
     async fn read_all(&self) -> Result<(Snapshot, Heartbeats), TableError> {
-        snapshot(self, true).await
+        read(self, true).await
     }
 
     async fn insert_row(
@@ -208,40 +234,18 @@ impl<T: MembershipTable + ?Sized> TableExt for T {
         policy: &CleanupPolicy,
         ids: &mut (dyn FnMut() -> CommitId + Send),
     ) -> Result<Vec<String>, TableError> {
-        let at_once = self.limits().rows_per_commit.max(1);
-        let mut removed = Vec::new();
-        let mut conflicts = 0;
-        let mut now = snapshot(self, false).await?.0;
-        loop {
-            let mut keys = policy.defunct(&now);
-            keys.truncate(at_once);
-            if keys.is_empty() {
-                return Ok(removed);
-            }
-            let request =
-                CommitRequest::new(now.token.clone(), ids(), None, [], [], keys.iter().cloned());
-            match settle(self, request.clone()).await? {
-                CommitOutcome::Committed(token) => {
-                    removed.append(&mut keys);
-                    now = request.apply_to(&now, token);
-                }
-                CommitOutcome::Conflict(_) if conflicts == CONFLICTS => return Err(busy(self)),
-                CommitOutcome::Conflict(conflict) => {
-                    conflicts += 1;
-                    now = match conflict.snapshot {
-                        Some(fresh) => fresh,
-                        None => snapshot(self, false).await?.0,
-                    };
-                }
-            }
-        }
+        let at_once = self.limits().rows_per_commit;
+        let mut ids = Ids(ids);
+        cleanup(&mut Changer::new(self, &mut ids, PATIENCE), policy, at_once)
+            .await
+            .map_err(|error| error.into_table_error(|never| match never {}))
     }
 
     async fn gateways(&self) -> Result<Vec<SiloAddress>, TableError> {
-        let (now, _) = snapshot(self, false).await?;
+        let (now, _) = read(self, false).await?;
         let gateways = now.rows.entries().filter(|e| e.is_gateway());
         Ok(gateways
-            .map(|e| SiloAddress::new(e.address.ip(), e.gateway_port, e.address.epoch()))
+            .map(|e| SiloAddress::new(e.address.ip(), e.info.gateway_port, e.address.epoch()))
             .collect())
     }
 
@@ -250,34 +254,18 @@ impl<T: MembershipTable + ?Sized> TableExt for T {
         key: &str,
         ids: &mut (dyn FnMut() -> CommitId + Send),
     ) -> Result<bool, TableError> {
-        for _ in 0..CONFLICTS {
-            let (now, _) = snapshot(self, false).await?;
-            match now.rows.by_key(key) {
-                None => return Ok(false),
-                Some(row) if row.entry().is_some() => {
-                    let error = TableError::new(
+        let mut ids = Ids(ids);
+        remove_undecodable(&mut Changer::new(self, &mut ids, PATIENCE), key)
+            .await
+            .map_err(|error| {
+                error.into_table_error(|decodable| {
+                    TableError::new(
                         TableErrorKind::InvalidRequest,
                         Operation::Commit,
                         self.store(),
-                        "the row can be decoded: evict the silo instead",
-                    );
-                    return Err(error.with_key(key));
-                }
-                Some(_) => {}
-            }
-            let request = CommitRequest {
-                expected: now.token,
-                id: ids(),
-                attempt: Attempt::First,
-                committer: None,
-                changes: vec![RowChange::Remove(key.to_owned())],
-                settings: None,
-                core: None,
-            };
-            if let CommitOutcome::Committed(_) = settle(self, request).await? {
-                return Ok(true);
-            }
-        }
-        Err(busy(self))
+                        decodable.to_string(),
+                    )
+                })
+            })
     }
 }

@@ -15,6 +15,24 @@ pub struct TableLimits {
     pub rows: usize,
 }
 
+impl TableLimits {
+    /// Limits in the order of the fields.
+    #[must_use]
+    pub const fn new(
+        rows_per_commit: usize,
+        bytes_per_row: usize,
+        bytes_per_commit: usize,
+        rows: usize,
+    ) -> Self {
+        Self {
+            rows_per_commit,
+            bytes_per_row,
+            bytes_per_commit,
+            rows,
+        }
+    }
+}
+
 /// How recent a read without a barrier is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -42,4 +60,12 @@ pub struct Guarantees {
     pub reads: Recency,
     /// Whether acknowledged commits are kept.
     pub durability: Durability,
+}
+
+impl Guarantees {
+    /// What reads and acknowledged commits are worth.
+    #[must_use]
+    pub const fn new(reads: Recency, durability: Durability) -> Self {
+        Self { reads, durability }
+    }
 }

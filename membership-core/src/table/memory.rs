@@ -15,19 +15,12 @@ use super::{
     TableErrorKind, TableLimits,
 };
 use crate::encoding::decode_version_row;
-use crate::{
-    ClusterName, Heartbeat, Heartbeats, MAX_CLUSTER_CELL_BYTES, Row, SiloAddress, VersionToken,
-};
+use crate::{ClusterName, Heartbeat, Heartbeats, Row, SiloAddress, VersionToken};
 
 const STORE: &str = "memory";
 
 /// What the in-memory table takes unless told otherwise: more than any real store.
-const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 10_000,
-    bytes_per_row: 1 << 20,
-    bytes_per_commit: 1 << 26,
-    rows: 1_000_000,
-};
+const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 1 << 26, 1_000_000);
 
 type Clusters = Arc<Mutex<BTreeMap<ClusterName, MemoryState>>>;
 
@@ -38,7 +31,7 @@ type Clusters = Arc<Mutex<BTreeMap<ClusterName, MemoryState>>>;
 /// let store = MemoryStore::new();
 /// let cluster: ClusterName = "blue".parse()?;
 /// let (one, two) = (store.table(cluster.clone()), store.table(cluster));
-/// one.initialize_sync(&InitializeRequest { table_id: TableId::new(7), settings: SharedSettings::default() })?;
+/// one.initialize_sync(&InitializeRequest::new(TableId::new(7), SharedSettings::default()))?;
 /// let ReadAnswer::Snapshot { snapshot, .. } = two.read_sync(&ReadRequest::all())? else { unreachable!() };
 /// assert_eq!(snapshot.table_id(), TableId::new(7));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -97,10 +90,10 @@ impl MemoryState {
             .beats
             .iter()
             .filter(|(silo, _)| self.table.has_silo(silo));
-        Heartbeats {
-            silos: shown.map(|(silo, beat)| (*silo, *beat)).collect(),
-            cluster: self.cell.clone(),
-        }
+        Heartbeats::new(
+            shown.map(|(silo, beat)| (*silo, *beat)).collect(),
+            self.cell.clone(),
+        )
     }
 }
 
@@ -197,11 +190,7 @@ impl MemoryTable {
             let version_row = state.table.current(known, Operation::ReadRow, STORE)?;
             let row = state.table.rows.by_key(&silo.row_key()).cloned();
             let heartbeat = row.as_ref().and_then(|_| state.beats.get(silo).copied());
-            Ok(RowRead {
-                token: version_row.token(&[]),
-                row,
-                heartbeat,
-            })
+            Ok(RowRead::new(version_row.token(&[]), row, heartbeat))
         })
     }
 
@@ -233,31 +222,19 @@ impl MemoryTable {
     /// # Errors
     /// As there; a heartbeat of a silo without a row is `NoSuchRow`.
     pub fn update_i_am_alive_sync(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        let fail = |kind, message: &str| {
-            Err(TableError::new(
-                kind,
-                Operation::UpdateIAmAlive,
-                STORE,
-                message,
-            ))
-        };
+        let during = Operation::UpdateIAmAlive;
+        write.validate(STORE)?;
         self.change(|state| {
-            state
-                .table
-                .current(None, Operation::UpdateIAmAlive, STORE)?;
+            state.table.current(None, during, STORE)?;
             match write {
                 HeartbeatWrite::Silo { silo, heartbeat } if state.table.has_silo(silo) => {
                     state.beats.insert(*silo, *heartbeat);
                     Ok(())
                 }
                 HeartbeatWrite::Silo { silo, .. } => {
-                    fail(TableErrorKind::NoSuchRow, "the silo has no row")
-                        .map_err(|e: TableError| e.with_key(silo.row_key()))
+                    let (kind, message) = (TableErrorKind::NoSuchRow, "the silo has no row");
+                    Err(TableError::new(kind, during, STORE, message).with_key(silo.row_key()))
                 }
-                HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => fail(
-                    TableErrorKind::LimitExceeded,
-                    "the cluster's cell takes 4096 bytes",
-                ),
                 HeartbeatWrite::Cluster { text } => {
                     state.cell = Some(text.clone());
                     Ok(())
@@ -354,9 +331,6 @@ impl MembershipTable for MemoryTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: Durability::Kept,
-        }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 }

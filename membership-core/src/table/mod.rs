@@ -1,17 +1,21 @@
 //! The membership table: the contract every storage system keeps.
 
+mod baseline;
+pub(crate) mod change;
 mod commit;
 mod continuity;
 mod document;
 mod error;
-mod ext;
+pub(crate) mod ext;
+mod fate;
 mod limits;
 mod memory;
 mod rules;
+mod settle;
 mod shared;
 mod state;
-mod yardstick;
 
+pub use baseline::Baseline;
 pub use commit::{Attempt, CommitOutcome, CommitRequest, Conflict, Judgement, RowChange};
 pub use continuity::{Discontinuity, check_snapshot, check_token};
 pub use document::{
@@ -20,10 +24,11 @@ pub use document::{
 };
 pub use error::{NextStep, Operation, TableError, TableErrorKind};
 pub use ext::{CleanupPolicy, TableExt};
+pub use fate::Fate;
 pub use limits::{Durability, Guarantees, Recency, TableLimits};
 pub use memory::{MemoryState, MemoryStore, MemoryTable};
-pub use rules::{Decision, usable_version_row};
-pub use yardstick::Yardstick;
+pub use rules::{Decision, check_version_row, missing_version_row, usable_version_row};
+pub use settle::{Settled, stored_version_row};
 
 use std::fmt;
 use std::pin::Pin;
@@ -45,6 +50,14 @@ pub struct InitializeRequest {
     pub settings: SharedSettings,
 }
 
+impl InitializeRequest {
+    /// Creates the table under this id and with these settings where there is none.
+    #[must_use]
+    pub const fn new(table_id: TableId, settings: SharedSettings) -> Self {
+        Self { table_id, settings }
+    }
+}
+
 /// What to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadRequest {
@@ -58,7 +71,7 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Everything, knowing nothing.
+    /// Every row and heartbeat, whatever the caller knows, as recent as the store's usual reads.
     #[must_use]
     pub const fn all() -> Self {
         Self {
@@ -66,6 +79,27 @@ impl ReadRequest {
             heartbeats: true,
             barrier: false,
         }
+    }
+
+    /// The same, where the caller holds this version.
+    #[must_use]
+    pub fn with_known(mut self, known: impl Into<Option<VersionToken>>) -> Self {
+        self.known = known.into();
+        self
+    }
+
+    /// The same, with heartbeats or without.
+    #[must_use]
+    pub const fn with_heartbeats(mut self, heartbeats: bool) -> Self {
+        self.heartbeats = heartbeats;
+        self
+    }
+
+    /// The same, made linearizable or not.
+    #[must_use]
+    pub const fn with_barrier(mut self, barrier: bool) -> Self {
+        self.barrier = barrier;
+        self
     }
 }
 
@@ -93,8 +127,20 @@ pub struct RowRead {
     pub token: VersionToken,
     /// The row; none when there is none.
     pub row: Option<Row>,
-    /// Its heartbeat; none when there is no row or no beat yet.
+    /// Its heartbeat; none when there is no row, or none was written yet.
     pub heartbeat: Option<Heartbeat>,
+}
+
+impl RowRead {
+    /// A row, or none, at the version that the token names. A heartbeat without a row is an orphan, and is not shown.
+    #[must_use]
+    pub fn new(token: VersionToken, row: Option<Row>, heartbeat: Option<Heartbeat>) -> Self {
+        Self {
+            token,
+            heartbeat: row.as_ref().and(heartbeat),
+            row,
+        }
+    }
 }
 
 /// What `update_i_am_alive` overwrites.
@@ -208,8 +254,8 @@ pub trait MembershipTable: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// What a benchmark holds this table against, where the provider says; see [`Yardstick`].
-    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
+    /// What a benchmark holds this table against, where the provider says; see [`Baseline`].
+    fn baseline(&self) -> Option<Box<dyn Baseline>> {
         None
     }
 }

@@ -3,18 +3,8 @@
 
 use super::error::{Operation, TableError, TableErrorKind};
 use super::limits::TableLimits;
-use super::{CommitRequest, Discontinuity, Judgement, check_token};
-use crate::encoding::{VersionRowError, decode_version_row};
+use super::{CommitRequest, Discontinuity, Settled, check_token, stored_version_row};
 use crate::{VersionRow, VersionToken};
-
-/// The kind of error that an unreadable version row is.
-pub(super) fn kind_of(why: &VersionRowError) -> TableErrorKind {
-    match why {
-        VersionRowError::Foreign(_) => TableErrorKind::ForeignTable,
-        VersionRowError::NewerLayout { .. } => TableErrorKind::NewerLayout,
-        VersionRowError::Damaged(_) => TableErrorKind::Damaged,
-    }
-}
 
 /// The version row that a stored text means, if the table may be used and can be the one that `known` is from. What `read` and `read_row`
 /// of a provider begin with.
@@ -39,40 +29,64 @@ pub fn usable_version_row(
     during: Operation,
     store: &'static str,
 ) -> Result<VersionRow, TableError> {
-    let fail = |kind, message: String| TableError::new(kind, during, store, message);
-    let Some(text) = stored else {
-        return Err(match (known, stray) {
-            (Some(_), _) => fail(
-                TableErrorKind::TableReplaced,
-                "the version row that was known is gone".to_owned(),
-            ),
-            (None, Some(key)) => fail(
-                TableErrorKind::Damaged,
-                "rows stand there without a version row".to_owned(),
-            )
-            .with_key(key),
-            (None, None) => fail(
-                TableErrorKind::NotInitialized,
-                "the cluster has no version row".to_owned(),
-            ),
-        });
-    };
-    let row = decode_version_row(text).map_err(|why| fail(kind_of(&why), why.to_string()))?;
-    match known.map_or(Ok(()), |known| check_token(known, &row)) {
-        Err(Discontinuity::Replaced) => Err(fail(
+    let text = stored.ok_or_else(|| missing_version_row(stray, known, during, store))?;
+    let row = stored_version_row(text, during, store)?;
+    check_version_row(&row, known, during, store)?;
+    Ok(row)
+}
+
+/// The error for a missing version row; parameters as of [`usable_version_row`].
+#[must_use]
+pub fn missing_version_row(
+    stray: Option<&str>,
+    known: Option<&VersionToken>,
+    during: Operation,
+    store: &'static str,
+) -> TableError {
+    let fail = |kind, message: &str| TableError::new(kind, during, store, message);
+    match (known, stray) {
+        (Some(_), _) => fail(
+            TableErrorKind::TableReplaced,
+            "the known version row is gone",
+        ),
+        (None, Some(key)) => fail(
+            TableErrorKind::Damaged,
+            "the cluster has rows but no version row",
+        )
+        .with_key(key),
+        (None, None) => fail(
+            TableErrorKind::NotInitialized,
+            "the cluster has no version row",
+        ),
+    }
+}
+
+/// [`usable_version_row`] for a version row that is decoded already.
+///
+/// # Errors
+/// `TableReplaced`, `BeingDeleted`, `TableRolledBack`.
+pub fn check_version_row(
+    row: &VersionRow,
+    known: Option<&VersionToken>,
+    during: Operation,
+    store: &'static str,
+) -> Result<(), TableError> {
+    let (kind, message) = match known.map_or(Ok(()), |known| check_token(known, row)) {
+        Err(Discontinuity::Replaced) => (
             TableErrorKind::TableReplaced,
             format!("the table is {} now", row.table_id),
-        )),
-        _ if row.deleting => Err(fail(
+        ),
+        _ if row.deleting => (
             TableErrorKind::BeingDeleted,
             "the cluster is being deleted".to_owned(),
-        )),
-        Err(Discontinuity::RolledBack) => Err(fail(
+        ),
+        Err(Discontinuity::RolledBack) => (
             TableErrorKind::TableRolledBack,
             format!("version {} is not what the known one became", row.version),
-        )),
-        Ok(()) => Ok(row),
-    }
+        ),
+        Ok(()) => return Ok(()),
+    };
+    Err(TableError::new(kind, during, store, message))
 }
 
 /// What a provider does with a commit, as the stored version row decides.
@@ -99,44 +113,16 @@ impl CommitRequest {
         limits: &TableLimits,
         store: &'static str,
     ) -> Result<Decision, TableError> {
-        let fail = |kind, message: String| TableError::new(kind, Operation::Commit, store, message);
-        let Some(text) = stored else {
-            return Err(fail(
-                TableErrorKind::TableReplaced,
-                "the version row that was known is gone".to_owned(),
-            ));
-        };
-        let row = decode_version_row(text).map_err(|why| fail(kind_of(&why), why.to_string()))?;
-        match self.judge(&row) {
-            Judgement::Apply => {
-                let next = self.next_version_row(&row);
-                let rows = usize::try_from(next.row_count).unwrap_or(usize::MAX);
-                if rows > limits.rows && next.row_count > row.row_count {
-                    let message = format!(
-                        "the table would have {rows} rows, the store takes {}",
-                        limits.rows
-                    );
-                    return Err(fail(TableErrorKind::LimitExceeded, message));
-                }
-                Ok(Decision::Write(Box::new(next)))
+        let missing = || missing_version_row(None, Some(&self.expected), Operation::Commit, store);
+        let text = stored.ok_or_else(missing)?;
+        let row = stored_version_row(text, Operation::Commit, store)?;
+        match self.settle(&row, store)? {
+            Settled::Apply => {
+                self.check_room(row.row_count, limits, store)?;
+                Ok(Decision::Write(Box::new(self.next_version_row(&row))))
             }
-            Judgement::AlreadyCommitted => Ok(Decision::Committed(self.next_token(&[]))),
-            Judgement::Conflict => Ok(Decision::Conflict(Box::new(row))),
-            Judgement::OutcomeUnknown => {
-                let message = format!(
-                    "the table has moved from version {} to {} since",
-                    self.expected.version(),
-                    row.version
-                );
-                Err(fail(TableErrorKind::OutcomeUnknown, message))
-            }
-            Judgement::Refused(kind) => Err(fail(
-                kind,
-                format!(
-                    "the table, at version {}, is not the one the commit is for",
-                    row.version
-                ),
-            )),
+            Settled::Committed => Ok(Decision::Committed(self.next_token(&[]))),
+            Settled::Conflict => Ok(Decision::Conflict(Box::new(row))),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream, InitializeRequest,
-    MembershipTable, ReadAnswer, ReadRequest, RowRead, TableError, TableLimits, Yardstick,
+    Baseline, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, RowRead, TableError, TableLimits,
 };
 use crate::{ClusterName, SiloAddress, VersionToken};
 
@@ -60,7 +60,7 @@ impl<T: MembershipTable + ?Sized> MembershipTable for Arc<T> {
         (**self).hints()
     }
 
-    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
-        (**self).yardstick()
+    fn baseline(&self) -> Option<Box<dyn Baseline>> {
+        (**self).baseline()
     }
 }

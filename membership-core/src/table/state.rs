@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use super::rules::kind_of;
 use super::{
-    CommitOutcome, CommitRequest, Conflict, InitializeRequest, Judgement, Operation, RowChange,
+    CommitOutcome, CommitRequest, Conflict, InitializeRequest, Operation, RowChange, Settled,
     TableError, TableErrorKind, TableLimits, check_token,
 };
 use crate::encoding::VersionRowError;
@@ -45,7 +44,7 @@ impl TableState {
         let fail = |kind, message: String| Err(TableError::new(kind, during, store, message));
         let row = match &self.version_row {
             Some(Ok(row)) => row,
-            Some(Err(why)) => return fail(kind_of(why), why.to_string()),
+            Some(Err(why)) => return fail(why.kind(), why.to_string()),
             None if known.is_some() => {
                 return fail(
                     TableErrorKind::TableReplaced,
@@ -96,11 +95,7 @@ impl TableState {
 
     /// What `read` gives, without heartbeats.
     pub fn snapshot(&self, row: &Arc<VersionRow>) -> Snapshot {
-        Snapshot {
-            version_row: row.clone(),
-            token: row.token(&[]),
-            rows: self.rows.clone(),
-        }
+        Snapshot::new(row.token(&[]), row.clone(), self.rows.clone())
     }
 
     /// Whether a version row was made.
@@ -131,8 +126,6 @@ impl TableState {
         limits: &TableLimits,
         store: &'static str,
     ) -> Result<Applied, TableError> {
-        let fail =
-            |kind, message: &str| Err(TableError::new(kind, Operation::Commit, store, message));
         let row = match &self.version_row {
             Some(Ok(row)) => row.clone(),
             _ => self
@@ -140,35 +133,22 @@ impl TableState {
                 .clone(),
         };
         let conflict = |state: &Self| {
-            let conflict = Conflict {
-                newest: row.recent.last().cloned(),
-                snapshot: Some(state.snapshot(&row)),
-            };
+            let conflict = Conflict::new(row.recent.last().cloned(), Some(state.snapshot(&row)));
             Ok(Applied::Not(CommitOutcome::Conflict(conflict)))
         };
-        match request.judge(&row) {
-            Judgement::Apply => {}
-            Judgement::AlreadyCommitted => {
+        match request.settle(&row, store)? {
+            Settled::Apply => {}
+            Settled::Committed => {
                 return Ok(Applied::Not(CommitOutcome::Committed(
                     request.next_token(&[]),
                 )));
             }
-            Judgement::Conflict => return conflict(self),
-            Judgement::OutcomeUnknown => {
-                return fail(
-                    TableErrorKind::OutcomeUnknown,
-                    "the table has moved more than 16 versions on: only the rows can tell",
-                );
-            }
-            Judgement::Refused(kind) => {
-                return fail(
-                    kind,
-                    "the table is not the one that the version token is from",
-                );
-            }
+            Settled::Conflict => return conflict(self),
         }
         if row.version >= MAX_SAFE_INTEGER {
-            return fail(TableErrorKind::LimitExceeded, "versions end at 2^53");
+            let kind = TableErrorKind::LimitExceeded;
+            let message = "versions end at 2^53";
+            return Err(TableError::new(kind, Operation::Commit, store, message));
         }
         let fits = |change: &RowChange| {
             matches!(change, RowChange::Insert(_)) != self.rows.by_key(change.key()).is_some()
@@ -178,14 +158,7 @@ impl TableState {
         }
         let token = request.next_token(&[]);
         let next = request.apply_to(&self.snapshot(&row), token.clone());
-        if next.rows.len() > limits.rows && next.rows.len() > self.rows.len() {
-            let message = format!(
-                "the table would have {} rows, the store takes {}",
-                next.rows.len(),
-                limits.rows
-            );
-            return fail(TableErrorKind::LimitExceeded, &message);
-        }
+        request.check_room(self.rows.len() as u64, limits, store)?;
         self.version_row = Some(Ok(next.version_row));
         self.rows = next.rows;
         Ok(Applied::Now(token))
@@ -197,7 +170,7 @@ impl TableState {
             Some(Err(
                 why @ (VersionRowError::Foreign(_) | VersionRowError::NewerLayout { .. }),
             )) => Err(TableError::new(
-                kind_of(why),
+                why.kind(),
                 Operation::Delete,
                 store,
                 why.to_string(),

@@ -52,6 +52,27 @@ pub enum DeltaError {
 }
 
 impl Delta {
+    /// A delta of parts; [`ClusterView::delta_since`] makes one of two versions, and [`Delta::whole`] one of a view.
+    #[must_use]
+    pub fn new(
+        from: Option<u64>,
+        version_row: impl Into<Arc<VersionRow>>,
+        token: VersionToken,
+        digest: u128,
+        rows: Vec<Row>,
+        removed: Vec<String>,
+    ) -> Self {
+        let version_row = version_row.into();
+        Self {
+            from,
+            version_row,
+            token,
+            digest,
+            rows,
+            removed,
+        }
+    }
+
     /// The table it is of.
     #[must_use]
     pub fn table_id(&self) -> TableId {
@@ -120,11 +141,11 @@ impl Delta {
         if rows.digest() != self.digest {
             return Err(DeltaError::DigestMismatch);
         }
-        Ok(Snapshot {
-            version_row: self.version_row.clone(),
-            token: self.token.clone(),
+        Ok(Snapshot::new(
+            self.token.clone(),
+            self.version_row.clone(),
             rows,
-        })
+        ))
     }
 }
 

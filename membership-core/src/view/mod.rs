@@ -162,12 +162,12 @@ impl ClusterView {
 
     /// The Active silos of a role.
     pub fn role<'a>(&'a self, role: &'a str) -> impl Iterator<Item = &'a MembershipEntry> {
-        self.active().filter(move |e| e.role == role)
+        self.active().filter(move |e| e.info.role == role)
     }
 
     /// The Active silos of a zone.
     pub fn zone<'a>(&'a self, zone: &'a str) -> impl Iterator<Item = &'a MembershipEntry> {
-        self.active().filter(move |e| e.zone == zone)
+        self.active().filter(move |e| e.info.zone == zone)
     }
 
     /// The Active silos whose metadata has this value under this key.
@@ -177,7 +177,7 @@ impl ClusterView {
         value: &'a str,
     ) -> impl Iterator<Item = &'a MembershipEntry> {
         self.active()
-            .filter(move |e| e.metadata.get(key).is_some_and(|v| v == value))
+            .filter(move |e| e.info.metadata.get(key).is_some_and(|v| v == value))
     }
 
     /// The Active silos that serve clients.

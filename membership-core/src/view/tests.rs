@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    CauseOfDeath, CommitId, CommitRequest, Death, Extra, InstanceId, MAX_RECORDED_KEYS,
-    RECENT_COMMITS, Row, Rows, SharedSettings, VersionRow, WallTime,
+    CauseOfDeath, CommitId, CommitRequest, Death, InstanceId, MAX_RECORDED_KEYS, RECENT_COMMITS,
+    Row, Rows, SharedSettings, VersionRow, WallTime,
 };
 
 fn silo(port: u16) -> SiloAddress {
@@ -15,13 +15,7 @@ fn entry(address: SiloAddress, status: SiloStatus) -> MembershipEntry {
     e.status = status;
     if status == SiloStatus::Dead {
         let (cause, at) = (CauseOfDeath::Left, WallTime::from_millis(2));
-        e.death = Some(Death {
-            cause,
-            at,
-            by: None,
-            version: 1,
-            extra: Extra::default(),
-        });
+        e.death = Some(Death::new(cause, at, None, 1));
     }
     e
 }
@@ -32,11 +26,11 @@ fn active(port: u16) -> MembershipEntry {
 
 fn empty() -> ClusterView {
     let version_row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-    ClusterView::new(Snapshot {
-        token: version_row.token(&[]),
-        version_row: version_row.into(),
-        rows: Rows::new(),
-    })
+    ClusterView::new(Snapshot::new(
+        version_row.token(&[]),
+        version_row,
+        Rows::new(),
+    ))
 }
 
 fn commit(
@@ -250,7 +244,7 @@ fn an_older_epoch_without_a_row_is_dead() {
 fn changes_tell_what_became_of_whom() {
     let old = cluster(5);
     let mut noted = active(3);
-    noted.role = "db".into();
+    noted.info.role = "db".into();
     let updates = vec![
         entry(silo(1), SiloStatus::Dead),
         entry(silo(2), SiloStatus::ShuttingDown),
@@ -290,12 +284,13 @@ fn changes_tell_what_became_of_whom() {
 
 #[test]
 fn filters_take_active_silos_only() {
-    let with = |port, status, gateway| MembershipEntry {
-        role: "web".into(),
-        zone: "a".into(),
-        metadata: [("disk".to_owned(), "ssd".to_owned())].into(),
-        gateway_port: gateway,
-        ..entry(silo(port), status)
+    let with = |port, status, gateway| {
+        let mut entry = entry(silo(port), status);
+        entry.info.role = "web".into();
+        entry.info.zone = "a".into();
+        entry.info.metadata = [("disk".to_owned(), "ssd".to_owned())].into();
+        entry.info.gateway_port = gateway;
+        entry
     };
     let rows = vec![
         with(1, SiloStatus::Active, 80),

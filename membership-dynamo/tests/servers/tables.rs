@@ -3,12 +3,12 @@
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
 };
-use conformance_tests::launch::Server;
 use membership_core::{MembershipTable, TableErrorKind};
 use membership_dynamo::{DynamoConfig, DynamoTable};
+use membership_testbed::Server;
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 pub async fn a_table_is_made_once_by_many(server: &Server) {
     let url = at(server, "made", "");
@@ -18,16 +18,16 @@ pub async fn a_table_is_made_once_by_many(server: &Server) {
         Err(TableErrorKind::NotInitialized)
     );
     assert_eq!(
-        read_kind(&before, Some(&nobodys())).await,
+        read_kind(&before, Some(&unknown_token())).await,
         Err(TableErrorKind::TableReplaced)
     );
     assert_eq!(
-        commit_kind(&before, &insert(&nobodys(), [1])).await,
+        commit_kind(&before, &insert(&unknown_token(), [1])).await,
         TableErrorKind::TableReplaced
     );
     assert_eq!(
         before
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind(),

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::Server;
 use membership_core::{
-    Attempt, CommitOutcome, Heartbeat, HeartbeatWrite, MembershipEntry, MembershipTable,
-    ReadAnswer, ReadRequest, TableErrorKind, WallTime,
+    Attempt, CommitOutcome, Heartbeat, HeartbeatWrite, MembershipTable, ReadAnswer, ReadRequest,
+    TableErrorKind, WallTime,
 };
+use membership_testbed::Server;
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 pub async fn connections_that_cannot_work_say_why(server: &Server) {
     let at = server.address().to_string();
@@ -238,11 +238,7 @@ pub async fn a_row_changed_by_hand_shows_to_who_reads_everything(server: &Server
     let now = read(&table).await.0;
     assert_eq!((now.rows.len(), now.rows.undecodable().count()), (3, 1));
     let next = commit(&table, &update(&token, 1, "x")).await;
-    let since = ReadRequest {
-        known: Some(token),
-        heartbeats: true,
-        barrier: false,
-    };
+    let since = ReadRequest::all().with_known(token);
     match connect(&url).await.unwrap().read(&since).await.unwrap() {
         ReadAnswer::Snapshot { snapshot, .. } => assert_eq!(
             (snapshot.token, snapshot.rows.undecodable().count()),
@@ -259,9 +255,10 @@ pub async fn the_largest_commit_fits(server: &Server) {
     let token = fill(&table, 0).await;
     let rows = limits.rows_per_commit as u64;
     let room = limits.bytes_per_commit / limits.rows_per_commit - 1_000;
-    let wide = |n: u64| MembershipEntry {
-        silo_name: "x".repeat(room),
-        ..entry(n)
+    let wide = |n: u64| {
+        let mut wide = entry(n);
+        wide.info.silo_name = "x".repeat(room);
+        wide
     };
     let mut request = insert(&token, []);
     request.changes = (0..rows)
@@ -300,7 +297,7 @@ pub async fn a_server_that_hangs_is_waited_for_only_so_long(server: &Server) {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind(),

@@ -1,4 +1,7 @@
-use membership_core::{CommitId, InstanceId, MembershipEntry, SiloAddress, TableId};
+use membership_core::{
+    CommitId, CommitRequest, InstanceId, MembershipEntry, Row, SiloAddress, TableId, WallTime,
+};
+use membership_provider::counted_next_token;
 
 use super::*;
 use crate::wire::Bytes;
@@ -20,17 +23,17 @@ fn entry(port: u16) -> MembershipEntry {
     )
 }
 
-/// What stands in the store for a version row.
+/// The pairs of a version row.
 fn stored(row: &VersionRow) -> Vec<Pair> {
     let keys = keys();
     let mut pairs = vec![
-        pair(keys.version(), &version_text(row).unwrap()),
-        pair(keys.settings(), &json(&row.settings).unwrap()),
+        pair(keys.version(), &version_text(row)),
+        pair(keys.settings(), &json(&row.settings)),
     ];
     pairs.extend(
         row.recent
             .iter()
-            .map(|record| pair(keys.recent(record.version), &json(record).unwrap())),
+            .map(|record| pair(keys.recent(record.version), &json(record))),
     );
     if !row.core.is_empty() {
         pairs.push(pair(keys.core(), &row.core));
@@ -38,23 +41,22 @@ fn stored(row: &VersionRow) -> Vec<Pair> {
     pairs
 }
 
-fn gathered(pairs: Vec<Pair>) -> Gathered {
-    Gathered::new(&keys(), [pairs])
+fn found(pairs: Vec<Pair>) -> Found {
+    Found::new(&keys(), [pairs])
 }
 
 #[test]
-fn a_version_row_is_what_its_commits_made_it_and_a_token_tells_its_text() {
+fn a_version_row_is_read_as_its_commits_wrote_it_and_its_text_follows_from_a_token() {
     let mut row = VersionRow::initial(TableId::new(7), SharedSettings::default());
     for n in 1..40_u16 {
-        let found = gathered(stored(&row));
-        assert_eq!(found.version.as_ref().unwrap().any().unwrap(), row);
-        assert_eq!(found.version.unwrap().revision, 7);
+        let version = found(stored(&row)).version.unwrap();
+        assert_eq!((version.any().unwrap(), version.revision), (row.clone(), 7));
         assert_eq!(
-            version_text(&guess(&token(&row)).unwrap()).unwrap(),
-            version_text(&row).unwrap()
+            version_text(&guess(&counted_token(&row)).unwrap()),
+            version_text(&row)
         );
         let mut commit = CommitRequest::new(
-            token(&row),
+            counted_token(&row),
             CommitId::new(n.into()),
             None,
             [entry(n)],
@@ -66,9 +68,12 @@ fn a_version_row_is_what_its_commits_made_it_and_a_token_tells_its_text() {
         }
         let guessed = commit.next_version_row(&guess(&commit.expected).unwrap());
         row = commit.next_version_row(&row);
-        assert_eq!(version_text(&guessed).unwrap(), version_text(&row).unwrap());
+        assert_eq!(version_text(&guessed), version_text(&row));
         assert_eq!(guessed.recent.last(), row.recent.last());
-        assert_eq!(next_token(&commit, rows_of(&commit.expected)), token(&row));
+        assert_eq!(
+            counted_next_token(&commit, row_count_of(&commit.expected)),
+            counted_token(&row)
+        );
     }
     assert_eq!(
         (row.row_count, row.core.as_str()),
@@ -80,24 +85,20 @@ fn a_version_row_is_what_its_commits_made_it_and_a_token_tells_its_text() {
 }
 
 #[test]
-fn unknown_fields_are_kept_and_damage_is_told() {
+fn unknown_fields_are_kept_and_damage_is_found() {
     let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
     let kind = |from: &str, to: &str| {
-        let text = version_text(&row).unwrap();
+        let text = version_text(&row);
         assert!(text.contains(from), "{text}");
         let pairs = vec![
             pair(keys().version(), &text.replacen(from, to, 1)),
-            pair(keys().settings(), &json(&row.settings).unwrap()),
+            pair(keys().settings(), &json(&row.settings)),
         ];
-        gathered(pairs).version.unwrap().any().map_err(|e| e.kind())
+        found(pairs).version.unwrap().any().map_err(|e| e.kind())
     };
     let newer = kind("{", "{\"moon\":{\"deep\":[1]},").unwrap();
     assert_eq!(newer.extra.0["moon"].to_string(), "{\"deep\":[1]}");
-    assert!(
-        version_text(&newer)
-            .unwrap()
-            .contains("\"moon\":{\"deep\":[1]}")
-    );
+    assert!(version_text(&newer).contains("\"moon\":{\"deep\":[1]}"));
     assert!(
         kind("\"row_count\":0", "\"row_count\":0,\"deleting\":true")
             .unwrap()
@@ -121,14 +122,14 @@ fn unknown_fields_are_kept_and_damage_is_told() {
     );
     assert_eq!(kind("\"layout\":1,", ""), Err(TableErrorKind::ForeignTable));
     for foreign in ["", "{", "7", "[]", "{\"Version\":7}"] {
-        let found = gathered(vec![pair(keys().version(), foreign)]);
+        let stored = found(vec![pair(keys().version(), foreign)]);
         assert_eq!(
-            found.version.unwrap().any().unwrap_err().kind(),
+            stored.version.unwrap().any().unwrap_err().kind(),
             TableErrorKind::ForeignTable,
             "{foreign}"
         );
     }
-    let without_settings = gathered(vec![pair(keys().version(), &version_text(&row).unwrap())]);
+    let without_settings = found(vec![pair(keys().version(), &version_text(&row))]);
     assert_eq!(
         without_settings.version.unwrap().any().unwrap_err().kind(),
         TableErrorKind::Damaged
@@ -136,13 +137,8 @@ fn unknown_fields_are_kept_and_damage_is_told() {
 }
 
 #[test]
-fn a_table_that_is_not_there_is_told_from_one_that_lost_its_version_row() {
-    let of = |pairs| {
-        gathered(pairs)
-            .usable(None, Operation::Read)
-            .unwrap_err()
-            .kind()
-    };
+fn a_missing_table_is_distinguished_from_one_without_version_row() {
+    let of = |pairs| found(pairs).usable(None).unwrap_err().kind();
     assert_eq!(of(vec![]), TableErrorKind::NotInitialized);
     assert_eq!(
         of(vec![
@@ -158,32 +154,33 @@ fn a_table_that_is_not_there_is_told_from_one_that_lost_its_version_row() {
 }
 
 #[test]
-fn rows_are_decoded_once_and_orphans_are_not_shown() {
+fn rows_are_decoded_once_and_heartbeats_without_a_row_are_not_shown() {
     let keys = keys();
     let body = |port: u16, name: &str| {
         let mut e = entry(port);
-        e.silo_name = name.to_owned();
+        e.info.silo_name = name.to_owned();
         pair(keys.row(&e.address.row_key()), Row::encode(e).body())
     };
     let row = VersionRow::initial(TableId::new(7), SharedSettings::default());
-    let first = gathered(vec![
+    let first = found(vec![
         body(1, "a"),
         body(2, "b"),
         pair(keys.row("junk"), "{"),
     ])
     .snapshot(row.clone(), &Rows::new())
+    .unwrap()
     .rows;
     assert_eq!((first.len(), first.undecodable().count()), (3, 1));
-    let beats = [
+    let heartbeats = [
         ("127.0.0.1:1@1", "5 1970-01-01T00:00:00.007Z"),
         ("127.0.0.1:2@1", "6 x"),
         ("junk", "1"),
         ("cluster", "cell"),
     ];
-    let mut found = vec![body(1, "a"), body(3, "c")];
-    found.extend(beats.map(|(key, text)| pair(keys.heartbeat(key), text)));
-    let found = gathered(found);
-    let second = found.snapshot(row, &first).rows;
+    let mut stored = vec![body(1, "a"), body(3, "c")];
+    stored.extend(heartbeats.map(|(key, text)| pair(keys.heartbeat(key), text)));
+    let found = found(stored);
+    let second = found.snapshot(row, &first).unwrap().rows;
     let key = entry(1).address.row_key();
     assert!(
         first
@@ -202,7 +199,7 @@ fn rows_are_decoded_once_and_orphans_are_not_shown() {
         (1, 5, Some("cell"))
     );
     assert_eq!(
-        found.heartbeat_of("127.0.0.1:2@1"),
+        found.heartbeat("127.0.0.1:2@1"),
         Some(Heartbeat {
             counter: 6,
             at: WallTime::from_millis(0)

@@ -7,10 +7,9 @@ use futures_util::StreamExt as _;
 use membership_core::{HintStream, MembershipTable};
 use serde_json::json;
 
-use crate::support::members;
 use crate::support::shell::Shell;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 /// Far more than a hint takes, on a busy machine too.
 const SOON: Duration = Duration::from_secs(60);
@@ -107,7 +106,7 @@ async fn a_conflict_does_not_ring() {
     let mut hints = table.hints().unwrap();
     rings(&mut hints).await;
     table.commit(&insert(&stale, [6])).await.unwrap();
-    table.update_i_am_alive(&beat(0, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
     // Rings that follow each other are one: what rings late would be taken for the commit's.
     assert!(
         tokio::time::timeout(SILENCE, hints.next()).await.is_err(),
@@ -124,7 +123,7 @@ async fn a_conflict_does_not_ring() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_gone_is_followed_by_another_one() {
-    let cluster = members::start().await;
+    let cluster = three_members().await;
     let (writer, listener) = (
         connect(&cluster.url()).await.unwrap(),
         connect(&cluster.url()).await.unwrap(),
@@ -133,7 +132,7 @@ async fn a_member_that_is_gone_is_followed_by_another_one() {
     let mut hints = listener.hints().unwrap();
     rings(&mut hints).await;
     // Both ask the first member first.
-    cluster.members()[0].kill().await.unwrap();
+    cluster.servers()[0].kill().await.unwrap();
     rings(&mut hints).await;
     until("the others serve", async || {
         read_kind(&writer, Some(&token)).await.is_ok()

@@ -4,7 +4,7 @@ use membership_core::{CommitOutcome, MembershipTable, ReadRequest, TableErrorKin
 
 use crate::support::shell::{Shell, base};
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 #[tokio::test]
 async fn keys_are_where_the_readme_says() {
@@ -14,7 +14,7 @@ async fn keys_are_where_the_readme_says() {
         Shell::of(server.url()).await.unwrap(),
     );
     let token = fill(&table, 2).await;
-    table.update_i_am_alive(&beat(1, 7)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 7)).await.unwrap();
     let mut request = insert(&token, [5]);
     request.core = Some("core's own".to_owned());
     commit(&table, &request).await;
@@ -124,7 +124,7 @@ async fn a_token_without_etcds_part_costs_one_request_more() {
         other => panic!("{other:?}"),
     }
     assert_eq!(
-        commit_kind(&stranger, &insert(&nobodys(), [77])).await,
+        commit_kind(&stranger, &insert(&unknown_token(), [77])).await,
         TableErrorKind::TableReplaced
     );
 }

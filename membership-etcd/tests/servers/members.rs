@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use membership_core::{CommitOutcome, MembershipTable, TableErrorKind};
 
-use crate::support::members;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_of_three_are_enough_and_one_is_not() {
-    let cluster = members::start().await;
+    let cluster = three_members().await;
     let table = connect(&format!(
         "{}/?operation_timeout=3s&connect_timeout=1s",
         cluster.url()
@@ -20,7 +19,7 @@ async fn two_of_three_are_enough_and_one_is_not() {
     let mut token = fill(&table, 3).await;
     // Whichever is gone, the others answer, and who was not reached got nothing.
     for n in 0..3 {
-        cluster.members()[n].kill().await.unwrap();
+        cluster.servers()[n].kill().await.unwrap();
         until("the others serve", async || {
             read_kind(&table, Some(&token)).await.is_ok()
         })
@@ -45,18 +44,18 @@ async fn two_of_three_are_enough_and_one_is_not() {
                 commit(&table, &request.again()).await
             }
         };
-        cluster.members()[n].start_again().await.unwrap();
+        cluster.servers()[n].start_again().await.unwrap();
     }
     assert_eq!(read(&table).await.0.version(), token.version());
 
     // Nobody without a majority answers a read with what was, nor takes a write for done.
     let leader = cluster.leader_but(None).await.unwrap();
     for n in (0..3).filter(|n| *n != leader) {
-        cluster.members()[n].kill().await.unwrap();
+        cluster.servers()[n].kill().await.unwrap();
     }
     let one = format!(
         "etcd://root:{SECRET}@{}?operation_timeout=3s",
-        cluster.members()[leader].address()
+        cluster.servers()[leader].address()
     );
     let request = insert(&token, [20]);
     assert_eq!(
@@ -107,17 +106,18 @@ async fn two_of_three_are_enough_and_one_is_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_hangs_costs_a_read_some_time_and_a_write_its_certainty() {
-    let cluster = members::start().await;
+    let cluster = three_members().await;
     let leader = cluster.leader_but(None).await.unwrap();
     // A follower, asked first.
     let slow = (leader + 1) % 3;
     let order =
-        [slow, leader, (leader + 2) % 3].map(|n| cluster.members()[n].address().to_string());
+        [slow, leader, (leader + 2) % 3].map(|n| cluster.servers()[n].address().to_string());
     let slow_one = order[0].clone();
-    let url = format!("{}/?operation_timeout=6s", members::url(order));
+    let hosts = order.join(",");
+    let url = format!("etcd://root:{SECRET}@{hosts}/?operation_timeout=6s");
     let (table, other) = (connect(&url).await.unwrap(), connect(&url).await.unwrap());
     let token = fill(&table, 3).await;
-    cluster.members()[slow].pause().await.unwrap();
+    cluster.servers()[slow].pause().await.unwrap();
     // A part of the time is for the one that hangs, the rest for the others.
     read(&table).await;
     // From then on it is not asked first any more.
@@ -136,7 +136,7 @@ async fn a_member_that_hangs_costs_a_read_some_time_and_a_write_its_certainty() 
         commit_kind(&other, &insert(&token, [6])).await,
         TableErrorKind::OutcomeUnknown
     );
-    cluster.members()[slow].resume().await.unwrap();
+    cluster.servers()[slow].resume().await.unwrap();
     until("it is settled", async || {
         read_kind(&other, None).await.is_ok()
     })

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::shell::Shell;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 /// Takes the first words of a client that wants to know whether there is an etcd, and what it says to everything else.
 struct Stranger {
@@ -85,7 +85,7 @@ async fn an_answer_that_is_not_etcds_is_no_empty_table_and_no_success() {
     ] {
         let stranger = Stranger::saying(Some(said)).await;
         let table = connect(&format!("etcd://{}", stranger.at)).await.unwrap();
-        let token = nobodys();
+        let token = unknown_token();
         for known in [None, Some(&token)] {
             assert_eq!(
                 read_kind(&table, known).await,
@@ -106,7 +106,7 @@ async fn an_answer_that_is_not_etcds_is_no_empty_table_and_no_success() {
         );
         assert_eq!(
             table
-                .update_i_am_alive(&beat(1, 1))
+                .update_i_am_alive(&heartbeat(1, 1))
                 .await
                 .unwrap_err()
                 .kind(),
@@ -138,8 +138,8 @@ async fn a_heartbeat_that_arrives_late_moves_nothing_back() {
     };
     // Of one that nobody has written before, and of one that somebody has.
     for (first, next) in [
-        (beat(1, 1), beat(1, 2)),
-        (beat(1, 11), beat(1, 12)),
+        (heartbeat(1, 1), heartbeat(1, 2)),
+        (heartbeat(1, 11), heartbeat(1, 12)),
         (cell("a"), cell("b")),
         (cell("c"), cell("d")),
     ] {
@@ -241,7 +241,7 @@ async fn a_commit_for_which_there_was_no_room_is_looked_for() {
             .unwrap();
         let request = insert(&token, [n]);
         let answer = table.commit(&request).await;
-        let landed = read(&judge).await.0.version() == request.makes();
+        let landed = read(&judge).await.0.version() == request.next_version();
         assert_eq!(landed, room != Room::Refuses);
         match room {
             Room::CarriesOut => assert!(

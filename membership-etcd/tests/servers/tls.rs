@@ -1,10 +1,10 @@
 //! Encrypted connections: an authority of one's own, a client's certificate, and whom not to trust.
 
-use conformance_tests::launch::{Kind, Options, Server};
 use membership_core::TableErrorKind;
+use membership_testbed::{Kind, Options, Server};
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 async fn encrypted(password: Option<&str>, args: &[&str]) -> Server {
     let args = args.iter().map(|arg| (*arg).to_owned()).collect();

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::shell::Shell;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 /// Somebody who answers every request with these bytes.
 async fn stranger(answer: &'static str) -> String {
@@ -56,7 +56,7 @@ async fn connections_that_cannot_work_say_why() {
             "etcd+https",
             at.as_str(),
             TableErrorKind::Unavailable,
-            "does it take TLS? if not, use etcd://",
+            "does it accept TLS? if not, use etcd://",
         ),
         (
             "etcd",
@@ -68,7 +68,7 @@ async fn connections_that_cannot_work_say_why() {
             "etcd",
             web.as_str(),
             TableErrorKind::Unavailable,
-            "no answer of etcd",
+            "not one of etcd's",
         ),
         (
             "etcd",
@@ -86,7 +86,7 @@ async fn connections_that_cannot_work_say_why() {
             "etcd",
             no_http.as_str(),
             TableErrorKind::Unavailable,
-            "broke off",
+            "connection broke",
         ),
     ] {
         let error = connect(&format!(
@@ -161,7 +161,7 @@ async fn a_server_that_hangs_is_waited_for_only_so_long() {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -208,7 +208,7 @@ async fn a_full_server_writes_nothing_and_reads_on() {
     }
     assert_eq!(
         table
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -256,7 +256,7 @@ async fn a_server_that_takes_less_than_others_says_what_to_change() {
         "{error}"
     );
     let mut wide = entry(9);
-    wide.silo_name = "x".repeat(30_000);
+    wide.info.silo_name = "x".repeat(30_000);
     let error = table.commit(&insert_entry(&token, wide)).await.unwrap_err();
     assert!(
         error.kind() == TableErrorKind::LimitExceeded
@@ -264,7 +264,7 @@ async fn a_server_that_takes_less_than_others_says_what_to_change() {
         "{error}"
     );
     let mut wider = entry(9);
-    wider.silo_name = "x".repeat(1_000_000);
+    wider.info.silo_name = "x".repeat(1_000_000);
     assert_eq!(
         commit_kind(&table, &insert_entry(&token, wider)).await,
         TableErrorKind::LimitExceeded

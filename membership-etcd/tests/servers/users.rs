@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use conformance_tests::launch::Server;
 use membership_core::{CommitOutcome, MembershipTable, TableErrorKind};
+use membership_testbed::Server;
 use serde_json::json;
 
 use crate::support::shell::Shell;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 /// Makes a user who may do this to the keys below a prefix.
 async fn user(server: &Server, name: &str, may: &str, prefix: &str) -> String {
@@ -58,7 +58,7 @@ async fn tokens_that_a_member_forgot_are_had_anew_and_nothing_is_sent_twice() {
         }
         token = commit(&tables[n], &insert(&token, [10 + n as u64])).await;
         tables[n + 1]
-            .update_i_am_alive(&beat(1, n as u64))
+            .update_i_am_alive(&heartbeat(1, n as u64))
             .await
             .unwrap();
     }
@@ -173,12 +173,12 @@ async fn who_may_not_is_told_so() {
     // What the README asks for is enough for everything.
     let table = connect(&right).await.unwrap();
     let token = fill(&table, 3).await;
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     table.read_row(&silo(1), None).await.unwrap();
-    let yardstick = table.yardstick().unwrap();
-    yardstick.write().await.unwrap();
-    yardstick.read().await.unwrap();
-    yardstick.remove().await.unwrap();
+    let baseline = table.baseline().unwrap();
+    baseline.write().await.unwrap();
+    baseline.read().await.unwrap();
+    baseline.remove().await.unwrap();
 
     let denied = TableErrorKind::PermissionDenied;
     for (url, words) in [
@@ -207,7 +207,7 @@ async fn who_may_not_is_told_so() {
     assert_eq!(commit_kind(&reading, &insert(&token, [9])).await, denied);
     assert_eq!(
         reading
-            .update_i_am_alive(&beat(1, 9))
+            .update_i_am_alive(&heartbeat(1, 9))
             .await
             .unwrap_err()
             .kind(),

@@ -2,9 +2,11 @@
 
 use std::sync::Mutex;
 
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use conformance_tests::Stop;
+use conformance_tests::servers::{RawAccess, VersionRowFields};
 use membership_core::{ClusterName, ConnectionString};
 use serde_json::{Value, json};
 
@@ -192,37 +194,59 @@ fn end(prefix: &str) -> String {
     format!("{}0", prefix.strip_suffix('/').unwrap())
 }
 
-/// A version row's text as the values of its keys; whatever is none stands in the first of them all the same.
-pub fn version_row(cluster: &ClusterName, text: &str) -> Result<Vec<Pair>, Stop> {
-    let at = |name: &str| format!("{}table/{name}", base(cluster));
-    let mut pairs = Vec::new();
-    let mut row: Value = serde_json::from_str(text)?;
-    let fields = row
-        .as_object_mut()
-        .ok_or_else(|| Stop::failed("no object"))?;
-    if let Some(Value::Array(records)) = fields.remove("recent") {
-        let last = records
-            .last()
-            .and_then(|record| record["id"].as_str())
-            .map_or_else(|| "0".repeat(32), str::to_owned);
-        fields.insert("commit".to_owned(), last.into());
-        let place =
-            |record: &Value| format!("recent/{:02}", record["version"].as_u64().unwrap_or(0) % 16);
-        pairs.extend(
-            records
-                .iter()
-                .map(|record| (at(&place(record)), record.to_string().into_bytes())),
-        );
+/// The keys of a cluster.
+pub struct Raw {
+    shell: Shell,
+    base: String,
+}
+
+impl Raw {
+    pub fn new(shell: Shell, cluster: &ClusterName) -> Self {
+        let base = base(cluster);
+        Self { shell, base }
     }
-    if let Some(settings) = fields.remove("settings") {
-        pairs.push((at("settings"), settings.to_string().into_bytes()));
+}
+
+#[async_trait]
+impl RawAccess for Raw {
+    type Saved = Vec<Pair>;
+
+    async fn put_row(&mut self, row: &str, body: &str) -> Result<(), Stop> {
+        let key = format!("{}rows/{row}", self.base);
+        self.shell.put(&key, body).await
     }
-    if let Some(core) = fields.remove("core") {
-        pairs.push((
-            at("core"),
-            core.as_str().unwrap_or_default().as_bytes().to_vec(),
-        ));
+
+    /// Fields without a key of their own stand in the key `version`.
+    async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
+        let at = |name: &str| format!("{}table/{name}", self.base);
+        let mut row = VersionRowFields::parse(text)?;
+        let mut pairs: Vec<Pair> = row
+            .recent()
+            .map(|(place, record)| (at(&format!("recent/{place:02}")), record.into_bytes()))
+            .collect();
+        for name in ["settings", "core"] {
+            let text = row.take_text(name);
+            pairs.extend(text.map(|text| (at(name), text.into_bytes())));
+        }
+        let commit = row.has_recent().then(|| row.last_commit());
+        let mut rest = row.into_rest();
+        if let Some(commit) = commit {
+            rest.insert("commit".to_owned(), commit.into());
+        }
+        pairs.push((at("version"), Value::Object(rest).to_string().into_bytes()));
+        self.shell.replace(&at(""), &pairs).await
     }
-    pairs.push((at("version"), row.to_string().into_bytes()));
-    Ok(pairs)
+
+    async fn drop_version_row(&mut self) -> Result<(), Stop> {
+        let key = format!("{}table/version", self.base);
+        self.shell.delete(&key).await
+    }
+
+    async fn save(&mut self) -> Result<Vec<Pair>, Stop> {
+        self.shell.all(&self.base).await
+    }
+
+    async fn restore(&mut self, saved: &Vec<Pair>) -> Result<(), Stop> {
+        self.shell.replace(&self.base, saved).await
+    }
 }

@@ -31,11 +31,11 @@ async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<Ve
     while !until.load(Ordering::SeqCst) {
         // With what was heard last: a primary that was replaced must not make it look rolled back.
         let answer = match table
-            .read(&ReadRequest {
-                known: known.clone(),
-                heartbeats: false,
-                barrier: false,
-            })
+            .read(
+                &ReadRequest::all()
+                    .with_known(known.clone())
+                    .with_heartbeats(false),
+            )
             .await
         {
             Ok(answer) => answer,
@@ -51,7 +51,7 @@ async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<Ve
         };
         name += 1;
         let mut row = entry(port);
-        row.role = format!("mark {name}");
+        row.info.role = format!("mark {name}");
         let id = CommitId::new(u128::from(port) << 64 | name);
         let mut request = match there {
             false => CommitRequest::new(token, id, None, [row], [], []),
@@ -98,10 +98,10 @@ async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
     let set = Set::start().await;
     let table = client(&set, reads).await;
     table
-        .initialize(&InitializeRequest {
-            table_id: TableId::new(7),
-            settings: SharedSettings::default(),
-        })
+        .initialize(&InitializeRequest::new(
+            TableId::new(7),
+            SharedSettings::default(),
+        ))
         .await
         .unwrap();
     let done = Arc::new(AtomicBool::new(false));
@@ -169,9 +169,7 @@ async fn under_load(reads: Recency, what: impl AsyncFnOnce(&Set)) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_acknowledged_is_lost_with_the_primary() {
     under_load(Recency::Linearizable, async |set: &Set| {
-        let killed = set.servers.kill_primary().await.unwrap();
-        set.serves().await;
-        set.servers.start_again(killed).await.unwrap();
+        set.servers.fail_over().await.unwrap();
     })
     .await;
 }
@@ -180,10 +178,10 @@ async fn nothing_acknowledged_is_lost_with_the_primary() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_primary_that_stood_still_makes_nobody_believe_in_the_past() {
     under_load(Recency::MonotonicPerClient, async |set: &Set| {
-        let primary = set.servers.primary_but(None).await.unwrap();
-        let member = &set.servers.members()[primary];
+        let primary = set.servers.leader_but(None).await.unwrap();
+        let member = &set.servers.servers()[primary];
         member.pause().await.unwrap();
-        set.servers.primary_but(Some(primary)).await.unwrap();
+        set.servers.leader_but(Some(primary)).await.unwrap();
         member.resume().await.unwrap();
     })
     .await;

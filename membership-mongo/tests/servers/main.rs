@@ -8,13 +8,13 @@ mod support;
 
 use std::time::Duration;
 
-use conformance_tests::launch::{Kind, Options, Server};
 use membership_core::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId,
     MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress,
     Snapshot, TableError, TableId, WallTime,
 };
 use membership_mongo::{MongoConfig, MongoTable};
+use membership_testbed::{Kind, Options, Server};
 use mongodb::Database;
 
 fn blue() -> ClusterName {
@@ -49,10 +49,10 @@ async fn connect(url: &str) -> Result<MongoTable, TableError> {
 
 async fn made(table: &MongoTable) {
     table
-        .initialize(&InitializeRequest {
-            table_id: TableId::new(7),
-            settings: SharedSettings::default(),
-        })
+        .initialize(&InitializeRequest::new(
+            TableId::new(7),
+            SharedSettings::default(),
+        ))
         .await
         .unwrap();
 }

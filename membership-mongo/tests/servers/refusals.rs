@@ -13,7 +13,7 @@ use mongodb::bson::{Document, doc};
 use crate::{blue, connect, entry, insert, is_committed, made, read, server, shell};
 
 /// The next update fails in this way.
-async fn fail_next_update(server: &conformance_tests::launch::Server, how: Document) {
+async fn fail_next_update(server: &membership_testbed::Server, how: Document) {
     let mut data = doc! { "failCommands": ["update"] };
     data.extend(how);
     let command =
@@ -103,10 +103,7 @@ async fn a_standalone_server_is_refused_unless_it_is_allowed() {
     made(&table).await;
     let answer = table.commit(&insert(&table, 1).await).await;
     assert!(is_committed(&answer), "{answer:?}");
-    let barrier = ReadRequest {
-        barrier: true,
-        ..ReadRequest::all()
-    };
+    let barrier = ReadRequest::all().with_barrier(true);
     assert!(
         matches!(table.read(&barrier).await, Ok(ReadAnswer::Snapshot { snapshot, .. }) if snapshot.version() == 1)
     );
@@ -125,10 +122,7 @@ async fn what_somebody_else_keeps_there_is_refused_and_stays() {
         .await
         .unwrap();
     let table = connect(server.url()).await.unwrap();
-    let request = InitializeRequest {
-        table_id: TableId::new(7),
-        settings: SharedSettings::default(),
-    };
+    let request = InitializeRequest::new(TableId::new(7), SharedSettings::default());
     assert_eq!(
         table.initialize(&request).await.map_err(|e| e.kind()),
         Err(ForeignTable)
@@ -164,7 +158,7 @@ async fn what_somebody_else_keeps_there_is_refused_and_stays() {
 fn heavy(first: u16, count: u16, bytes: usize) -> impl Iterator<Item = MembershipEntry> {
     (first..first + count).map(move |port| {
         let mut heavy = entry(port);
-        heavy.silo_name = "x".repeat(bytes);
+        heavy.info.silo_name = "x".repeat(bytes);
         heavy
     })
 }
@@ -289,7 +283,7 @@ async fn heartbeats_come_back_when_somebody_removed_their_document() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_line_says_what_is_wrong_with_the_way() {
-    let nowhere = conformance_tests::launch::free_port().unwrap();
+    let nowhere = membership_testbed::free_port().unwrap();
     let quickly = "operation_timeout=2s&connect_timeout=1s";
     let e = connect_as(&format!("mongodb://127.0.0.1:{nowhere}/?{quickly}")).await;
     assert!(

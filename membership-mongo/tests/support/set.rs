@@ -1,17 +1,19 @@
-//! A replica set of three members, whom clients and each other find through a proxy.
+//! A replica set of three members, which clients and members find through a proxy.
 
-use std::time::Duration;
+use std::net::SocketAddr;
 
-use conformance_tests::launch::{LaunchError, ReplicaSet};
+use async_trait::async_trait;
+use conformance_tests::Stop;
 use conformance_tests::proxy::Proxy;
-use membership_core::{ClusterName, MembershipTable, ReadRequest, TableErrorKind};
-use membership_mongo::{MongoConfig, MongoTable};
+use conformance_tests::servers::Servers;
+use membership_core::ClusterName;
+use membership_testbed::{Kind, ServerSet};
 
-use super::{SECRET, is_monitoring, until};
+use super::{SECRET, is_monitoring};
 
 /// Three members with the user `root`.
 pub struct Set {
-    pub servers: ReplicaSet,
+    pub servers: ServerSet,
     pub proxy: Proxy,
 }
 
@@ -22,41 +24,42 @@ impl Set {
         proxy.also(any, None).unwrap();
         proxy.also(any, None).unwrap();
         proxy.set_monitoring(is_monitoring);
-        let doors = proxy.addresses();
-        let servers = ReplicaSet::start(doors.len(), Some(SECRET), |member, address| {
-            proxy.set_target_of(doors[member], address);
-            doors[member]
-        });
+        let names = proxy.addresses();
+        let known_as = |member: usize, address| {
+            proxy.set_target_of(names[member], address);
+            names[member]
+        };
+        let servers = ServerSet::start_known_as(Kind::MongoDb, 3, Some(SECRET), known_as);
         Self {
             servers: servers.await.unwrap(),
             proxy,
         }
     }
+}
 
-    /// Kills whoever is the primary; another one takes over, and the killed one comes back to that.
-    pub async fn kill_primary(&self) -> Result<(), LaunchError> {
-        let killed = self.servers.kill_primary().await?;
-        self.servers.start_again(killed).await
+#[async_trait]
+impl Servers for Set {
+    fn url(&self) -> String {
+        self.servers.url()
     }
 
-    /// Waits until the set serves.
-    pub async fn serves(&self) {
-        let cluster: ClusterName = "nobody/serves".parse().unwrap();
-        until("the set serves", async || {
-            let config = MongoConfig::from_url(&self.servers.url())
-                .unwrap()
-                .operation_timeout(Duration::from_secs(3));
-            let Ok(table) = MongoTable::connect(config, cluster.clone()).await else {
-                return false;
-            };
-            let answer = table
-                .read(&ReadRequest {
-                    barrier: true,
-                    ..ReadRequest::all()
-                })
-                .await;
-            matches!(answer, Err(e) if e.kind() == TableErrorKind::NotInitialized)
-        })
-        .await;
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.addresses()
+    }
+
+    fn is_external(&self) -> bool {
+        false
+    }
+
+    async fn set_running(&self, running: bool) -> Result<(), Stop> {
+        Servers::set_running(&self.servers, running).await
+    }
+
+    async fn kill_leader(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        Servers::kill_leader(&self.servers, cluster).await
+    }
+
+    fn advertised_proxy(&self) -> Option<Proxy> {
+        Some(self.proxy.clone())
     }
 }

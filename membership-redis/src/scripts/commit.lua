@@ -1,5 +1,5 @@
--- All changes of a commit and the next version, or nothing and the table as it is. Clauses T1 to T5, T8, T16.
--- What is looked at is looked at before the first write, because a script that fails half-way stays half done.
+-- All changes of a commit and the next version; or nothing, and the table as it is. Clauses T1 to T5, T8, T16.
+-- Every check comes before the first write, because Redis keeps what a failing script has written.
 -- KEYS  version, rows, heartbeats
 -- ARGV  1 our layout; 2 3 4 the expected table id, version and commit; 5 the next version; 6 the commit's id; 7 the field of its record;
 --       8 its record; 9 how many rows it adds; 10 how many rows fit; 11 settings, or ''; 12 '=' and the core's cell, or '';
@@ -8,7 +8,7 @@
 local v = redis.call('HMGET', KEYS[1], 'table_id', 'version', 'commit', 'deleting', 'min_layout', 'row_count', 'layout', ARGV[7])
 local ours = v[1] == ARGV[2] and not v[4] and (tonumber(v[5]) or 1e300) <= tonumber(ARGV[1])
 if ours and v[8] == ARGV[8] and (tonumber(v[2]) or 0) >= tonumber(ARGV[5]) then
-  -- It was sent before, and happened. Written once more where replicas are asked: they confirm what this connection wrote last.
+  -- It was sent before, and happened. If replicas must confirm, write once more: they confirm this connection's last write.
   redis.call('HDEL', KEYS[1], '')
   if ARGV[14] == '1' then
     redis.call('HSET', KEYS[1], ARGV[7], ARGV[8])
@@ -19,7 +19,7 @@ local count = tonumber(v[6]) or 1e300
 local fits = ours and v[2] == ARGV[3] and v[3] == ARGV[4] and redis.call('HLEN', KEYS[2]) >= count
 local inserts, updates, removes = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[17])
 if removes > 0 then
-  -- Somebody else's key at that place ends the script here.
+  -- Another program's key of this name ends the script here.
   redis.call('HLEN', KEYS[3])
 end
 local first_update = 18 + 2 * inserts
@@ -37,7 +37,7 @@ if fits then
   end
 end
 if not fits then
-  -- Only a master takes a write, also one that changes nothing: what a replica believes must not be believed.
+  -- A replica refuses every write, also one that changes nothing: so only a master answers.
   redis.call('HDEL', KEYS[1], '')
   return {0, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2])}
 end
@@ -45,8 +45,8 @@ local adds = tonumber(ARGV[9])
 if adds > 0 and count + adds > tonumber(ARGV[10]) then
   return 3
 end
--- From here on only a permission can be wanting, or memory. Both kinds of writes are tried where they change nothing or everything: HDEL on a
--- field that is not there, HSET on the version. (Memory is looked at before a script's first write only, so that none stops half-way.)
+-- From here on only permissions or memory can be missing. Each kind of write is tried first where it changes nothing or everything: HDEL
+-- on a missing field, HSET on the version. (Redis checks memory only before a script's first write, so no script stops half-way.)
 if removes > 0 then
   redis.call('HDEL', KEYS[1], '')
 end
@@ -75,6 +75,6 @@ end
 for i = 18, first_remove - 1, 2 do
   redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1])
 end
--- A hint may be lost; a user who may not publish commits all the same.
+-- A hint may be lost: a user who may not publish can still commit.
 redis.pcall('PUBLISH', ARGV[13], ARGV[5])
 return 1

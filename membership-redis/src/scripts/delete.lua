@@ -1,7 +1,7 @@
--- Everything of a cluster, unless it is not ours. One script: nobody ever sees a half-deleted cluster.
+-- Everything of a cluster, unless it belongs to another program. One script: no reader sees a half-deleted cluster.
 -- KEYS  version, rows, heartbeats, cell
 -- ARGV  1 our layout
--- Only a master takes a write, also one that changes nothing: what a replica believes must not be believed.
+-- A replica refuses every write, also one that changes nothing: so only a master answers.
 redis.call('HDEL', KEYS[1], '')
 local v = redis.call('HMGET', KEYS[1], 'layout', 'min_layout')
 redis.call('HLEN', KEYS[2])

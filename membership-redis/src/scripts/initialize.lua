@@ -1,7 +1,7 @@
--- The version row of a new table, where nothing of the cluster is. Clauses T1, T12.
+-- The version row of a new table, if the cluster has no version row and no rows. Clauses T1, T12.
 -- KEYS  version, rows, heartbeats, cell
 -- ARGV  fields and values of the version row
--- Only a master takes a write, also one that changes nothing: what a replica believes must not be believed.
+-- A replica refuses every write, also one that changes nothing: so only a master answers.
 redis.call('HDEL', KEYS[1], '')
 local version = redis.call('HGETALL', KEYS[1])
 local rows = redis.call('HLEN', KEYS[2])
@@ -13,7 +13,7 @@ if rows > 0 then
 end
 redis.call('HLEN', KEYS[3])
 redis.call('GET', KEYS[4])
--- What an older life of the cluster left behind.
+-- What an earlier table of this cluster left behind.
 redis.call('UNLINK', KEYS[3], KEYS[4])
 redis.call('HSET', KEYS[1], unpack(ARGV))
 return {1}

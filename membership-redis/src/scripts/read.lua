@@ -2,7 +2,7 @@
 -- KEYS  version, rows, heartbeats, cell
 -- ARGV  1 our layout; 2 3 4 the known table id, version and commit, or ''; 5 '1': with heartbeats; 6 '1': without orphan heartbeats;
 --       7 '1': a barrier that replicas are to confirm
--- Only a master takes a write, also one that changes nothing: a replica must not answer.
+-- A replica refuses every write, also one that changes nothing: so only a master answers.
 local master = redis.pcall('HDEL', KEYS[1], '')
 if type(master) == 'table' and master.err and (ARGV[7] == '1' or not string.find(master.err, 'MISCONF', 1, true) and not string.find(master.err, 'NOREPLICAS', 1, true)) then
   return master
@@ -11,23 +11,23 @@ local v = redis.call('HMGET', KEYS[1], 'table_id', 'version', 'commit', 'deletin
 if ARGV[7] == '1' and v[1] then
   redis.call('HSET', KEYS[1], 'barrier', '1')
 end
-local beats, cell = false, false
+local heartbeats, cell = false, false
 if ARGV[5] == '1' then
-  beats = redis.call('HGETALL', KEYS[3])
+  heartbeats = redis.call('HGETALL', KEYS[3])
   cell = redis.call('GET', KEYS[4])
 end
 if ARGV[2] ~= '' and v[1] == ARGV[2] and v[2] == ARGV[3] and v[3] == ARGV[4] and not v[4]
   and (tonumber(v[5]) or 1e300) <= tonumber(ARGV[1]) and redis.call('HLEN', KEYS[2]) >= (tonumber(v[6]) or 1e300) then
-  if beats and ARGV[6] == '1' then
+  if heartbeats and ARGV[6] == '1' then
     local shown = {}
-    for i = 1, #beats, 2 do
-      if redis.call('HEXISTS', KEYS[2], beats[i]) == 1 then
-        shown[#shown + 1] = beats[i]
-        shown[#shown + 1] = beats[i + 1]
+    for i = 1, #heartbeats, 2 do
+      if redis.call('HEXISTS', KEYS[2], heartbeats[i]) == 1 then
+        shown[#shown + 1] = heartbeats[i]
+        shown[#shown + 1] = heartbeats[i + 1]
       end
     end
-    beats = shown
+    heartbeats = shown
   end
-  return {1, beats, cell}
+  return {1, heartbeats, cell}
 end
-return {0, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]), beats, cell}
+return {0, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]), heartbeats, cell}

@@ -1,7 +1,7 @@
 -- One row with its heartbeat and the version. Clauses T6, T12, T16.
 -- KEYS  version, rows, heartbeats
 -- ARGV  1 our layout; 2 3 4 the known table id, version and commit, or ''; 5 the row's key
--- Only a master takes a write, also one that changes nothing: a replica must not answer.
+-- A replica refuses every write, also one that changes nothing: so only a master answers.
 local master = redis.pcall('HDEL', KEYS[1], '')
 if type(master) == 'table' and master.err and not string.find(master.err, 'MISCONF', 1, true) and not string.find(master.err, 'NOREPLICAS', 1, true) then
   return master

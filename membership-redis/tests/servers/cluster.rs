@@ -1,12 +1,12 @@
 //! Redis Cluster: the owner of the slot is found, and found again when the slot has moved.
 
-use conformance_tests::launch::{Kind, Server};
 use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
+use membership_testbed::{Kind, Server};
 
 use crate::support::load::{Load, Phase};
 use crate::support::nodes::{Cluster, caught_up, cut_off, in_step};
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 #[tokio::test]
 async fn a_slot_that_moves_is_followed() {
@@ -20,7 +20,7 @@ async fn a_slot_that_moves_is_followed() {
         );
         let mut token = fill(&table, 3).await;
         // With a key missing, commands of several keys are refused while a slot moves.
-        table.update_i_am_alive(&beat(1, 0)).await.unwrap();
+        table.update_i_am_alive(&heartbeat(1, 0)).await.unwrap();
         let at = key(&blue(), "version");
         let slot = shell::<u64>(&cluster.nodes[0], &["CLUSTER", "KEYSLOT", &at])
             .await
@@ -58,7 +58,7 @@ async fn a_slot_that_moves_is_followed() {
             // Everything is there, and the slot is not yet: ASK.
             token = commit(&table, &insert(&token, [token.version() + 10])).await;
             table
-                .update_i_am_alive(&beat(1, token.version()))
+                .update_i_am_alive(&heartbeat(1, token.version()))
                 .await
                 .unwrap();
             for node in [to, from] {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use conformance_tests::launch::Kind;
 use futures_util::StreamExt;
 use membership_core::{HintStream, MembershipTable};
+use membership_testbed::Kind;
 
 use crate::support::nodes::Cluster;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 /// Far more than a hint takes, on a busy machine too.
 const SOON: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ async fn rings(hints: &mut HintStream) {
         .expect("the stream goes on");
 }
 
-async fn subscribers(server: &conformance_tests::launch::Server) -> u64 {
+async fn subscribers(server: &membership_testbed::Server) -> u64 {
     let all: Vec<redis::Value> = shell(server, &["PUBSUB", "NUMSUB", &key(&blue(), "hints")]).await;
     redis::from_redis_value(all[1].clone()).unwrap()
 }
@@ -88,7 +88,7 @@ async fn a_conflict_does_not_ring() {
     let mut hints = table.hints().unwrap();
     rings(&mut hints).await;
     table.commit(&insert(&stale, [6])).await.unwrap();
-    table.update_i_am_alive(&beat(0, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
     // Both came after the subscription, on a server that does one thing after the other.
     assert!(futures_util::FutureExt::now_or_never(hints.next()).is_none());
 }

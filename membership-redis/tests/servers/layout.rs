@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use membership_core::{MembershipTable, TableErrorKind};
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 #[tokio::test]
 async fn everything_can_be_read_with_redis_cli() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
     let token = fill(&table, 1).await;
-    table.update_i_am_alive(&beat(0, 7)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(0, 7)).await.unwrap();
     let mut keys: Vec<String> = shell(&server, &["KEYS", "*"]).await;
     keys.sort();
     let tag = "membership:{default~-blue}";
@@ -95,7 +95,7 @@ async fn somebody_elses_keys_are_refused_unwritten() {
     for what in ["version", "rows", "heartbeats", "cell"] {
         shell::<()>(&server, &["FLUSHALL"]).await;
         let token = fill(&table, 2).await;
-        table.update_i_am_alive(&beat(0, 1)).await.unwrap();
+        table.update_i_am_alive(&heartbeat(0, 1)).await.unwrap();
         let theirs = key(&blue(), what);
         shell::<()>(&server, &["DEL", &theirs]).await;
         shell::<()>(&server, &["RPUSH", &theirs, "a letter"]).await;
@@ -126,13 +126,13 @@ async fn somebody_elses_keys_are_refused_unwritten() {
     for refused in [
         initialize(&table).await,
         table.delete().await,
-        table.update_i_am_alive(&beat(1, 1)).await,
+        table.update_i_am_alive(&heartbeat(1, 1)).await,
     ] {
         assert_eq!(refused.unwrap_err().kind(), TableErrorKind::ForeignTable);
     }
 }
 
-async fn dumps(server: &conformance_tests::launch::Server) -> Vec<Option<Vec<u8>>> {
+async fn dumps(server: &membership_testbed::Server) -> Vec<Option<Vec<u8>>> {
     let mut all = redis::pipe();
     for what in KEYS {
         all.cmd("DUMP").arg(key(&blue(), what));
@@ -160,10 +160,10 @@ async fn prefixes_keep_tables_apart() {
 }
 
 #[tokio::test]
-async fn a_yardstick_leaves_nothing_behind() {
+async fn a_baseline_leaves_nothing_behind() {
     let server = own_server().await;
     let table = table_on(&server, "").await;
-    let stick = table.yardstick().unwrap();
+    let stick = table.baseline().unwrap();
     stick.read().await.unwrap();
     stick.write().await.unwrap();
     stick.write().await.unwrap();

@@ -3,7 +3,7 @@
 use membership_core::{CommitOutcome, HeartbeatWrite, MembershipTable, TableErrorKind};
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 /// The line of the README, from the name of the user on.
 fn readme_line() -> Vec<String> {
@@ -23,7 +23,7 @@ fn granted() -> Vec<String> {
         .collect()
 }
 
-async fn as_user(server: &conformance_tests::launch::Server) -> String {
+async fn as_user(server: &membership_testbed::Server) -> String {
     let line = readme_line();
     let line: Vec<&str> = line
         .iter()
@@ -42,14 +42,14 @@ async fn as_user(server: &conformance_tests::launch::Server) -> String {
 #[tokio::test]
 async fn the_user_of_the_readme_can_do_everything() {
     for kind in [
-        conformance_tests::launch::Kind::Redis,
-        conformance_tests::launch::Kind::Valkey,
+        membership_testbed::Kind::Redis,
+        membership_testbed::Kind::Valkey,
     ] {
         let server = server(kind, &["--loglevel", "notice"]).await;
         let url = as_user(&server).await;
         let table = connect(&url).await.unwrap();
         let token = fill(&table, 3).await;
-        table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+        table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
         table
             .update_i_am_alive(&HeartbeatWrite::Cluster {
                 text: "x".to_owned(),
@@ -64,7 +64,7 @@ async fn the_user_of_the_readme_can_do_everything() {
         );
         commit(&table, &remove(&token, 1)).await;
         assert_eq!(read(&table).await.0.rows.len(), 2);
-        let stick = table.yardstick().unwrap();
+        let stick = table.baseline().unwrap();
         stick.write().await.unwrap();
         stick.read().await.unwrap();
         stick.remove().await.unwrap();
@@ -94,19 +94,19 @@ async fn the_user_of_the_readme_can_do_everything() {
 async fn what_is_denied_is_a_permission_error_and_writes_nothing() {
     // They have different words for it.
     for kind in [
-        conformance_tests::launch::Kind::Redis,
-        conformance_tests::launch::Kind::Valkey,
+        membership_testbed::Kind::Redis,
+        membership_testbed::Kind::Valkey,
     ] {
         denied(kind).await;
     }
 }
 
-async fn denied(kind: conformance_tests::launch::Kind) {
+async fn denied(kind: membership_testbed::Kind) {
     let server = server(kind, &["--loglevel", "notice"]).await;
     let url = as_user(&server).await;
     let good = connect(&url).await.unwrap();
     let mut token = fill(&good, 5).await;
-    good.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    good.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     let mut needed = Vec::new();
     for command in granted() {
         shell::<()>(
@@ -126,7 +126,7 @@ async fn denied(kind: conformance_tests::launch::Kind) {
             }
             Ok(table) => {
                 let mut results = vec![
-                    table.update_i_am_alive(&beat(1, 2)).await,
+                    table.update_i_am_alive(&heartbeat(1, 2)).await,
                     table
                         .update_i_am_alive(&HeartbeatWrite::Cluster {
                             text: "y".to_owned(),
@@ -207,15 +207,15 @@ async fn denied(kind: conformance_tests::launch::Kind) {
 #[tokio::test]
 async fn a_commit_that_is_stopped_takes_no_heartbeat_along() {
     for kind in [
-        conformance_tests::launch::Kind::Redis,
-        conformance_tests::launch::Kind::Valkey,
+        membership_testbed::Kind::Redis,
+        membership_testbed::Kind::Valkey,
     ] {
         let server = server(kind, &["--loglevel", "notice"]).await;
         let url = as_user(&server).await;
         let table = connect(&url).await.unwrap();
         let token = fill(&table, 3).await;
         for n in 0..3 {
-            table.update_i_am_alive(&beat(n, 5)).await.unwrap();
+            table.update_i_am_alive(&heartbeat(n, 5)).await.unwrap();
         }
         let before = read(&table).await;
         assert_eq!(before.1.silos.len(), 3);

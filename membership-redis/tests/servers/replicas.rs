@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use conformance_tests::launch::Kind;
 use conformance_tests::proxy::Proxy;
 use membership_core::{MembershipTable, ReadRequest, TableErrorKind};
+use membership_testbed::Kind;
 
 use crate::support::nodes::{in_step, replica_of};
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 #[tokio::test]
 async fn a_replica_is_refused_even_for_reading() {
@@ -29,7 +29,7 @@ async fn a_replica_is_refused_even_for_reading() {
     for kind in [
         commit_kind(&table, &stale).await,
         table
-            .update_i_am_alive(&beat(77, 1))
+            .update_i_am_alive(&heartbeat(77, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -41,7 +41,7 @@ async fn a_replica_is_refused_even_for_reading() {
             .kind(),
         commit_kind(&table, &insert(&token, [7])).await,
         table
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind(),
@@ -102,17 +102,13 @@ async fn too_few_replicas_leave_the_outcome_unknown() {
         commit_kind(&table, &request.again()).await,
         TableErrorKind::OutcomeUnknown
     );
-    let barrier = ReadRequest {
-        known: None,
-        heartbeats: false,
-        barrier: true,
-    };
+    let barrier = ReadRequest::all().with_heartbeats(false).with_barrier(true);
     assert_eq!(
         table.read(&barrier).await.unwrap_err().kind(),
         TableErrorKind::Unavailable
     );
     // A heartbeat is confirmed by nobody.
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
 
     let replica = replica_of(&master, &[]).await;
     // On a busy machine a replica may be late once more.
@@ -249,7 +245,7 @@ async fn a_failover_to_an_empty_server_is_told_and_nothing_is_written() {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind(),

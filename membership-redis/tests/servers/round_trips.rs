@@ -1,12 +1,12 @@
 //! One round trip for each operation, counted by a proxy: also for a client that did not read before, and for a conflict.
 
-use conformance_tests::launch::Kind;
 use conformance_tests::proxy::Proxy;
 use membership_core::{CommitOutcome, MembershipTable, ReadRequest};
+use membership_testbed::Kind;
 
 use crate::support::nodes::replica_of;
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 async fn counted(kind: Kind, options: &str) {
     let server = server(kind, &["--loglevel", "notice"]).await;
@@ -37,17 +37,17 @@ async fn counted(kind: Kind, options: &str) {
     table.read(&ReadRequest::all()).await.unwrap();
     one("a read");
     table
-        .read(&ReadRequest {
-            known: Some(next.clone()),
-            heartbeats: true,
-            barrier: true,
-        })
+        .read(
+            &ReadRequest::all()
+                .with_known(next.clone())
+                .with_barrier(true),
+        )
         .await
         .unwrap();
     one("a read of what is known");
     table.read_row(&silo(1), None).await.unwrap();
     one("read_row");
-    table.update_i_am_alive(&beat(1, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 1)).await.unwrap();
     one("a heartbeat");
     drop(replica);
 }

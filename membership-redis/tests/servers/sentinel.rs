@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use conformance_tests::launch::Kind;
 #[cfg(target_os = "linux")]
 use conformance_tests::proxy::{Fault, Stage};
 use membership_core::{Durability, MembershipTable, Recency, TableErrorKind};
+use membership_testbed::Kind;
 
 use crate::support::load::{Load, Phase};
 use crate::support::nodes::{MASTER, Watched, caught_up, cut_off, replication};
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_successor_of_a_dead_master_is_found() {

@@ -6,7 +6,7 @@ use membership_core::{CommitOutcome, MembershipTable, ReadRequest, TableErrorKin
 use membership_redis::{RedisConfig, RedisTable};
 
 use crate::support::*;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forgotten_scripts_are_loaded_again_under_use() {
@@ -41,7 +41,7 @@ async fn forgotten_scripts_are_loaded_again_under_use() {
     shell::<()>(&server, &["SCRIPT", "FLUSH"]).await;
     assert_eq!(read(&table).await.0.rows.len(), 100);
     shell::<()>(&server, &["SCRIPT", "FLUSH"]).await;
-    table.update_i_am_alive(&beat(3, 1)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(3, 1)).await.unwrap();
     shell::<()>(&server, &["SCRIPT", "FLUSH"]).await;
     assert_eq!(
         table
@@ -108,10 +108,10 @@ async fn missing_pieces_are_told() {
     // The heartbeats: nothing but time is lost.
     table.delete().await.unwrap();
     let token = fill(&table, 3).await;
-    table.update_i_am_alive(&beat(1, 5)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 5)).await.unwrap();
     shell::<()>(&server, &["DEL", &key(&blue(), "heartbeats")]).await;
     assert_eq!(read(&table).await.1.counter(&silo(1)), 0);
-    table.update_i_am_alive(&beat(1, 6)).await.unwrap();
+    table.update_i_am_alive(&heartbeat(1, 6)).await.unwrap();
     commit(&table, &insert(&token, [7])).await;
     // Everything.
     let token = read(&table).await.0.token;
@@ -126,7 +126,7 @@ async fn missing_pieces_are_told() {
     );
     assert_eq!(
         table
-            .update_i_am_alive(&beat(1, 7))
+            .update_i_am_alive(&heartbeat(1, 7))
             .await
             .unwrap_err()
             .kind(),
@@ -196,7 +196,7 @@ async fn a_full_server_writes_nothing_and_reads_on() {
     let table = table_on(&server, "").await;
     let token = fill(&table, 3).await;
     for n in [1, 2] {
-        table.update_i_am_alive(&beat(n, 0)).await.unwrap();
+        table.update_i_am_alive(&heartbeat(n, 0)).await.unwrap();
     }
     let before = read(&table).await;
     shell::<()>(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
@@ -208,7 +208,7 @@ async fn a_full_server_writes_nothing_and_reads_on() {
     }
     assert_eq!(
         table
-            .update_i_am_alive(&beat(1, 1))
+            .update_i_am_alive(&heartbeat(1, 1))
             .await
             .unwrap_err()
             .kind(),

@@ -14,7 +14,7 @@ use membership_redis::RedisTable;
 use tokio::task::JoinSet;
 
 use super::until;
-use conformance_tests::words::*;
+use conformance_tests::helpers::*;
 
 /// Before the trouble, while it happens, afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,11 +121,9 @@ impl Load {
 async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt> {
     let (mut attempts, mut known) = (Vec::new(), None);
     while common.phase() != Phase::Over {
-        let request = ReadRequest {
-            known: known.clone(),
-            heartbeats: false,
-            barrier: false,
-        };
+        let request = ReadRequest::all()
+            .with_known(known.clone())
+            .with_heartbeats(false);
         let token = match (table.read(&request).await, &known) {
             (Ok(ReadAnswer::Unchanged { .. }), Some(known)) => known.clone(),
             (Ok(ReadAnswer::Snapshot { snapshot, .. }), known) => {

@@ -1,12 +1,17 @@
 //! Several servers together: a master with a replica and a sentinel, and a cluster of three. Clients find them by the addresses that they
 //! advertise, and these are a proxy's.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use conformance_tests::launch::{Kind, Server, free_port};
+use async_trait::async_trait;
+use conformance_tests::Stop;
 use conformance_tests::proxy::Proxy;
+use conformance_tests::servers::Servers;
+use membership_core::ClusterName;
+use membership_testbed::{Kind, Server, free_port};
 
-use super::{server, shell, until};
+use super::{key, raw, server, shell, until};
 
 /// A replica of a server.
 pub async fn replica_of(master: &Server, more: &[&str]) -> Server {
@@ -179,10 +184,59 @@ impl Cluster {
 
     /// The master that owned this key in the beginning.
     pub async fn owner(&self, key: &str) -> &Server {
-        let slot: u64 = shell(&self.nodes[0], &["CLUSTER", "KEYSLOT", key]).await;
-        let third = (0..3).find(|n| slot < (n + 1) * 16384 / 3).unwrap();
-        &self.nodes[usize::try_from(third).unwrap()]
+        let addresses = self.addresses();
+        let owner = owner(&addresses, key).await;
+        let owner = addresses.iter().position(|address| *address == owner);
+        &self.nodes[owner.unwrap()]
     }
+}
+
+#[async_trait]
+impl Servers for Cluster {
+    fn url(&self) -> String {
+        Cluster::url(self)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(Server::address).collect()
+    }
+
+    fn is_external(&self) -> bool {
+        false
+    }
+
+    async fn set_running(&self, running: bool) -> Result<(), Stop> {
+        for node in &self.nodes {
+            node.set_running(running).await?;
+        }
+        if running {
+            self.is_whole().await;
+        }
+        Ok(())
+    }
+
+    /// The node that owns the cluster's keys.
+    async fn kill_leader(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        let owner = self.owner(&key(cluster, "version")).await;
+        owner.set_running(false).await?;
+        owner.set_running(true).await?;
+        self.is_whole().await;
+        Ok(())
+    }
+
+    fn advertised_proxy(&self) -> Option<Proxy> {
+        Some(self.proxy.clone())
+    }
+}
+
+/// Of a cluster's nodes, the masters first, the one that owned this key in the beginning.
+pub async fn owner(nodes: &[SocketAddr], key: &str) -> SocketAddr {
+    let mut first = raw(&format!("redis://{}", nodes[0])).await.unwrap();
+    let mut ask = redis::cmd("CLUSTER");
+    ask.arg("KEYSLOT").arg(key);
+    let slot: usize = ask.query_async(&mut first).await.unwrap();
+    let third = (0..3).find(|n| slot < (n + 1) * 16384 / 3).unwrap();
+    nodes[third]
 }
 
 /// A number from what a server says of its replication.
@@ -286,5 +340,29 @@ impl Watched {
 
     pub fn url(&self) -> String {
         format!("redis+sentinel://{}/{MASTER}", self.sentinel.address())
+    }
+}
+
+/// To the suite the master is the server: its sentinel is in no hurry.
+#[async_trait]
+impl Servers for Watched {
+    fn url(&self) -> String {
+        Watched::url(self)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.master.address()]
+    }
+
+    fn is_external(&self) -> bool {
+        false
+    }
+
+    async fn set_running(&self, running: bool) -> Result<(), Stop> {
+        self.master.set_running(running).await
+    }
+
+    fn advertised_proxy(&self) -> Option<Proxy> {
+        Some(self.proxy.clone())
     }
 }

@@ -1,25 +1,26 @@
-//! How much must happen in a campaign for its silence to mean something: as in the tests of `membership-core`, for any size and length.
+//! Floors: how many events a campaign needs for its success to mean something, as in the tests of
+//! `membership-testing`, for any size and length.
 
 use std::collections::BTreeMap;
 
-use membership_core::testing::Stats;
-use membership_core::testing::campaign::Fault;
+use membership_testing::Stats;
+use membership_testing::campaign::Fault;
 
-/// With fewer runs not every kind of fault is drawn, nor enough of each.
+/// With fewer runs some kinds of faults are not drawn, or not often enough.
 const ENOUGH: u64 = 20;
-/// Each kind of fault must have been drawn in at least one of so many runs.
+/// Each kind of fault must be drawn in at least one of this many runs.
 const SHARE: u64 = 20;
-/// Silos and minutes of the campaigns that the floors are written for.
+/// The silos and minutes of the campaigns for which the floors are written.
 const SILOS: u64 = 20;
 const MINUTES: u64 = 30;
 
-/// What must happen so often in a hundred runs of [`SILOS`] for [`MINUTES`]: as often as the tests of `membership-core` ask, which is half of
-/// the usual, or less.
+/// A floor for a hundred runs of [`SILOS`] for [`MINUTES`]: as in the tests of
+/// `membership-testing`, at most half of the usual count.
 struct Floor {
     what: &'static str,
     count: fn(&Stats) -> u64,
     per_hundred: u64,
-    /// Whether a larger cluster does more of it. What faults are drawn is a matter of time alone.
+    /// Whether the count grows with the cluster. The number of faults depends on the time alone.
     grows: bool,
 }
 
@@ -92,7 +93,8 @@ const FLOORS: &[Floor] = &[
 ];
 
 impl Floor {
-    /// How often in so many runs. Of what is seldom, luck takes part away: three times the square root; but if it is due at all, then once.
+    /// The floor for this many runs. Rare events vary, so three times the square root is
+    /// subtracted; but the floor is at least one if the event is expected at all.
     fn due(&self, runs: u64, silos: u64, minutes: u64) -> u64 {
         let size = if self.grows { silos } else { silos.min(SILOS) };
         let due = runs * self.per_hundred * size * minutes / (100 * SILOS * MINUTES);
@@ -100,8 +102,8 @@ impl Floor {
     }
 }
 
-/// How often everything happened that has a floor.
-pub fn happened(stats: &Stats) -> String {
+/// The count of every event that has a floor.
+pub fn counts(stats: &Stats) -> String {
     FLOORS
         .iter()
         .map(|floor| format!("{} {}", (floor.count)(stats), floor.what))
@@ -109,7 +111,7 @@ pub fn happened(stats: &Stats) -> String {
         .join(", ")
 }
 
-/// What happened too seldom in so many runs of so many silos for so many minutes, in the words of an error; nothing of few runs.
+/// The events that are below their floor, as messages of an error; none for few runs.
 pub fn missed(
     runs: u64,
     silos: u64,
@@ -126,7 +128,7 @@ pub fn missed(
         .filter(|kind| drawn(kind) < runs / SHARE);
     let seldom = seldom.map(|kind| {
         format!(
-            "{kind:?} in {} of {runs} runs, at least one in {SHARE} is due",
+            "{kind:?} in {} of {runs} runs, at least one in {SHARE} is expected",
             drawn(&kind)
         )
     });
@@ -136,7 +138,7 @@ pub fn missed(
     let low = low.map(|floor| {
         let (count, due) = ((floor.count)(stats), floor.due(runs, silos, minutes));
         format!(
-            "{count} {} in {runs} runs, at least {due} are due",
+            "{count} {} in {runs} runs, at least {due} are expected",
             floor.what
         )
     });
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_happening_is_noticed_for_every_kind_and_count() {
+    fn a_campaign_without_events_misses_every_floor() {
         let nothing = (Stats::default(), BTreeMap::new());
         assert_eq!(
             missed(19, 20, 30, &nothing.0, &nothing.1),

@@ -1,10 +1,11 @@
-//! `campaign`: many seeds, side by side; what broke, and whether enough happened for the rest to mean something.
+//! `campaign` runs many seeds side by side, and reports violations, and whether enough happened for
+//! the result to mean something.
 
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
     clippy::cast_precision_loss,
-    reason = "what the command answers"
+    reason = "the output of the command"
 )]
 
 mod floors;
@@ -17,36 +18,34 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use membership_core::testing::campaign::{self, CampaignOptions, Fault, Outcome};
-use membership_core::testing::{Stats, Violation};
+use membership_testing::campaign::{self, CampaignOptions, Fault, Outcome};
+use membership_testing::{Stats, Violation};
 
 use crate::{report, work};
 
-/// Seeds that run every time, with `--daily`.
-const FIXED: Range<u64> = 0..40;
-/// After so long, with `--daily`, no further seed begins.
-const DAILY: Duration = Duration::from_secs(4 * 60);
-/// So long at least, however long the seeds took that run every time, those of today begin.
-const OF_TODAY: Duration = Duration::from_secs(60);
-/// So many seeds belong to a day.
+/// The number of seeds of one day.
 const OF_A_DAY: u64 = 10_000;
 
-/// Which seeds, and of what kind.
+/// Which seeds, and the size of the clusters.
 #[derive(clap::Args)]
 pub struct Campaign {
-    /// The seeds, as A..B; B is not among them
+    /// The seeds, as A..B, without B
     #[arg(long, value_name = "A..B", default_value = "0..100", value_parser = crate::report::seeds)]
     seeds: Range<u64>,
-    /// The seeds 0..40, and then those of today (days since 1970 × 10,000 and on) for what is left of four minutes, at least one minute
+    /// Run the seeds of today (days since 1970 × 10,000 and on), as many as start within the time
+    /// of --for
     #[arg(long, conflicts_with = "seeds")]
     daily: bool,
+    /// How long --daily starts further seeds
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 60, requires = "daily", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
     /// Silos of each cluster
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(5..=1000))]
     silos: u16,
     /// Virtual minutes of faults
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
-    /// Threads; each runs one cluster at a time. By default one for each core
+    /// The number of threads; each runs one cluster at a time. Default: one for each core
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=report::MOST_JOBS))]
     jobs: Option<u16>,
 }
@@ -60,7 +59,7 @@ struct Sum {
     last: u64,
 }
 
-/// How many days have passed since 1970: whoever runs tomorrow runs other seeds.
+/// The number of days since 1970, so that each day has other seeds.
 fn today() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -81,13 +80,13 @@ impl Sum {
             Err(violation) => {
                 bar.suspend(|| {
                     eprintln!(
-                        "seed {seed}: {} is broken: {}",
+                        "seed {seed}: {} is violated: {}",
                         violation.invariant(),
                         violation.what()
                     )
                 });
                 self.broken.push(violation);
-                bar.set_message(format!(", {} broken", self.broken.len()));
+                bar.set_message(format!(", {} violations", self.broken.len()));
             }
         }
     }
@@ -98,16 +97,10 @@ impl Campaign {
         let began = Instant::now();
         let mut sum = Sum::default();
         if self.daily {
-            self.over(FIXED, None, &mut sum);
             let first = today() * OF_A_DAY;
-            let left = DAILY.saturating_sub(began.elapsed()).max(OF_TODAY);
-            self.over(first..first + OF_A_DAY, Some(left), &mut sum);
-            println!(
-                "seeds {}..{} and of today {first}..{}",
-                FIXED.start,
-                FIXED.end,
-                sum.last + 1
-            );
+            let time = Duration::from_secs(self.seconds);
+            self.over(first..first + OF_A_DAY, Some(time), &mut sum);
+            println!("seeds of today {first}..{}", sum.last + 1);
         } else {
             self.over(self.seeds.clone(), None, &mut sum);
             println!("seeds {}..{}", self.seeds.start, self.seeds.end);
@@ -123,7 +116,7 @@ impl Campaign {
         }
     }
 
-    /// Runs these seeds, or as many of them as begin within the time: at least the first one.
+    /// Runs these seeds, or as many of them as start within the time, but at least the first one.
     fn over(&self, seeds: Range<u64>, within: Option<Duration>, sum: &mut Sum) {
         let options = self.options();
         let jobs = report::threads(self.jobs)
@@ -174,7 +167,7 @@ impl Campaign {
             "{} inputs, {} messages; {}",
             s.inputs,
             s.sent,
-            floors::happened(s)
+            floors::counts(s)
         );
         let kinds: Vec<String> = Fault::ALL
             .iter()
@@ -184,7 +177,7 @@ impl Campaign {
         let mut code = ExitCode::SUCCESS;
         let whole = sum.runs - sum.broken.len() as u64;
         for missed in floors::missed(whole, self.silos.into(), self.minutes, s, &sum.kinds) {
-            println!("too little happened: {missed}");
+            println!("too few events: {missed}");
             code = ExitCode::from(1);
         }
         let mut broken: Vec<&Violation> = sum.broken.iter().collect();
@@ -223,6 +216,7 @@ mod tests {
         let campaign = Campaign {
             seeds: 0..1,
             daily: true,
+            seconds: 60,
             silos: 5,
             minutes: 1,
             jobs: Some(3),

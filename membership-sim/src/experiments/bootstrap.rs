@@ -1,39 +1,40 @@
-//! `bootstrap`: one member, then all others within half a second.
+//! `bootstrap`: one member starts, then all others within half a second.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use super::{WITHOUT_CHITCHAT, each, large, unique};
-use crate::arena::{Arena, Member, Trouble};
+use crate::arena::{Arena, Failure, Member};
 use crate::figures::{Figures, number};
 use crate::ours::{Make, Ours};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// All others start within so long.
+/// The time within which all others start.
 const SPREAD: Duration = Duration::from_millis(500);
-/// So long it may take.
+/// The longest time that it may take.
 const AT_MOST: Duration = Duration::from_secs(900);
 
-/// One member, then all others at once: when does everybody see everybody?
+/// One member starts, then all others at once: when does each member see all members?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Bootstrap {
     #[command(flatten)]
     pub common: Common,
-    /// Members: by default 100, 500, 1000 and 2000, with `--full` 1500, too
+    /// The numbers of members: by default 100, 500, 1000 and 2000, with `--full` also 1500
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(2..=5000))]
     pub silos: Vec<u16>,
-    /// How long a call to the table takes there and back, in milliseconds
+    /// The round-trip time of a table call, in milliseconds
     #[arg(long, value_delimiter = ',', default_values_t = [5, 20, 50], value_parser = clap::value_parser!(u64).range(1..=5000))]
     pub table: Vec<u64>,
-    /// Which systems; those without a table run once for each size
+    /// The systems; those without a table run once for each size
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
     pub systems: Vec<System>,
-    /// Over as many rows of silos that crashed, too; up to so many members: by default 100, with `--full` 2000
+    /// Also start over as many rows of crashed silos, up to this many members: by default 100, with
+    /// `--full` 2000
     #[arg(long)]
     pub ghosts: Option<u16>,
-    /// Every size with every table, with and without ghosts, and not a sample: the largest, and ghosts, with the middle table only. Takes
-    /// many hours
+    /// Run every size with every table, with and without ghosts, instead of a sample (the largest
+    /// size, and ghosts, with the middle table only). Takes many hours
     #[arg(long)]
     pub full: bool,
 }
@@ -53,14 +54,15 @@ struct Outcome {
     table: Option<[u64; 6]>,
 }
 
-/// Published, by number of members: ZooKeeper, memberlist, Rapid; seconds, and different sizes seen.
+/// The published figures, by number of members: ZooKeeper, memberlist, Rapid; seconds, and
+/// different sizes seen.
 const PUBLISHED: [(usize, [&str; 3], [&str; 3]); 3] = [
     (1000, ["33", "45", "30"], ["1000", "901", "4"]),
     (1500, ["80", "68", "40"], ["1500", "1383", "8"]),
     (2000, ["165", "97", "53"], ["2000", "1858", "4"]),
 ];
 
-/// Joining over as many rows of silos that crashed takes long to simulate: so many at most, unless told otherwise.
+/// The default limit for ghosts: a join over as many rows of crashed silos takes long to simulate.
 const FEW_GHOSTS: u16 = 100;
 const MOST_GHOSTS: u16 = 2000;
 
@@ -75,11 +77,11 @@ impl Bootstrap {
         unique(&sizes).into_iter().map(usize::from).collect()
     }
 
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let sizes = self.sizes();
         let (tables, systems) = (unique(&self.table), unique(&self.systems));
         let ghosts =
@@ -175,7 +177,7 @@ impl Bootstrap {
                 );
             }
         }
-        // Only beside what was run.
+        // Only for sizes that were run.
         for (members, seconds, seen) in PUBLISHED
             .into_iter()
             .filter(|(members, ..)| sizes.contains(members))
@@ -207,7 +209,8 @@ impl Bootstrap {
             }
         }
         report.table(
-            "One member, ten seconds later all others within 0.5 s, until all see all",
+            "One member starts, ten seconds later all others within 0.5 s; until all members see \
+             all members",
             figures,
         );
         report.note(format!("Settings: {}.", large()));
@@ -215,20 +218,22 @@ impl Bootstrap {
             String::new()
         } else {
             format!(
-                "Above 1,000 members, and with ghosts, one latency of the table only, and at most {ghosts} ghosts; `--full` takes all. "
+                "Above 1,000 members, and with ghosts, the sample has only one latency of the \
+                 table, and at most {ghosts} ghosts; `--full` runs everything. "
             )
         };
         report.note(format!(
-            "{sample}Time from the start of the others; with ghosts, the same over as many rows of silos that crashed at one moment 5 s \
-             before. *Sizes seen*: different sizes of the cluster that anybody saw. *Rows read*: with whole tables, by reads and with \
-             conflicts; *heartbeats read*: with every read, one for each row. {WITHOUT_CHITCHAT} Published: Rapid, ATC 2018, figure 5 (read \
+            "{sample}Times are from the start of the others. *Ghosts*: rows in the table of \
+             silos that crashed at one moment 5 s before. *Sizes seen*: distinct sizes of the \
+             cluster that any member saw. *Rows read*: in whole tables, by reads and with \
+             conflicts; *heartbeats read*: one for each row with every read. {WITHOUT_CHITCHAT} Published: Rapid, ATC 2018, figure 5 (read \
              off a plot) and table 1."
         ));
         Ok(report)
     }
 }
 
-fn one(piece: &Piece) -> Result<Outcome, Trouble> {
+fn one(piece: &Piece) -> Result<Outcome, Failure> {
     let Some(table) = piece.table else {
         let mut world = piece.system.world(piece.seed, piece.silos)?;
         world.start(1, Duration::ZERO);
@@ -276,14 +281,14 @@ fn one(piece: &Piece) -> Result<Outcome, Trouble> {
     })
 }
 
-/// Ten seconds later, all others.
-fn others(world: &mut dyn Arena, silos: usize) -> Result<Range<Member>, Trouble> {
+/// Starts all others ten seconds later.
+fn others(world: &mut dyn Arena, silos: usize) -> Result<Range<Member>, Failure> {
     world.run_for(Duration::from_secs(10))?;
     Ok(world.start(silos - 1, SPREAD))
 }
 
-/// Starts all others, and waits until everybody counts everybody.
-fn grow(world: &mut dyn Arena, silos: usize) -> Result<Outcome, Trouble> {
+/// Starts all others, and waits until every member counts all members.
+fn grow(world: &mut dyn Arena, silos: usize) -> Result<Outcome, Failure> {
     others(world, silos)?;
     let began = world.now() - SPREAD;
     let mut took = None;

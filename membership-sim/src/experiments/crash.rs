@@ -1,31 +1,31 @@
-//! `crash` and `mass`: many members end at one moment.
+//! `crash` and `mass`: many members crash at the same time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use membership_core::testing::Dice;
+use membership_testing::Rng;
 
 use super::{
     WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, false_deaths, seconds,
     settled_without_return, so_many, unique, victims,
 };
-use crate::arena::{Member, Trouble};
+use crate::arena::{Failure, Member};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// So long it may take.
+/// The longest time that it may take.
 const AT_MOST: Duration = Duration::from_secs(180);
 
-/// Members that crash at one moment: when the others know, and in how many steps.
+/// Many members crash at the same time: when do the others know, and in how many steps?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Crash {
     #[command(flatten)]
     pub common: Common,
-    /// Members: by default 1000 for `crash`, 100 for `mass`
+    /// The number of members: by default 1000 for `crash`, 100 for `mass`
     #[arg(long, value_parser = clap::value_parser!(u16).range(4..=2000))]
     pub silos: Option<u16>,
-    /// Which systems
+    /// The systems
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT)]
     pub systems: Vec<System>,
 }
@@ -41,11 +41,11 @@ struct Outcome {
 }
 
 impl Crash {
-    /// Runs it: `half` of them, or one in a hundred.
+    /// Runs the experiment with the crash of half of the members, or of one in a hundred.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self, half: bool) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self, half: bool) -> Result<Report, Failure> {
         let usual = if half { 100 } else { 1000 };
         let silos = self
             .silos
@@ -123,25 +123,28 @@ impl Crash {
             figures,
         );
         if half {
-            report.note("*Known*: crashed members that every survivor takes for dead within 180 s. No published figure.");
+            report.note(
+                "*Known*: crashed members that every survivor believes dead within 180 \
+                         s. No published figure.",
+            );
         } else {
             report.note(
-                "*Sizes seen*: different sizes of the cluster that any survivor saw afterwards; *changes*: the median of how often a \
+                "*Sizes seen*: distinct sizes of the cluster that any survivor saw afterwards; *changes*: the median of how often a \
                  survivor's set changed. Published (Rapid, ATC 2018, 10 of 1,000): Rapid removes all ten in one change of view, about 10 \
                  s later than memberlist; the others emit many sizes in between. Microsoft Orleans: 30 s until 2019, 15 s since, by its \
                  settings.",
             );
         }
         report.note(format!(
-            "Whoever crashed stays away. {WHO_COMES_BACK} {WITHOUT_CHITCHAT}"
+            "Crashed members do not return. {WHO_COMES_BACK} {WITHOUT_CHITCHAT}"
         ));
         Ok(report)
     }
 }
 
-fn one(system: System, seed: u64, silos: usize, crashed: usize) -> Result<Outcome, Trouble> {
+fn one(system: System, seed: u64, silos: usize, crashed: usize) -> Result<Outcome, Failure> {
     let mut world = settled_without_return(system, seed, silos)?;
-    let dead = draw(&mut Dice::new(seed), silos, crashed);
+    let dead = draw(&mut Rng::new(seed), silos, crashed);
     let well: BTreeSet<Member> = (0..silos).filter(|member| !dead.contains(member)).collect();
     let began = world.now();
     for member in &dead {
@@ -156,7 +159,7 @@ fn one(system: System, seed: u64, silos: usize, crashed: usize) -> Result<Outcom
         .collect();
     let mut changes: Vec<u64> = well
         .iter()
-        .filter_map(|member| record.sights.get(*member))
+        .filter_map(|member| record.seen.get(*member))
         .map(|sight| sight.changes)
         .collect();
     changes.sort_unstable();

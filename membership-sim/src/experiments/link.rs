@@ -1,57 +1,58 @@
-//! `flipflop` and `loss80`: one member in a hundred with a broken link, as in the evaluation of Rapid.
+//! `flipflop` and `loss80`: one member in a hundred with a broken link, as in the
+//! evaluation of Rapid.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use membership_core::testing::Dice;
+use membership_testing::Rng;
 
 use super::{
     WHO_COMES_BACK, WITH_AND_WITHOUT, WITHOUT_CHITCHAT, draw, each, settled_without_return,
     so_many, unique,
 };
-use crate::arena::{Member, Trouble};
+use crate::arena::{Failure, Member};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// Half of a flip-flop.
+/// Half of a flip-flop period.
 const HALF: Duration = Duration::from_secs(20);
-/// All of the faulty ones must be gone within so much fault time.
+/// The fault time within which all faulty members must be removed.
 const BOUND: f64 = 120.0;
 
-/// Members whose links are broken in one direction: are they removed, all of them and nobody else?
+/// Members whose links are broken in one direction: are exactly these removed?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Link {
     #[command(flatten)]
     pub common: Common,
-    /// Members; one in a hundred is faulty
+    /// The number of members; one in a hundred is faulty
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(20..=2000))]
     pub silos: u16,
-    /// Virtual seconds of the fault
+    /// The virtual seconds of the fault
     #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u64).range(60..=3600))]
     pub seconds: u64,
-    /// Which systems
+    /// The systems
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT)]
     pub systems: Vec<System>,
 }
 
-/// What is broken.
+/// The fault of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// All that reaches it gets lost, 20 s on, 20 s off.
+    /// It loses all messages that arrive, 20 s on, 20 s off.
     Flipflop,
-    /// 80 % of what leaves it gets lost.
+    /// It loses 80 % of the messages that it sends.
     Loss,
 }
 
 #[derive(Debug)]
 struct Outcome {
     faulty: usize,
-    /// Of these, how many some well member took for dead at some time.
+    /// Of these, how many any healthy member declared dead at some time.
     removed: usize,
-    /// And how many of them are not counted by anybody well at the end.
+    /// Of these, how many no healthy member counts at the end.
     gone: usize,
-    /// Fault time until the last of them was taken for dead by all that are well.
+    /// The fault time until all healthy members had declared the last of them dead.
     last: Option<f64>,
     first: Option<f64>,
     healthy: usize,
@@ -60,11 +61,11 @@ struct Outcome {
 }
 
 impl Link {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self, fault: Fault) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self, fault: Fault) -> Result<Report, Failure> {
         let seeds = self.common.seeds_or(1);
         let silos = if self.common.quick {
             usize::from(self.silos).min(40)
@@ -137,8 +138,8 @@ impl Link {
             }
         }
         let what = match fault {
-            Fault::Flipflop => "all that reaches them is lost, 20 s on, 20 s off",
-            Fault::Loss => "80 % of what leaves them is lost",
+            Fault::Flipflop => "everything sent to them is lost, 20 s on, 20 s off",
+            Fault::Loss => "80 % of what they send is lost",
         };
         report.table(
             format!(
@@ -150,19 +151,21 @@ impl Link {
         );
         report.note(match fault {
             Fault::Flipflop => {
-                "Times are time under fault (the off halves do not count). Published (Rapid, ATC 2018, 1,000 processes, 10 faulty, 900 \
+                "Times count only while the fault is on (the off halves do not count). Published (Rapid, ATC 2018, 1,000 processes, 10 faulty, 900 \
                  s): ZooKeeper never reacts; memberlist oscillates between 991 and 1000 members and never removes all; Rapid removes \
                  exactly the 10."
             }
             Fault::Loss => {
                 "Published (Rapid, ATC 2018, 1,000 processes, 10 faulty, from t = 90 s): ZooKeeper reacts at t = 200 s or so, \
-                 incompletely; memberlist inconclusive, its views inconsistent until t = 400 s or so; Rapid removes exactly the faulty."
+                 incompletely; memberlist is inconclusive, and its views are inconsistent until \
+                 t = 400 s or so; Rapid removes exactly the faulty."
             }
         });
         report.note(format!(
-            "The table (where there is one) is reachable by all. {WHO_COMES_BACK} *Gone at the end*: faulty ones that nobody who is well \
-             counts when the time is over, of those that come back as it happens. *Healthy given up*: by members that are well. \
-             *Changes*: the median of how often a well member's set of members changed. {WITHOUT_CHITCHAT}"
+            "All members reach the table (if there is one). {WHO_COMES_BACK} *Gone at the end*: \
+             faulty members that no healthy member counts when the time is over; for members that \
+             return, this depends on the moment. *Healthy given up*: by healthy members. \
+             *Changes*: the median of how often a healthy member's set of members changed. {WITHOUT_CHITCHAT}"
         ));
         Ok(report)
     }
@@ -173,9 +176,9 @@ impl Link {
         system: System,
         seed: u64,
         silos: usize,
-    ) -> Result<Outcome, Trouble> {
+    ) -> Result<Outcome, Failure> {
         let mut world = settled_without_return(system, seed, silos)?;
-        let faulty = draw(&mut Dice::new(seed), silos, (silos / 100).max(1));
+        let faulty = draw(&mut Rng::new(seed), silos, (silos / 100).max(1));
         let well: BTreeSet<Member> = (0..silos)
             .filter(|member| !faulty.contains(member))
             .collect();
@@ -201,7 +204,7 @@ impl Link {
             }
         }
         let record = world.record();
-        // How much of the time until a moment was under fault.
+        // The time with the fault until a moment.
         let fault_time = |at: Duration| {
             under
                 .iter()
@@ -223,13 +226,13 @@ impl Link {
             .and_then(|all| all.into_iter().max());
         let mut changes: Vec<u64> = well
             .iter()
-            .filter_map(|member| record.sights.get(*member))
+            .filter_map(|member| record.seen.get(*member))
             .map(|sight| sight.changes)
             .collect();
         changes.sort_unstable();
         let smallest = well
             .iter()
-            .filter_map(|member| record.sights.get(*member))
+            .filter_map(|member| record.seen.get(*member))
             .map(|sight| sight.size)
             .max()
             .unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One experiment per file: its setup, its figures beside the published ones, and what must hold.
+//! One experiment per file: its setup, its figures beside the published ones, and its requirements.
 
 pub mod bootstrap;
 pub mod crash;
@@ -18,26 +18,27 @@ use std::time::Duration;
 
 use membership_core::SiloStatus;
 
-use crate::arena::{Arena, Death, Member, Record, Trouble, settled};
+use crate::arena::{Arena, Death, Failure, Member, Record, settled};
 use crate::ours::Ours;
 use crate::report::Common;
 use crate::systems::{LARGE, System};
 use crate::work::side_by_side;
 
-/// The quiet that everybody gets before a fault.
+/// The time without faults before the first fault.
 const QUIET: Duration = Duration::from_secs(120);
 
-/// Does each piece of work; what comes of them is in their order. The first trouble ends it, with the seed of that piece.
+/// Runs each piece of work; the results keep their order. The first failure ends it, with the seed
+/// of that piece.
 fn each<P: Sync, T: Send>(
     what: &str,
     pieces: &[P],
     threads: usize,
     seed: impl Fn(&P) -> u64,
-    work: impl Fn(&P) -> Result<T, Trouble> + Sync,
-) -> Result<Vec<T>, Trouble> {
+    work: impl Fn(&P) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
     let outcomes = side_by_side(what, pieces, threads, work);
-    let with_seed = |(piece, outcome): (&P, Result<T, Trouble>)| {
-        outcome.map_err(|t| Trouble {
+    let with_seed = |(piece, outcome): (&P, Result<T, Failure>)| {
+        outcome.map_err(|t| Failure {
             seed: Some(seed(piece)),
             ..t
         })
@@ -45,7 +46,7 @@ fn each<P: Sync, T: Send>(
     pieces.iter().zip(outcomes).map(with_seed).collect()
 }
 
-/// Each of them once, in their order.
+/// Each item once, in the order of the first occurrences.
 fn unique<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
     let mut all: Vec<T> = Vec::new();
     for item in items {
@@ -56,7 +57,7 @@ fn unique<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
     all
 }
 
-/// So many members, and how ours are set where that depends on their number.
+/// The number of members as text, with our settings where they depend on it.
 fn so_many(members: usize, what: &str) -> String {
     let settings = if members > LARGE {
         format!(" ({})", large())
@@ -66,14 +67,15 @@ fn so_many(members: usize, what: &str) -> String {
     format!("{members} {what}{settings}")
 }
 
-/// How ours are set where there are many.
+/// Our settings for large clusters.
 fn large() -> String {
     format!(
-        "of more than {LARGE}, ours have a heartbeat every 30 s and not every 10 s, as its documentation advises"
+        "above {LARGE} silos, membership has a heartbeat every 30 s instead of every 10 s, as \
+         its documentation advises"
     )
 }
 
-/// Which systems run by default where somebody may come back: ours and foca, with that and without.
+/// The default systems where members can return: this library and foca, each with and without that.
 const WITH_AND_WITHOUT: [System; 4] = [
     System::Membership,
     System::Supervised,
@@ -81,13 +83,15 @@ const WITH_AND_WITHOUT: [System; 4] = [
     System::Foca,
 ];
 
-/// Who comes back, for the notes.
-const WHO_COMES_BACK: &str = "A silo of ours that was declared dead stops and stays away, unless *supervised*: then it is started again \
-                              after a second, as a new silo at its address. A member of foca that learns that it was declared down comes \
-                              back under a new identity, except with *no renewal*; chitchat counts a member again as soon as it hears of \
-                              it.";
+/// The note on which members return.
+const WHO_COMES_BACK: &str = "A membership silo that was declared dead stops and does not \
+                              return, unless *supervised*: then a new silo starts at its address \
+                              after a second. A foca member that learns that it was declared down \
+                              returns with a new identity, except with *no renewal*; chitchat \
+                              counts a member again as soon as it receives news of it.";
 
-/// So often chitchat runs where it does by default: its choices do not repeat with the seed, and repetitions show how far they go.
+/// How often chitchat runs where it runs by default: its choices do not repeat with the seed, and
+/// repetitions show the spread.
 fn repeats(system: System, common: &Common) -> u32 {
     if system == System::Chitchat && !common.quick {
         5
@@ -96,7 +100,7 @@ fn repeats(system: System, common: &Common) -> u32 {
     }
 }
 
-/// The runs of a system where chitchat runs with the first seed only: seeds, and which repetition.
+/// The runs of a system, as seeds and repetitions; chitchat runs with the first seed only.
 fn runs(system: System, common: &Common, seeds: &[u64]) -> Vec<(u64, u32)> {
     let many = if system == System::Chitchat {
         1
@@ -110,35 +114,37 @@ fn runs(system: System, common: &Common, seeds: &[u64]) -> Vec<(u64, u32)> {
         .collect()
 }
 
-/// How chitchat runs there, for the notes.
-const CHITCHAT: &str = "chitchat, whose choices do not repeat with the seed and which is slow to simulate, runs with the first seed only, five \
-                        times: from the least to the most of them.";
+/// The note on how chitchat runs.
+const CHITCHAT: &str = "chitchat is slow to simulate, and its choices do not repeat with the \
+                        seed. It runs with the first seed only, five times; *a to b* is from the \
+                        smallest to the largest of the five results.";
 
-/// Where chitchat does not run, for the notes.
-const WITHOUT_CHITCHAT: &str = "chitchat runs here only when `--systems` asks for it, and then without repetitions: what it takes to simulate \
-                                it grows faster than the square of the number of members.";
+/// The note on where chitchat does not run.
+const WITHOUT_CHITCHAT: &str = "chitchat runs here only when `--systems` names it, and then \
+                                without repetitions: the time to simulate it grows faster than \
+                                the square of the number of members.";
 
-/// A settled and quiet world in which, from then on, nobody comes back who was declared dead, where that is ours to decide and not asked
-/// for. Before, whoever gives up joining is started again.
+/// A settled cluster without faults. From then on, our silos that are declared dead do not return,
+/// unless the system is supervised. Until then, silos that give up joining are restarted.
 fn settled_without_return(
     system: System,
     seed: u64,
     members: usize,
-) -> Result<Box<dyn Arena>, Trouble> {
+) -> Result<Box<dyn Arena>, Failure> {
     if !system.has_table() {
         let mut world = system.world(seed, members)?;
         settled(&mut *world, members, QUIET)?;
         return Ok(world);
     }
     let mut ours = system.ours(seed, members)?;
-    // Our own protocol must not need it.
+    // Our own protocol must not need restarts.
     ours.supervised = !system.is_ours();
     settled(&mut ours, members, QUIET)?;
     ours.supervised = system == System::Supervised;
     Ok(Box::new(ours))
 }
 
-/// Deaths of members that were well, by whomever.
+/// Deaths of healthy members, declared by any member.
 fn false_deaths<'a>(
     record: &'a Record,
     well: &'a BTreeSet<Member>,
@@ -149,25 +155,21 @@ fn false_deaths<'a>(
         .filter(|death| well.contains(&death.of))
 }
 
-/// So many different members died.
+/// The number of different members that died.
 fn victims<'a>(deaths: impl Iterator<Item = &'a Death>) -> usize {
     deaths.map(|death| death.of).collect::<BTreeSet<_>>().len()
 }
 
-/// A member of each, drawn without putting back.
-fn draw(
-    dice: &mut membership_core::testing::Dice,
-    members: usize,
-    many: usize,
-) -> BTreeSet<Member> {
+/// Draws `many` different members.
+fn draw(rng: &mut membership_testing::Rng, members: usize, many: usize) -> BTreeSet<Member> {
     let mut all: Vec<Member> = (0..members).collect();
-    dice.shuffle(&mut all);
+    rng.shuffle(&mut all);
     all.into_iter().take(many).collect()
 }
 
-/// Lets time pass until so many silos run, all of them are Active, and all of them see exactly these; how long that took. None if it did
-/// not come to that in time.
-fn until_agreed(ours: &mut Ours, silos: usize, at_most: Duration) -> Result<Option<f64>, Trouble> {
+/// Advances virtual time until this many silos run, all of them are Active, and all of them see
+/// exactly these. Returns how long that took; none if it took longer than `at_most`.
+fn until_agreed(ours: &mut Ours, silos: usize, at_most: Duration) -> Result<Option<f64>, Failure> {
     let began = ours.cluster.now();
     let agreed = ours.run_until(at_most, |cluster, _| {
         cluster.agrees() && cluster.running().len() == silos
@@ -175,12 +177,13 @@ fn until_agreed(ours: &mut Ours, silos: usize, at_most: Duration) -> Result<Opti
     Ok(agreed.then(|| (ours.cluster.now() - began).as_secs_f64()))
 }
 
-/// Lets time pass until a member is Active in its own view; how long that took, at most so long.
+/// Advances virtual time until a member is Active in its own view, at most by `at_most`. Returns
+/// how long that took.
 fn until_active(
     ours: &mut Ours,
     member: Member,
     at_most: Duration,
-) -> Result<Option<f64>, Trouble> {
+) -> Result<Option<f64>, Failure> {
     let began = ours.cluster.now();
     let active = ours.run_until(at_most, |cluster, lives| {
         let latest = lives.get(member).and_then(|lives| lives.last());
@@ -199,22 +202,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_trouble_names_its_seed() {
+    fn the_first_failure_has_its_seed() {
         let work = |n: &u64| {
             if *n > 2 {
-                Err(Trouble::new(format!("{n} is too much")))
+                Err(Failure::new(format!("{n} is too much")))
             } else {
                 Ok(n * 10)
             }
         };
         assert_eq!(each("numbers", &[1, 2], 2, |n| *n, work), Ok(vec![10, 20]));
-        let trouble = Trouble {
+        let failure = Failure {
             what: "3 is too much".to_owned(),
             seed: Some(3),
         };
         assert_eq!(
             each("numbers", &[1, 3, 2, 4], 2, |n| *n, work),
-            Err(trouble)
+            Err(failure)
         );
     }
 

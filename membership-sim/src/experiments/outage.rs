@@ -1,25 +1,27 @@
-//! `outage`: the table is gone, slow, or gone together with the network.
+//! `outage`: the table is unavailable, slow, or unavailable together with the network.
 
 use std::time::Duration;
 
 use super::{QUIET, each, so_many, unique, until_active, until_agreed};
-use crate::arena::{Arena, Trouble, settled};
+use crate::arena::{Arena, Failure, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// Of a slow table: calls take up to so long in either direction, so that one in a hundred takes more than 5 s there and back.
+/// The longest latency of a slow table in each direction, so that one call in a hundred takes more
+/// than 5 s.
 const SLOW: Duration = Duration::from_millis(2_690);
 
-/// A table that nobody reaches, or that is slow: who is declared dead, who joins, how soon all is well.
+/// The table is unavailable or slow: which silos are declared dead, which join, and when has the
+/// cluster recovered?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Outage {
     #[command(flatten)]
     pub common: Common,
-    /// Members
+    /// The number of members
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub silos: u16,
-    /// Which of our own
+    /// The variants of this library
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership])]
     pub systems: Vec<System>,
 }
@@ -54,18 +56,18 @@ impl Kind {
 struct Outcome {
     dead: u64,
     stopped: usize,
-    /// When a silo that starts in the middle is Active, from its start on.
+    /// The time from the start of a new silo during the outage until it is Active.
     joined: Option<f64>,
     joined_during: bool,
     agreed: Option<f64>,
 }
 
 impl Outage {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let silos = if self.common.quick {
             usize::from(self.silos).min(10)
         } else {
@@ -132,15 +134,16 @@ impl Outage {
         }
         report.table(so_many(silos, "silos"), figures);
         report.note(
-            "A newcomer starts in its last quarter; *one view again*: from the end of it until all silos, the newcomer included, run and are Active \
-             in the same view. Deaths are counted until 5 min after it. Microsoft Orleans documents the same aim: \"existing silos can \
+            "A newcomer starts in the last quarter of the outage. *One view again*: from the end \
+             of the outage until all silos, the newcomer included, run and are Active in the same \
+             view. Deaths are counted until 5 min after the outage. Microsoft Orleans documents the same aim: \"existing silos can \
              continue processing calls, but they cannot durably admit a member or declare a failed member dead\".",
         );
         Ok(report)
     }
 }
 
-fn one(system: System, seed: u64, silos: usize, kind: Kind) -> Result<Outcome, Trouble> {
+fn one(system: System, seed: u64, silos: usize, kind: Kind) -> Result<Outcome, Failure> {
     let mut ours = system.ours(seed, silos)?;
     ours.supervised = false;
     settled(&mut ours, silos, QUIET)?;

@@ -1,31 +1,32 @@
-//! `pause`: members that do not run for a while: a collector of garbage, a debugger, a virtual machine that moves.
+//! `pause`: members that are paused, as by a garbage collector, a debugger, or the migration of a
+//! virtual machine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use membership_core::testing::Dice;
+use membership_testing::Rng;
 
 use super::{
     CHITCHAT, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, false_deaths, repeats, runs, seconds,
     settled_without_return, so_many, unique, victims,
 };
-use crate::arena::{Member, Trouble};
+use crate::arena::{Failure, Member};
 use crate::figures::{Figures, number, spread};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// Members stand still for 1 to 300 s, one or many of them: who is taken for dead?
+/// One or many members are paused for 1 to 300 s: which are declared dead?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Pause {
     #[command(flatten)]
     pub common: Common,
-    /// Members
+    /// The number of members
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub silos: u16,
-    /// For so many seconds
+    /// The lengths of the pauses, in seconds
     #[arg(long, value_delimiter = ',', default_values_t = [1, 5, 15, 30, 60, 300], value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: Vec<u64>,
-    /// Which systems
+    /// The systems
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT.into_iter().chain([System::Chitchat]))]
     pub systems: Vec<System>,
 }
@@ -37,11 +38,11 @@ struct Outcome {
 }
 
 impl Pause {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let silos = if self.common.quick {
             usize::from(self.silos).min(10)
         } else {
@@ -144,15 +145,16 @@ impl Pause {
         }
         report.table(
             format!(
-                "{}; sums over so many runs, one for each seed",
+                "{}; sums over the runs, one for each seed",
                 so_many(silos, "members")
             ),
             figures,
         );
         report.note(format!(
-            "The others are those that ran all the time. Whoever stands still for longer than it takes to notice a crash \
-             (9 s here; the failure window, 15 s, where round trips are long) is rightly given up; a \
-             silo of ours finds out when it wakes up, and stops. Deaths are counted until 5 min after the pause. {CHITCHAT} {WHO_COMES_BACK} No published figure."
+            "The others are the members that ran all the time. A member that is paused for \
+             longer than it takes to notice a crash (9 s here; the failure window, 15 s, if round \
+             trips are long) is rightly given up; a membership silo learns this when it wakes up, \
+             and stops. Deaths are counted until 5 min after the pause. {CHITCHAT} {WHO_COMES_BACK} No published figure."
         ));
         Ok(report)
     }
@@ -164,9 +166,9 @@ fn one(
     silos: usize,
     many: usize,
     time: u64,
-) -> Result<Outcome, Trouble> {
+) -> Result<Outcome, Failure> {
     let mut world = settled_without_return(system, seed, silos)?;
-    let paused = draw(&mut Dice::new(seed), silos, many);
+    let paused = draw(&mut Rng::new(seed), silos, many);
     let well: BTreeSet<Member> = (0..silos)
         .filter(|member| !paused.contains(member))
         .collect();

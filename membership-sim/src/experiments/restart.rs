@@ -1,27 +1,27 @@
-//! `restart`: everybody loses power at one moment.
+//! `restart`: all members lose power at the same time.
 
 use std::time::Duration;
 
 use super::{QUIET, each, so_many, unique, until_agreed};
-use crate::arena::{Arena, Trouble, settled};
+use crate::arena::{Arena, Failure, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// So long ours may take.
+/// The longest time that this library may take.
 const OURS: Duration = Duration::from_secs(900);
-/// So long it is watched.
+/// The duration of the experiment.
 const AT_MOST: Duration = Duration::from_secs(1200);
 
-/// The whole cluster loses power and starts again over its old rows: when is it there?
+/// The whole cluster loses power and starts again over its old rows: when has it recovered?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Restart {
     #[command(flatten)]
     pub common: Common,
-    /// Members
+    /// The number of members
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub silos: u16,
-    /// Which of our own
+    /// The variants of this library
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Orleans2019, System::Orleans2026])]
     pub systems: Vec<System>,
 }
@@ -33,11 +33,11 @@ struct Outcome {
 }
 
 impl Restart {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let silos = if self.common.quick {
             usize::from(self.silos).min(10)
         } else {
@@ -112,7 +112,7 @@ impl Restart {
     }
 }
 
-fn one(system: System, seed: u64, silos: usize, same: bool) -> Result<Outcome, Trouble> {
+fn one(system: System, seed: u64, silos: usize, same: bool) -> Result<Outcome, Failure> {
     let mut ours = system.ours(seed, silos)?;
     settled(&mut ours, silos, QUIET)?;
     let before = ours.cluster.stats().voted_out_alive;

@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use super::{QUIET, each, so_many, unique, until_active, until_agreed};
-use crate::arena::{Arena, Member, Trouble, settled};
+use crate::arena::{Arena, Failure, Member, settled};
 use crate::figures::{Figures, mean, number, quantile};
 use crate::ours::Ours;
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// Every silo replaced one by one: who is declared dead, how long it takes.
+/// Every silo is replaced, one by one: which are declared dead, and how long does it take?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Rolling {
     #[command(flatten)]
     pub common: Common,
-    /// Members
+    /// The number of members
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub silos: u16,
-    /// Which of our own
+    /// The variants of this library
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership])]
     pub systems: Vec<System>,
 }
@@ -38,9 +38,9 @@ impl How {
 }
 
 struct Outcome {
-    /// Declared dead although it ran.
+    /// Silos that were declared dead while they ran.
     healthy: u64,
-    /// Not running although nobody had ended them yet.
+    /// Silos that stopped by themselves before their replacement.
     stopped: usize,
     took: Vec<f64>,
     total: f64,
@@ -49,11 +49,11 @@ struct Outcome {
 }
 
 impl Rolling {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let silos = if self.common.quick {
             usize::from(self.silos).min(8)
         } else {
@@ -138,7 +138,7 @@ impl Rolling {
     }
 }
 
-fn one(system: System, seed: u64, silos: usize, how: How) -> Result<Outcome, Trouble> {
+fn one(system: System, seed: u64, silos: usize, how: How) -> Result<Outcome, Failure> {
     let mut ours = system.ours(seed, silos)?;
     ours.supervised = false;
     settled(&mut ours, silos, QUIET)?;
@@ -180,11 +180,11 @@ fn one(system: System, seed: u64, silos: usize, how: How) -> Result<Outcome, Tro
     })
 }
 
-/// It is asked to leave, and has 60 s for that.
-fn leave(ours: &mut Ours, member: Member) -> Result<(), Trouble> {
+/// Asks a silo to leave, within 60 s.
+fn leave(ours: &mut Ours, member: Member) -> Result<(), Failure> {
     let process = ours.process(member);
     ours.cluster.leave(process);
-    // Should it take longer, it is killed, as by an orchestrator.
+    // If it takes longer, the silo is killed, as by an orchestrator.
     if !ours.cluster.run_until(Duration::from_secs(60), |cluster| {
         !cluster.is_running(process)
     })? {

@@ -3,23 +3,24 @@
 use std::time::Duration;
 
 use super::{QUIET, each, so_many, unique, until_active, until_agreed};
-use crate::arena::{Arena, Trouble, settled};
+use crate::arena::{Arena, Failure, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// Clocks are up to so many milliseconds wrong.
+/// The largest error of a clock, in milliseconds.
 const MOST: i64 = 600_000;
 
-/// Wall clocks up to ten minutes wrong, that jump: who is declared dead, who can join?
+/// Wall clocks are up to ten minutes wrong, and jump: which silos are declared dead, and which can
+/// join?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Skew {
     #[command(flatten)]
     pub common: Common,
-    /// Members
+    /// The number of members
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub silos: u16,
-    /// Which of our own
+    /// The variants of this library
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership])]
     pub systems: Vec<System>,
 }
@@ -33,11 +34,11 @@ struct Outcome {
 }
 
 impl Skew {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let silos = if self.common.quick {
             usize::from(self.silos).min(10)
         } else {
@@ -105,13 +106,13 @@ impl Skew {
             figures,
         );
         report.note(
-            "Monotonic clocks are right. Microsoft Orleans: silos stopped because hosts were 3 minutes apart (orleans#7505, since fixed).",
+            "Monotonic clocks are correct. Microsoft Orleans: silos stopped because hosts were 3 minutes apart (orleans#7505, since fixed).",
         );
         Ok(report)
     }
 }
 
-fn one(system: System, seed: u64, silos: usize, stepped: bool) -> Result<Outcome, Trouble> {
+fn one(system: System, seed: u64, silos: usize, stepped: bool) -> Result<Outcome, Failure> {
     let mut ours = system.ours(seed, silos)?;
     ours.supervised = false;
     settled(&mut ours, silos, QUIET)?;
@@ -121,7 +122,7 @@ fn one(system: System, seed: u64, silos: usize, stepped: bool) -> Result<Outcome
             for member in 0..silos {
                 let wrong = ours
                     .cluster
-                    .dice()
+                    .rng()
                     .below(usize::try_from(2 * MOST).unwrap_or(0));
                 let process = ours.process(member);
                 ours.cluster

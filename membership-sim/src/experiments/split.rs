@@ -1,39 +1,40 @@
-//! `split`: the network splits, the table is reachable by all.
+//! `split`: the network is partitioned, and all members reach the table.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use membership_core::testing::Dice;
+use membership_testing::Rng;
 
 use super::{
     CHITCHAT, QUIET, WHO_COMES_BACK, WITH_AND_WITHOUT, draw, each, runs, seconds,
     settled_without_return, so_many, unique,
 };
-use crate::arena::{Member, Trouble};
+use crate::arena::{Failure, Member};
 use crate::figures::{Figures, spread};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// How long it lasts.
+/// The duration of the partition.
 const LASTS: Duration = Duration::from_secs(300);
 
-/// The network splits in two: who survives?
+/// The network is partitioned in two: which members survive?
 #[derive(clap::Args, Clone, Debug)]
 pub struct Split {
     #[command(flatten)]
     pub common: Common,
-    /// Members
+    /// The number of members
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub silos: u16,
-    /// Which systems
+    /// The systems
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = WITH_AND_WITHOUT.into_iter().chain([System::Chitchat]))]
     pub systems: Vec<System>,
 }
 
 struct Outcome {
-    /// Members of the larger side that somebody on it took for dead; of either side, if they are equal: of the side that lost fewer.
+    /// Members of the larger side that a member of that side declared dead. If the sides are equal:
+    /// of the side that lost fewer.
     larger: usize,
-    /// Those that anybody took for dead.
+    /// Members that any member declared dead.
     larger_by_anybody: usize,
     smaller: usize,
     settled: Option<Duration>,
@@ -41,11 +42,11 @@ struct Outcome {
 }
 
 impl Split {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let silos = if self.common.quick {
             usize::from(self.silos).min(20)
         } else {
@@ -92,7 +93,7 @@ impl Split {
             ],
         );
         let all: Vec<_> = pieces.iter().zip(&outcomes).collect();
-        // The repetitions of one seed follow each other.
+        // The repetitions of one seed are adjacent.
         for same in all.chunk_by(
             |((one, _, of, (seed, _)), _), ((other, _, to, (same, _)), _)| {
                 (one, of, seed) == (other, to, same)
@@ -144,24 +145,26 @@ impl Split {
         }
         report.table(
             format!(
-                "{}, the network splits for 300 s, the table is within reach of all",
+                "{}, the network splits for 300 s, all reach the table",
                 so_many(silos, "members")
             ),
             figures,
         );
         report.note(format!(
-            "*Settled*: from when on nobody on the larger side gave up anybody any more. Of two halves, the *larger* is the one that \
-             lost fewer. *One view at the end*: after the network heals and 120 s, every member that nobody on the larger side had given \
-             up counts equally many. Without a table each side of a split takes the other one for dead and goes on: two clusters. {CHITCHAT} \
+            "*Settled*: the time after which no member of the larger side gave up another one. \
+             Of two halves, the *larger* is the one that lost fewer. *One view at the end*: 120 s \
+             after the network healed, all members that the larger side had not given up count \
+             the same number of members. Without a table each side of a split declares the other \
+             one dead and continues: two clusters. {CHITCHAT} \
              {WHO_COMES_BACK} No published figure."
         ));
         Ok(report)
     }
 }
 
-fn one(system: System, seed: u64, silos: usize, smaller: usize) -> Result<Outcome, Trouble> {
+fn one(system: System, seed: u64, silos: usize, smaller: usize) -> Result<Outcome, Failure> {
     let mut world = settled_without_return(system, seed, silos)?;
-    let small = draw(&mut Dice::new(seed), silos, smaller);
+    let small = draw(&mut Rng::new(seed), silos, smaller);
     let large: BTreeSet<Member> = (0..silos)
         .filter(|member| !small.contains(member))
         .collect();
@@ -197,7 +200,7 @@ fn one(system: System, seed: u64, silos: usize, smaller: usize) -> Result<Outcom
     };
     let sizes: BTreeSet<usize> = (0..silos)
         .filter(|m| !gone(m))
-        .filter_map(|m| end.sights.get(m))
+        .filter_map(|m| end.seen.get(m))
         .map(|sight| sight.size)
         .collect();
     Ok(Outcome {

@@ -1,27 +1,28 @@
-//! `steady`: a cluster to which nothing happens.
+//! `steady`: a cluster without events.
 
 use std::time::Duration;
 
 use super::{QUIET, WITHOUT_CHITCHAT, each, large, unique};
-use crate::arena::{Arena, Traffic, Trouble, settled};
+use crate::arena::{Arena, Failure, Traffic, settled};
 use crate::figures::{Figures, mean, number, peak_memory, quantile};
 use crate::ours::Make;
 use crate::report::{Common, Report};
 use crate::systems::System;
 use crate::work::Stopwatch;
 
-/// What a quiet cluster costs: messages, table operations, and how fast it is simulated.
+/// The costs of a cluster without faults: messages, table operations, and the speed of the
+/// simulation
 #[derive(clap::Args, Clone, Debug)]
 pub struct Steady {
     #[command(flatten)]
     pub common: Common,
-    /// Sizes of the clusters
+    /// The sizes of the clusters
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000], value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub silos: Vec<u16>,
-    /// Virtual minutes that are measured
+    /// The measured virtual minutes
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1440))]
     pub minutes: u64,
-    /// Which systems
+    /// The systems
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca])]
     pub systems: Vec<System>,
 }
@@ -36,24 +37,25 @@ struct Piece {
 
 #[derive(Default)]
 struct Outcome {
-    /// Of each member in each second.
+    /// Per member and second.
     messages: Vec<f64>,
     kbytes: Vec<f64>,
-    /// Reads, of these whole, rows of those, heartbeats that came with reads, heartbeats written: each per second. Commits.
+    /// Per second: reads, those of the whole table, rows in them, heartbeats in reads, heartbeats
+    /// written. Then commits.
     table: Option<[f64; 6]>,
     given_up: usize,
-    /// Virtual seconds until all counted all, and how long that took to simulate.
+    /// Virtual seconds until all members counted all, and how long the simulation of that took.
     joined: [f64; 2],
     took: f64,
     events: Option<f64>,
 }
 
 impl Steady {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let sizes: Vec<usize> = if self.common.quick {
             vec![10]
         } else {
@@ -180,22 +182,28 @@ impl Steady {
             report.must(mib < 2048, format!("{mib} MiB at most, not 2 GiB"));
         }
         report.table(
-            format!("{minutes} virtual minutes of quiet: what each member sends in each second, and what all of them ask of the table"),
+            format!(
+                "{minutes} virtual minutes of quiet: what each member sends per second, and \
+                     what all of them request from the table"
+            ),
             load,
         );
-        report.table("How fast that is simulated, on one core each", speed);
+        report.table("Speed of the simulation, on one core each", speed);
         report.note(format!("Settings: {}.", large()));
         report.note(format!(
-            "They join 50 at a time, the next ones when all know all or 20 s later. Frames and datagrams as the systems encode them, without what TCP, UDP and IP add. Published: Rapid, ATC 2018, table 2, \
+            "Members join 50 at a time, the next ones when all know all or 20 s later. Sizes are \
+             those of frames and datagrams as the systems encode them, without what TCP, UDP and \
+             IP add. Published: Rapid, ATC 2018, table 2, \
              KB/s sent per process at 1,000, over a run with crashes. Microsoft Orleans, derived from its settings: at 1,000 silos 33 \
-             heartbeats and 17 reads per second, 17,000 rows per second, each with its heartbeat in it: what ours has beside that is the sum of \
-             *rows/s* and *heartbeats read/s*, of which the latter are shorter. {WITHOUT_CHITCHAT}"
+             heartbeats and 17 reads per second, 17,000 rows per second, each with its heartbeat \
+             in it; the corresponding figure of membership is the sum of *rows/s* and *heartbeats \
+             read/s*, and a heartbeat is shorter than a row. {WITHOUT_CHITCHAT}"
         ));
         Ok(report)
     }
 }
 
-/// The world of one run: of ours we want to know more.
+/// The simulation of one run. For ours it also gives access to the cluster.
 enum World {
     Ours(Box<crate::ours::Ours>),
     Other(Box<dyn Arena>),
@@ -211,7 +219,7 @@ impl World {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn one(piece: &Piece) -> Result<Outcome, Trouble> {
+fn one(piece: &Piece) -> Result<Outcome, Failure> {
     let mut world = match piece.system {
         system if !system.has_table() => World::Other(system.world(piece.seed, piece.silos)?),
         _ => World::Ours(Box::new(

@@ -1,9 +1,9 @@
-//! `wipe`: somebody empties the store.
+//! `wipe`: the table is wiped, or an old backup is restored.
 
 use std::time::Duration;
 
 use super::{QUIET, each, so_many, until_agreed};
-use crate::arena::{Arena, Trouble, settled};
+use crate::arena::{Arena, Failure, settled};
 use crate::figures::{Figures, number};
 use crate::report::{Common, Report};
 use crate::systems::System;
@@ -13,7 +13,7 @@ use crate::systems::System;
 pub struct Wipe {
     #[command(flatten)]
     pub common: Common,
-    /// Members
+    /// The number of members
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=1000))]
     pub silos: u16,
 }
@@ -27,11 +27,11 @@ struct Outcome {
 }
 
 impl Wipe {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let silos = if self.common.quick {
             usize::from(self.silos).min(10)
         } else {
@@ -98,18 +98,21 @@ impl Wipe {
             format!("{}; ten minutes with the wrong table, then all are restarted, one by one within 10 s", so_many(silos, "silos")),
             figures,
         );
-        report.note("*Told*: applications that heard of a replaced or rolled-back table within these ten minutes. No published figure.");
+        report.note(
+            "*Told*: applications that were informed of a replaced or rolled-back table \
+                     within these ten minutes. No published figure.",
+        );
         Ok(report)
     }
 }
 
-fn one(seed: u64, silos: usize, old: bool) -> Result<Outcome, Trouble> {
+fn one(seed: u64, silos: usize, old: bool) -> Result<Outcome, Failure> {
     use membership_core::protocol::{Notice, TableState};
     let mut ours = System::Membership.ours(seed, silos)?;
     ours.supervised = false;
     settled(&mut ours, silos, QUIET)?;
     let backup = ours.cluster.backup_table();
-    // Something happens that the backup does not know.
+    // A change that is not in the backup.
     ours.start(1, Duration::ZERO);
     ours.run_for(Duration::from_secs(60))?;
     ours.forget();

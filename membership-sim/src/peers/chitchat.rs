@@ -1,11 +1,14 @@
-//! chitchat: scuttlebutt reconciliation and a phi accrual failure detector on each member, the crate itself over a transport of this
-//! world, on a runtime of its own whose clock stands still whenever somebody has something to do.
+//! chitchat: scuttlebutt reconciliation and a phi accrual failure detector on each member. The
+//! crate itself runs over a simulated transport, on a runtime of its own whose clock stops while
+//! any task has work.
 //!
-//! First detection is the first moment at which a member drops from the live nodes that another one publishes to its watchers; a false
-//! death is that of a member that was running. A member comes back by itself once it is heard of again. Settings are those of chitchat's
-//! own defaults: gossip every second with three members, phi 8, first interval 5 s, longest 10 s. It draws whom to gossip with from a
-//! generator of its thread: the faults and the network repeat with a seed, its choices do not, so that figures of it come with their
-//! spread. Timers of the runtime have a resolution of 1 ms, so that messages take up to 1 ms longer than elsewhere.
+//! First detection is the first time at which a member disappears from the live nodes that another
+//! one publishes to its watchers; a false death is that of a member that was running. A member
+//! returns when others receive its messages again. The settings are chitchat's defaults: gossip
+//! every second with three members, phi 8, first interval 5 s, longest 10 s. chitchat draws its
+//! gossip partners from a generator of the thread: the faults and the network repeat with a seed,
+//! its choices do not, so its figures have a spread. Timers of the runtime have a resolution of 1
+//! ms, so messages take up to 1 ms longer than in the other systems.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -20,156 +23,161 @@ use chitchat::{
     ChitchatConfig, ChitchatEnvelope, ChitchatHandle, ChitchatId, FailureDetectorConfig,
     ProtocolVersion, spawn_chitchat,
 };
-use membership_core::testing::{Dice, Latency, Network};
+use membership_testing::{Latency, Network, Rng};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use crate::arena::{Arena, Member, Record, Traffic, Trouble};
+use crate::arena::{Arena, Failure, Member, Record, Traffic};
 
-/// One message in so many of each member is encoded; what it takes stands for those until the next one.
+/// Of each member, one message in this many is encoded; its size stands for the messages until the
+/// next one.
 const MEASURED: u64 = 7;
-/// What a datagram holds at most.
+/// The largest datagram.
 const LARGEST: usize = 65_507;
 
-struct Mail {
+struct Delivery {
     at: Instant,
     number: u64,
     to: Member,
-    /// Whose mail it is; none: what was held is released.
-    letter: Option<Letter>,
+    /// The packet; none: the hold of the receiver ends.
+    packet: Option<Packet>,
 }
 
-struct Letter {
+struct Packet {
     from: SocketAddr,
     envelope: ChitchatEnvelope,
     bytes: usize,
 }
 
-impl PartialEq for Mail {
+impl PartialEq for Delivery {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
-impl Eq for Mail {}
-impl PartialOrd for Mail {
+impl Eq for Delivery {}
+impl PartialOrd for Delivery {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Mail {
+impl Ord for Delivery {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
 }
 
-struct Place {
-    /// Where it takes its mail; none when it does not run.
-    door: Option<mpsc::UnboundedSender<Letter>>,
+struct Host {
+    /// Where it receives packets; none when it does not run.
+    packet_tx: Option<mpsc::UnboundedSender<Packet>>,
     held_until: Option<Instant>,
-    outbox: Vec<(Member, Letter)>,
-    inbox: Vec<Letter>,
+    outbox: Vec<(Member, Packet)>,
+    inbox: Vec<Packet>,
     traffic: Traffic,
 }
 
-struct Post {
+struct State {
     began: Instant,
     network: Network,
-    dice: Dice,
-    heap: BinaryHeap<Reverse<Mail>>,
+    rng: Rng,
+    heap: BinaryHeap<Reverse<Delivery>>,
     number: u64,
-    places: Vec<Place>,
+    hosts: Vec<Host>,
     record: Record,
 }
 
-impl Post {
-    fn plan(&mut self, at: Instant, to: Member, letter: Option<Letter>) {
+impl State {
+    fn schedule(&mut self, at: Instant, to: Member, packet: Option<Packet>) {
         self.number += 1;
-        self.heap.push(Reverse(Mail {
+        self.heap.push(Reverse(Delivery {
             at,
             number: self.number,
             to,
-            letter,
+            packet,
         }));
     }
 
     fn held(&self, member: Member, now: Instant) -> bool {
-        self.places
+        self.hosts
             .get(member)
-            .and_then(|place| place.held_until)
+            .and_then(|host| host.held_until)
             .is_some_and(|until| until > now)
     }
 
-    fn send(&mut self, from: Member, to: Member, letter: Letter, now: Instant) {
+    fn send(&mut self, from: Member, to: Member, packet: Packet, now: Instant) {
         if self.held(from, now) {
-            if let Some(place) = self.places.get_mut(from) {
-                place.outbox.push((to, letter));
+            if let Some(host) = self.hosts.get_mut(from) {
+                host.outbox.push((to, packet));
             }
             return;
         }
-        if let Some(place) = self.places.get_mut(from) {
-            place.traffic = place.traffic.plus(Traffic {
+        if let Some(host) = self.hosts.get_mut(from) {
+            host.traffic = host.traffic.plus(Traffic {
                 messages: 1,
-                bytes: letter.bytes as u64,
+                bytes: packet.bytes as u64,
             });
         }
-        if let Some(after) = self.network.carry(from, to, &mut self.dice) {
-            self.plan(now + after, to, Some(letter));
+        if let Some(after) = self.network.delay(from, to, &mut self.rng) {
+            self.schedule(now + after, to, Some(packet));
         }
     }
 
-    fn arrive(&mut self, mail: Mail, now: Instant) {
-        let held = self.held(mail.to, now);
-        let Some(place) = self.places.get_mut(mail.to) else {
+    fn arrive(&mut self, delivery: Delivery, now: Instant) {
+        let held = self.held(delivery.to, now);
+        let Some(host) = self.hosts.get_mut(delivery.to) else {
             return;
         };
-        match mail.letter {
-            Some(letter) if held => place.inbox.push(letter),
-            Some(letter) => place.take(letter),
+        match delivery.packet {
+            Some(packet) if held => host.inbox.push(packet),
+            Some(packet) => host.take(packet),
             None if held => {}
             None => {
-                for letter in std::mem::take(&mut place.inbox) {
-                    place.take(letter);
+                for packet in std::mem::take(&mut host.inbox) {
+                    host.take(packet);
                 }
-                for (to, letter) in std::mem::take(&mut place.outbox) {
-                    self.send(mail.to, to, letter, now);
+                for (to, packet) in std::mem::take(&mut host.outbox) {
+                    self.send(delivery.to, to, packet, now);
                 }
             }
         }
     }
 }
 
-impl Place {
-    fn take(&self, letter: Letter) {
-        if let Some(door) = &self.door {
-            // Whoever has just stopped takes nothing.
-            let _ = door.send(letter);
+impl Host {
+    fn take(&self, packet: Packet) {
+        if let Some(packet_tx) = &self.packet_tx {
+            // A member that has just stopped receives nothing.
+            let _ = packet_tx.send(packet);
         }
     }
 }
 
 #[derive(Clone)]
-struct Office {
-    post: Arc<Mutex<Post>>,
+struct SharedState {
+    state: Arc<Mutex<State>>,
     more: Arc<Notify>,
 }
 
-impl Office {
-    fn post(&self) -> MutexGuard<'_, Post> {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+impl SharedState {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delivers what is due, for ever.
+    /// Delivers packets when they are due, without end.
     async fn deliver(self) {
         loop {
             let next = {
-                let mut post = self.post();
+                let mut state = self.state();
                 let now = Instant::now();
-                while post.heap.peek().is_some_and(|Reverse(mail)| mail.at <= now) {
-                    if let Some(Reverse(mail)) = post.heap.pop() {
-                        post.arrive(mail, now);
+                while state
+                    .heap
+                    .peek()
+                    .is_some_and(|Reverse(delivery)| delivery.at <= now)
+                {
+                    if let Some(Reverse(delivery)) = state.heap.pop() {
+                        state.arrive(delivery, now);
                     }
                 }
-                post.heap.peek().map(|Reverse(mail)| mail.at)
+                state.heap.peek().map(|Reverse(delivery)| delivery.at)
             };
             match next {
                 Some(at) => tokio::select! {
@@ -182,40 +190,42 @@ impl Office {
     }
 }
 
-struct Wire {
-    office: Office,
+struct SimTransport {
+    shared: SharedState,
     member: Member,
-    coder: ChannelTransport,
+    encoder: ChannelTransport,
 }
 
-struct Line {
-    office: Office,
+struct SimSocket {
+    shared: SharedState,
     member: Member,
-    mail: mpsc::UnboundedReceiver<Letter>,
-    /// Encoding is not public, but the crate's own transport between channels does it: a message to oneself comes back with its length.
-    coder: Box<dyn Socket>,
+    packets: mpsc::UnboundedReceiver<Packet>,
+    /// The encoding is not public, but the crate's own channel transport uses it: a message to
+    /// oneself returns with its length.
+    encoder: Box<dyn Socket>,
     sent: u64,
-    /// Of the message that was measured last.
+    /// The size of the last measured message.
     bytes: usize,
 }
 
 #[async_trait]
-impl Transport for Wire {
+impl Transport for SimTransport {
     async fn open(&self, _: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
-        let (door, mail) = mpsc::unbounded_channel();
-        if let Some(place) = self.office.post().places.get_mut(self.member) {
-            place.door = Some(door);
+        let (packet_tx, packets) = mpsc::unbounded_channel();
+        if let Some(host) = self.shared.state().hosts.get_mut(self.member) {
+            host.packet_tx = Some(packet_tx);
         }
-        // Any port that is free: an earlier life of this member may not have let go of its own yet.
-        let coder = self
-            .coder
+        // Any free port, because an earlier incarnation of this member may not have released its
+        // port yet.
+        let encoder = self
+            .encoder
             .open((address(self.member).ip(), 0).into())
             .await?;
-        Ok(Box::new(Line {
-            office: self.office.clone(),
+        Ok(Box::new(SimSocket {
+            shared: self.shared.clone(),
             member: self.member,
-            mail,
-            coder,
+            packets,
+            encoder,
             sent: 0,
             bytes: 0,
         }))
@@ -223,7 +233,7 @@ impl Transport for Wire {
 }
 
 #[async_trait]
-impl Socket for Line {
+impl Socket for SimSocket {
     fn local_addr(&self) -> anyhow::Result<SocketAddr> {
         Ok(address(self.member))
     }
@@ -233,38 +243,38 @@ impl Socket for Line {
         to: SocketAddr,
         envelope: ChitchatEnvelope,
     ) -> anyhow::Result<SendOutcome> {
-        let mut letter = Letter {
+        let mut packet = Packet {
             from: address(self.member),
             envelope,
             bytes: self.bytes,
         };
         if self.sent.is_multiple_of(MEASURED) {
-            let myself = self.coder.local_addr()?;
-            letter.bytes = self
-                .coder
-                .send(myself, letter.envelope)
+            let myself = self.encoder.local_addr()?;
+            packet.bytes = self
+                .encoder
+                .send(myself, packet.envelope)
                 .await?
                 .num_bytes_sent;
-            letter.envelope = self.coder.recv().await?.envelope;
-            self.bytes = letter.bytes;
+            packet.envelope = self.encoder.recv().await?.envelope;
+            self.bytes = packet.bytes;
         }
         self.sent += 1;
-        let bytes = letter.bytes;
-        self.office
-            .post()
-            .send(self.member, member(to), letter, Instant::now());
-        self.office.more.notify_one();
+        let bytes = packet.bytes;
+        self.shared
+            .state()
+            .send(self.member, member(to), packet, Instant::now());
+        self.shared.more.notify_one();
         Ok(SendOutcome {
             num_bytes_sent: bytes,
         })
     }
 
     async fn recv(&mut self) -> anyhow::Result<RecvOutcome> {
-        match self.mail.recv().await {
-            Some(letter) => Ok(RecvOutcome {
-                from_addr: letter.from,
-                envelope: letter.envelope,
-                num_bytes_received: letter.bytes,
+        match self.packets.recv().await {
+            Some(packet) => Ok(RecvOutcome {
+                from_addr: packet.from,
+                envelope: packet.envelope,
+                num_bytes_received: packet.bytes,
             }),
             None => std::future::pending().await,
         }
@@ -285,22 +295,22 @@ fn member(address: SocketAddr) -> Member {
     }
 }
 
-/// A world of chitchat.
+/// A simulation of chitchat.
 pub struct World {
     runtime: tokio::runtime::Runtime,
-    office: Office,
+    shared: SharedState,
     nodes: Vec<(ChitchatHandle, u64)>,
-    coder: ChannelTransport,
-    /// Why a member could not be started: whoever lets time pass next hears of it.
-    trouble: Option<Trouble>,
+    encoder: ChannelTransport,
+    /// Why a member could not be started; the next [`run_for`](Arena::run_for) returns it.
+    failure: Option<Failure>,
 }
 
 impl World {
-    /// One without anybody.
+    /// A simulation without members.
     ///
     /// # Errors
-    /// When there is no runtime.
-    pub fn new(seed: u64) -> Result<Self, Trouble> {
+    /// When the runtime cannot be created.
+    pub fn new(seed: u64) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -310,31 +320,31 @@ impl World {
             Instant::now()
         };
         let network = Network::new(Latency::default());
-        let (dice, places) = (Dice::new(seed), Vec::new());
-        let post = Post {
+        let (rng, hosts) = (Rng::new(seed), Vec::new());
+        let state = State {
             began,
             network,
-            dice,
+            rng,
             heap: BinaryHeap::new(),
             number: 0,
-            places,
+            hosts,
             record: Record::default(),
         };
-        let office = Office {
-            post: Arc::new(Mutex::new(post)),
+        let shared = SharedState {
+            state: Arc::new(Mutex::new(state)),
             more: Arc::new(Notify::new()),
         };
-        runtime.spawn(office.clone().deliver());
+        runtime.spawn(shared.clone().deliver());
         Ok(Self {
             runtime,
-            office,
+            shared,
             nodes: Vec::new(),
-            coder: ChannelTransport::with_mtu(LARGEST),
-            trouble: None,
+            encoder: ChannelTransport::with_mtu(LARGEST),
+            failure: None,
         })
     }
 
-    /// Lets time pass.
+    /// Advances virtual time.
     fn pass(&self, time: Duration) {
         self.runtime
             .block_on(async { tokio::time::sleep(time).await });
@@ -345,7 +355,7 @@ impl World {
         Instant::now()
     }
 
-    fn spawn(&self, member: Member, generation: u64) -> Result<ChitchatHandle, Trouble> {
+    fn spawn(&self, member: Member, generation: u64) -> Result<ChitchatHandle, Failure> {
         let me = address(member);
         let config = ChitchatConfig {
             chitchat_id: ChitchatId::new(format!("node-{member}"), generation, me),
@@ -363,16 +373,16 @@ impl World {
             extra_liveness_predicate: None,
             protocol_version: ProtocolVersion::V0,
         };
-        let wire = Wire {
-            office: self.office.clone(),
+        let transport = SimTransport {
+            shared: self.shared.clone(),
             member,
-            coder: self.coder.clone(),
+            encoder: self.encoder.clone(),
         };
         let handle = self
             .runtime
-            .block_on(spawn_chitchat(config, Vec::new(), &wire))
-            .map_err(|e| Trouble::new(e.to_string()))?;
-        let (office, node) = (self.office.clone(), handle.chitchat());
+            .block_on(spawn_chitchat(config, Vec::new(), &transport))
+            .map_err(|e| Failure::new(e.to_string()))?;
+        let (shared, node) = (self.shared.clone(), handle.chitchat());
         self.runtime.spawn(async move {
             let mut watcher = node.lock().await.live_nodes_watcher();
             drop(node);
@@ -380,16 +390,17 @@ impl World {
             while watcher.changed().await.is_ok() {
                 let live: BTreeSet<ChitchatId> =
                     watcher.borrow_and_update().keys().cloned().collect();
-                let mut post = office.post();
-                let now = post.began.elapsed();
+                let mut state = shared.state();
+                let now = state.began.elapsed();
                 for gone in known.difference(&live) {
-                    post.record
+                    state
+                        .record
                         .died(now, member, self::member(gone.gossip_advertise_addr));
                 }
                 if live != known {
-                    post.record.counts(now, member, live.len());
+                    state.record.counts(now, member, live.len());
                 }
-                drop(post);
+                drop(state);
                 known = live;
             }
         });
@@ -399,7 +410,7 @@ impl World {
 
 impl Arena for World {
     fn now(&self) -> Duration {
-        let began = self.office.post().began;
+        let began = self.shared.state().began;
         self.clock() - began
     }
 
@@ -407,18 +418,18 @@ impl Arena for World {
         let first = self.nodes.len();
         let step = within / u32::try_from(members).unwrap_or(u32::MAX).max(1);
         for member in first..first + members {
-            let place = Place {
-                door: None,
+            let host = Host {
+                packet_tx: None,
                 held_until: None,
                 outbox: Vec::new(),
                 inbox: Vec::new(),
                 traffic: Traffic::default(),
             };
-            self.office.post().places.push(place);
+            self.shared.state().hosts.push(host);
             match self.spawn(member, 1) {
                 Ok(node) => self.nodes.push((node, 1)),
-                Err(trouble) => {
-                    self.trouble = Some(trouble);
+                Err(failure) => {
+                    self.failure = Some(failure);
                     break;
                 }
             }
@@ -431,8 +442,8 @@ impl Arena for World {
         if let Some((node, _)) = self.nodes.get(member) {
             node.abort();
         }
-        if let Some(place) = self.office.post().places.get_mut(member) {
-            place.door = None;
+        if let Some(host) = self.shared.state().hosts.get_mut(member) {
+            host.packet_tx = None;
         }
     }
 
@@ -444,23 +455,24 @@ impl Arena for World {
         match (self.spawn(member, generation), self.nodes.get_mut(member)) {
             (Ok(node), Some(slot)) => *slot = (node, generation),
             (Ok(_), None) => {}
-            (Err(trouble), _) => self.trouble = Some(trouble),
+            (Err(failure), _) => self.failure = Some(failure),
         }
     }
 
     fn hold(&mut self, member: Member, time: Duration) {
         let until = self.clock() + time;
-        let mut post = self.office.post();
-        if let Some(place) = post.places.get_mut(member) {
-            place.held_until = Some(until);
+        let mut state = self.shared.state();
+        if let Some(host) = state.hosts.get_mut(member) {
+            host.held_until = Some(until);
         }
-        post.plan(until, member, None);
-        drop(post);
-        self.office.more.notify_one();
+        state.schedule(until, member, None);
+        drop(state);
+        self.shared.more.notify_one();
     }
 
     fn pause(&mut self, member: Member, time: Duration) {
-        // Its one loop needs its state for whatever it does: whoever holds that stops the loop.
+        // The member's loop locks its state for everything, so a lock on the state pauses the
+        // member.
         let Some(state) = self.nodes.get(member).map(|(node, _)| node.chitchat()) else {
             return;
         };
@@ -471,26 +483,26 @@ impl Arena for World {
     }
 
     fn loss(&mut self, member: Member, egress: f64, ingress: f64) {
-        let mut post = self.office.post();
-        post.network.set_egress_loss(member, egress);
-        post.network.set_ingress_loss(member, ingress);
+        let mut state = self.shared.state();
+        state.network.set_egress_loss(member, egress);
+        state.network.set_ingress_loss(member, ingress);
     }
 
     fn partition(&mut self, groups: &[Vec<Member>]) {
-        let mut post = self.office.post();
-        crate::peers::world::split(&mut post.network, self.nodes.len(), groups);
+        let mut state = self.shared.state();
+        crate::peers::world::split(&mut state.network, self.nodes.len(), groups);
     }
 
-    fn run_for(&mut self, time: Duration) -> Result<(), Trouble> {
-        if let Some(trouble) = &self.trouble {
-            return Err(trouble.clone());
+    fn run_for(&mut self, time: Duration) -> Result<(), Failure> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
         }
         self.pass(time);
         Ok(())
     }
 
     fn record(&self) -> Record {
-        self.office.post().record.clone()
+        self.shared.state().record.clone()
     }
 
     fn all_count(&self, members: Range<Member>, size: usize) -> Option<Duration> {
@@ -498,14 +510,14 @@ impl Arena for World {
     }
 
     fn forget(&mut self) {
-        self.office.post().record.forget();
+        self.shared.state().record.forget();
     }
 
     fn sent(&self, member: Member) -> Traffic {
-        self.office
-            .post()
-            .places
+        self.shared
+            .state()
+            .hosts
             .get(member)
-            .map_or_else(Traffic::default, |place| place.traffic)
+            .map_or_else(Traffic::default, |host| host.traffic)
     }
 }

@@ -1,9 +1,12 @@
-//! foca: SWIM with suspicion and dissemination by gossip, as a crate without input and output; in its own configuration for a LAN
-//! (`Config::new_lan` for the number of members), with its own codec.
+//! foca: SWIM with suspicion and dissemination by gossip, a crate that does no input or output
+//! itself; with its own configuration for a LAN (`Config::new_lan` for the number of members) and
+//! its own codec.
 //!
-//! First detection is the first `MemberDown` that any member is notified of; a false death is a `MemberDown` about a member that was
-//! running. A member that learns that it was declared down comes back by itself under a new identity (`Identity::renew`), as foca
-//! recommends; or, to see what that adds, it does not. Timers that fall into a pause come afterwards in the order that foca's `Timer` asks for.
+//! First detection is the first `MemberDown` that any member reports; a false death is a
+//! `MemberDown` about a member that was running. A member that learns that it was declared down
+//! returns by itself under a new identity (`Identity::renew`), as foca recommends; or it does not,
+//! to measure the difference. Timers that become due in a pause are handled afterwards in the order
+//! of foca's `Timer`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use std::time::Duration;
 use foca::{
     Config, Foca, Identity, NoCustomBroadcast, Notification, PostcardCodec, Runtime, Timer,
 };
-use membership_core::testing::Latency;
+use membership_testing::Latency;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
@@ -19,19 +22,20 @@ use serde::{Deserialize, Serialize};
 use super::world::{Out, Peer, PeerWorld};
 use crate::arena::Member;
 
-/// A member: its machine, as foca's users have a socket address, and which life of it; whether it may begin another one by itself.
+/// The identity of a member: the address of its host, and its incarnation. `RENEWS` says whether it
+/// may start another incarnation by itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Name<const RENEWS: bool> {
     address: std::net::SocketAddrV4,
-    life: u32,
+    incarnation: u32,
 }
 
 impl<const RENEWS: bool> Name<RENEWS> {
-    fn new(member: Member, life: u32) -> Self {
+    fn new(member: Member, incarnation: u32) -> Self {
         let number = u32::try_from(member).unwrap_or(u32::MAX >> 8) | 10 << 24;
         Self {
             address: std::net::SocketAddrV4::new(number.into(), 7100),
-            life,
+            incarnation,
         }
     }
 
@@ -45,7 +49,7 @@ impl<const RENEWS: bool> Identity for Name<RENEWS> {
 
     fn renew(&self) -> Option<Self> {
         RENEWS.then(|| Self {
-            life: self.life + 1,
+            incarnation: self.incarnation + 1,
             ..self.clone()
         })
     }
@@ -55,7 +59,7 @@ impl<const RENEWS: bool> Identity for Name<RENEWS> {
     }
 
     fn win_addr_conflict(&self, adversary: &Self) -> bool {
-        self.life > adversary.life
+        self.incarnation > adversary.incarnation
     }
 }
 
@@ -64,16 +68,16 @@ pub struct Node<const RENEWS: bool>(
     Foca<Name<RENEWS>, PostcardCodec, Xoshiro256PlusPlus, NoCustomBroadcast>,
 );
 
-/// What is due for it.
+/// A timer of a member.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reminder<const RENEWS: bool>(Timer<Name<RENEWS>>);
 
-struct Hands<'a, const RENEWS: bool> {
+struct RuntimeAdapter<'a, const RENEWS: bool> {
     out: &'a mut Out<Reminder<RENEWS>>,
     changed: bool,
 }
 
-impl<const RENEWS: bool> Runtime<Name<RENEWS>> for Hands<'_, RENEWS> {
+impl<const RENEWS: bool> Runtime<Name<RENEWS>> for RuntimeAdapter<'_, RENEWS> {
     fn notify(&mut self, notification: Notification<'_, Name<RENEWS>>) {
         match notification {
             Notification::MemberDown(name) => {
@@ -95,18 +99,19 @@ impl<const RENEWS: bool> Runtime<Name<RENEWS>> for Hands<'_, RENEWS> {
 }
 
 impl<const RENEWS: bool> Node<RENEWS> {
-    /// What foca answers is whether it could make use of the input: after an error it goes on as before.
+    /// Runs an action. foca returns whether it could use the input; after an error it continues as
+    /// before.
     fn act(
         &mut self,
         out: &mut Out<Reminder<RENEWS>>,
-        act: impl FnOnce(&mut Self, &mut Hands<'_, RENEWS>) -> Result<(), foca::Error>,
+        act: impl FnOnce(&mut Self, &mut RuntimeAdapter<'_, RENEWS>) -> Result<(), foca::Error>,
     ) {
-        let mut hands = Hands {
+        let mut adapter = RuntimeAdapter {
             out,
             changed: false,
         };
-        let _ = act(self, &mut hands);
-        if hands.changed {
+        let _ = act(self, &mut adapter);
+        if adapter.changed {
             out.size = Some(self.0.num_members() + 1);
         }
     }
@@ -118,31 +123,31 @@ impl<const RENEWS: bool> Peer for Node<RENEWS> {
     fn begin(&mut self, seed: Option<Member>, out: &mut Out<Self::Timer>) {
         out.size = Some(1);
         if let Some(seed) = seed {
-            // Whoever is there answers, whichever life it is in.
-            self.act(out, |node, hands| {
-                node.0.announce(Name::new(seed, 1), hands)
+            // The member at that address answers in any incarnation.
+            self.act(out, |node, adapter| {
+                node.0.announce(Name::new(seed, 1), adapter)
             });
         }
     }
 
     fn take(&mut self, data: &[u8], out: &mut Out<Self::Timer>) {
-        self.act(out, |node, hands| node.0.handle_data(data, hands));
+        self.act(out, |node, adapter| node.0.handle_data(data, adapter));
     }
 
     fn fire(&mut self, timer: Self::Timer, out: &mut Out<Self::Timer>) {
-        self.act(out, |node, hands| node.0.handle_timer(timer.0, hands));
+        self.act(out, |node, adapter| node.0.handle_timer(timer.0, adapter));
     }
 }
 
-/// A world of foca, for so many members.
+/// A simulation of foca, for this many members.
 pub fn world<const RENEWS: bool>(seed: u64, members: usize) -> PeerWorld<Node<RENEWS>> {
     let size = u32::try_from(members)
         .ok()
         .and_then(NonZeroU32::new)
         .unwrap_or(NonZeroU32::MIN);
-    let make = move |member, life, seed| {
-        // A life of the world leaves room for those that foca begins by itself.
-        let name = Name::new(member, (life - 1) * 1_000 + 1);
+    let make = move |member, incarnation, seed| {
+        // Incarnations of the simulation leave room for those that foca starts by itself.
+        let name = Name::new(member, (incarnation - 1) * 1_000 + 1);
         Node(Foca::new(
             name,
             Config::new_lan(size),

@@ -1,4 +1,4 @@
-//! Other systems in the same world.
+//! Other systems over the same simulated network.
 
 pub mod chitchat;
 pub mod foca;

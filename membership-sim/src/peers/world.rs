@@ -1,37 +1,39 @@
-//! A world for any system without input and output of its own: the network and the dice of `membership_core::testing`, and nothing else.
+//! A simulation of any system that does no input or output itself: the network and the random
+//! number generator of `membership_testing`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::time::Duration;
 
-use membership_core::testing::{Dice, Latency, Network};
+use membership_testing::{Latency, Network, Rng};
 
-use crate::arena::{Arena, Member, Record, Traffic, Trouble};
+use crate::arena::{Arena, Failure, Member, Record, Traffic};
 
-/// What a member of some system does with what happens to it.
+/// The state machine of one member.
 pub trait Peer: Sized {
-    /// What it asks to be reminded of. Of what is due at one moment after a pause, the lesser comes first.
+    /// A timer. Of the timers that are due at the same time after a pause, the smallest comes
+    /// first.
     type Timer: Ord;
 
-    /// It starts; it knows the address of this one, if there is one.
+    /// Handles the start of the member, with the address of a seed member, if there is one.
     fn begin(&mut self, seed: Option<Member>, out: &mut Out<Self::Timer>);
-    /// A datagram.
+    /// Handles a datagram.
     fn take(&mut self, data: &[u8], out: &mut Out<Self::Timer>);
-    /// A timer.
+    /// Handles a timer.
     fn fire(&mut self, timer: Self::Timer, out: &mut Out<Self::Timer>);
 }
 
-/// What a member wants.
+/// The effects of a member.
 #[derive(Debug)]
 pub struct Out<T> {
-    /// Datagrams.
+    /// Datagrams to send.
     pub sends: Vec<(Member, Vec<u8>)>,
-    /// Timers, and after how long.
+    /// Timers to set, and their delays.
     pub timers: Vec<(Duration, T)>,
-    /// Whom it takes for dead now.
+    /// Members that it declares dead.
     pub down: Vec<Member>,
-    /// How many it counts now, itself included, if its set of members changed.
+    /// The number of members that it counts now, itself included, if its set of members changed.
     pub size: Option<usize>,
 }
 
@@ -47,9 +49,19 @@ impl<T> Default for Out<T> {
 }
 
 enum Event<T> {
-    Begin { member: Member, life: u32 },
-    Deliver { member: Member, data: Vec<u8> },
-    Fire { member: Member, life: u32, timer: T },
+    Begin {
+        member: Member,
+        incarnation: u32,
+    },
+    Deliver {
+        member: Member,
+        data: Vec<u8>,
+    },
+    Fire {
+        member: Member,
+        incarnation: u32,
+        timer: T,
+    },
     Release(Member),
     Resume(Member),
 }
@@ -77,82 +89,85 @@ impl<T> Ord for Due<T> {
     }
 }
 
-struct Place<P: Peer> {
+struct Host<P: Peer> {
     /// None when it does not run.
     peer: Option<P>,
-    life: u32,
+    incarnation: u32,
     held_until: Duration,
     paused_until: Duration,
-    /// What it wanted to send while it was held.
+    /// Datagrams that it tried to send while it was held.
     outbox: Vec<(Member, Vec<u8>)>,
-    /// What arrived while it was held or paused.
+    /// Datagrams that arrived while it was held or paused.
     inbox: Vec<Vec<u8>>,
-    /// What was due while it was paused.
+    /// Timers that became due while it was paused.
     late: Vec<P::Timer>,
     traffic: Traffic,
 }
 
-/// Makes the member of a machine, in its so-and-so-manieth life, with a seed of its own.
+/// Creates the state machine of a member from its number, its incarnation and a seed.
 pub type Factory<P> = Box<dyn Fn(Member, u32, u64) -> P>;
 
-/// Any number of members of one system.
+/// A simulation of any number of members of one system.
 pub struct PeerWorld<P: Peer> {
     now: Duration,
-    dice: Dice,
+    rng: Rng,
     network: Network,
-    agenda: BinaryHeap<Reverse<Due<P::Timer>>>,
+    queue: BinaryHeap<Reverse<Due<P::Timer>>>,
     number: u64,
-    places: Vec<Place<P>>,
+    hosts: Vec<Host<P>>,
     make: Factory<P>,
     record: Record,
 }
 
 impl<P: Peer> PeerWorld<P> {
-    /// A world without anybody.
+    /// A simulation without members.
     pub fn new(seed: u64, latency: Latency, make: Factory<P>) -> Self {
         Self {
             now: Duration::ZERO,
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             network: Network::new(latency),
-            agenda: BinaryHeap::new(),
+            queue: BinaryHeap::new(),
             number: 0,
-            places: Vec::new(),
+            hosts: Vec::new(),
             make,
             record: Record::default(),
         }
     }
 
-    fn plan(&mut self, at: Duration, event: Event<P::Timer>) {
+    fn schedule(&mut self, at: Duration, event: Event<P::Timer>) {
         self.number += 1;
-        self.agenda.push(Reverse(Due {
+        self.queue.push(Reverse(Due {
             at,
             number: self.number,
             event,
         }));
     }
 
-    fn happen(&mut self, event: Event<P::Timer>) {
+    fn dispatch(&mut self, event: Event<P::Timer>) {
         match event {
-            Event::Begin { member, life } => {
-                // Members of one moment are many: the first one is known to all, the others ask it.
+            Event::Begin {
+                member,
+                incarnation,
+            } => {
+                // Many members start at the same time: all of them know the first one.
                 let seed = (member != 0).then_some(0);
-                self.with(member, Some(life), |peer, out| peer.begin(seed, out));
+                self.with(member, Some(incarnation), |peer, out| peer.begin(seed, out));
             }
-            Event::Deliver { member, data } => match self.places.get_mut(member) {
-                Some(place) if place.held_until > self.now || place.paused_until > self.now => {
-                    place.inbox.push(data)
+            Event::Deliver { member, data } => match self.hosts.get_mut(member) {
+                Some(host) if host.held_until > self.now || host.paused_until > self.now => {
+                    host.inbox.push(data)
                 }
                 Some(_) => self.with(member, None, |peer, out| peer.take(&data, out)),
                 None => {}
             },
             Event::Fire {
                 member,
-                life,
+                incarnation,
                 timer,
-            } => match self.places.get_mut(member) {
-                Some(place) if place.life != life => {}
-                Some(place) if place.paused_until > self.now => place.late.push(timer),
-                Some(_) => self.with(member, Some(life), |peer, out| peer.fire(timer, out)),
+            } => match self.hosts.get_mut(member) {
+                Some(host) if host.incarnation != incarnation => {}
+                Some(host) if host.paused_until > self.now => host.late.push(timer),
+                Some(_) => self.with(member, Some(incarnation), |peer, out| peer.fire(timer, out)),
                 None => {}
             },
             Event::Release(member) => self.release(member),
@@ -161,73 +176,73 @@ impl<P: Peer> PeerWorld<P> {
     }
 
     fn release(&mut self, member: Member) {
-        let Some(place) = self
-            .places
+        let Some(host) = self
+            .hosts
             .get_mut(member)
             .filter(|p| p.held_until <= self.now)
         else {
             return;
         };
-        for (to, data) in std::mem::take(&mut place.outbox) {
+        for (to, data) in std::mem::take(&mut host.outbox) {
             self.send(member, to, data);
         }
-        self.mail(member);
+        self.deliver_inbox(member);
     }
 
     fn resume(&mut self, member: Member) {
-        let Some(place) = self
-            .places
+        let Some(host) = self
+            .hosts
             .get_mut(member)
             .filter(|p| p.paused_until <= self.now)
         else {
             return;
         };
-        let mut late = std::mem::take(&mut place.late);
+        let mut late = std::mem::take(&mut host.late);
         late.sort();
-        // What it notices first, its clock or its mail, is a matter of luck.
-        let mail_first = self.dice.chance(0.5);
-        if mail_first {
-            self.mail(member);
+        // After a pause, a member may first handle its timers or its messages.
+        let messages_first = self.rng.chance(0.5);
+        if messages_first {
+            self.deliver_inbox(member);
         }
         for timer in late {
             self.with(member, None, |peer, out| peer.fire(timer, out));
         }
-        self.mail(member);
+        self.deliver_inbox(member);
     }
 
-    fn mail(&mut self, member: Member) {
-        let Some(place) = self
-            .places
+    fn deliver_inbox(&mut self, member: Member) {
+        let Some(host) = self
+            .hosts
             .get_mut(member)
             .filter(|p| p.held_until <= self.now && p.paused_until <= self.now)
         else {
             return;
         };
-        for data in std::mem::take(&mut place.inbox) {
+        for data in std::mem::take(&mut host.inbox) {
             self.with(member, None, |peer, out| peer.take(&data, out));
         }
     }
 
-    /// Lets a member do something, if it runs, and carries out what it wants.
+    /// Runs an action of a member, if it runs, and carries out its effects.
     fn with(
         &mut self,
         member: Member,
-        life: Option<u32>,
+        incarnation: Option<u32>,
         act: impl FnOnce(&mut P, &mut Out<P::Timer>),
     ) {
         let mut out = Out::default();
-        let Some(place) = self.places.get_mut(member) else {
+        let Some(host) = self.hosts.get_mut(member) else {
             return;
         };
-        let Some(peer) = place
+        let Some(peer) = host
             .peer
             .as_mut()
-            .filter(|_| life.is_none_or(|life| life == place.life))
+            .filter(|_| incarnation.is_none_or(|incarnation| incarnation == host.incarnation))
         else {
             return;
         };
         act(peer, &mut out);
-        let life = place.life;
+        let incarnation = host.incarnation;
         for of in out.down {
             self.record.died(self.now, member, of);
         }
@@ -235,48 +250,54 @@ impl<P: Peer> PeerWorld<P> {
             self.record.counts(self.now, member, size);
         }
         for (after, timer) in out.timers {
-            self.plan(
+            self.schedule(
                 self.now + after,
                 Event::Fire {
                     member,
-                    life,
+                    incarnation,
                     timer,
                 },
             );
         }
         for (to, data) in out.sends {
-            match self.places.get_mut(member) {
-                Some(place) if place.held_until > self.now => place.outbox.push((to, data)),
+            match self.hosts.get_mut(member) {
+                Some(host) if host.held_until > self.now => host.outbox.push((to, data)),
                 _ => self.send(member, to, data),
             }
         }
     }
 
     fn send(&mut self, from: Member, to: Member, data: Vec<u8>) {
-        if let Some(place) = self.places.get_mut(from) {
-            place.traffic = place.traffic.plus(Traffic {
+        if let Some(host) = self.hosts.get_mut(from) {
+            host.traffic = host.traffic.plus(Traffic {
                 messages: 1,
                 bytes: data.len() as u64,
             });
         }
-        if self.places.get(to).is_none_or(|place| place.peer.is_none()) {
+        if self.hosts.get(to).is_none_or(|host| host.peer.is_none()) {
             return;
         }
-        if let Some(after) = self.network.carry(from, to, &mut self.dice) {
-            self.plan(self.now + after, Event::Deliver { member: to, data });
+        if let Some(after) = self.network.delay(from, to, &mut self.rng) {
+            self.schedule(self.now + after, Event::Deliver { member: to, data });
         }
     }
 
     fn spawn(&mut self, member: Member, after: Duration) {
-        let seed = self.dice.number();
-        let Some(place) = self.places.get_mut(member) else {
+        let seed = self.rng.next_u64();
+        let Some(host) = self.hosts.get_mut(member) else {
             return;
         };
-        place.life += 1;
-        let life = place.life;
-        place.peer = Some((self.make)(member, life, seed));
-        (place.outbox, place.inbox, place.late) = (Vec::new(), Vec::new(), Vec::new());
-        self.plan(self.now + after, Event::Begin { member, life });
+        host.incarnation += 1;
+        let incarnation = host.incarnation;
+        host.peer = Some((self.make)(member, incarnation, seed));
+        (host.outbox, host.inbox, host.late) = (Vec::new(), Vec::new(), Vec::new());
+        self.schedule(
+            self.now + after,
+            Event::Begin {
+                member,
+                incarnation,
+            },
+        );
     }
 }
 
@@ -286,11 +307,11 @@ impl<P: Peer> Arena for PeerWorld<P> {
     }
 
     fn start(&mut self, members: usize, within: Duration) -> Range<Member> {
-        let first = self.places.len();
+        let first = self.hosts.len();
         for member in first..first + members {
-            self.places.push(Place {
+            self.hosts.push(Host {
                 peer: None,
-                life: 0,
+                incarnation: 0,
                 held_until: Duration::ZERO,
                 paused_until: Duration::ZERO,
                 outbox: Vec::new(),
@@ -298,15 +319,15 @@ impl<P: Peer> Arena for PeerWorld<P> {
                 late: Vec::new(),
                 traffic: Traffic::default(),
             });
-            let after = self.dice.between(Duration::ZERO, within);
+            let after = self.rng.between(Duration::ZERO, within);
             self.spawn(member, if member == 0 { Duration::ZERO } else { after });
         }
-        first..self.places.len()
+        first..self.hosts.len()
     }
 
     fn kill(&mut self, member: Member) {
-        if let Some(place) = self.places.get_mut(member) {
-            place.peer = None;
+        if let Some(host) = self.hosts.get_mut(member) {
+            host.peer = None;
         }
     }
 
@@ -316,17 +337,17 @@ impl<P: Peer> Arena for PeerWorld<P> {
 
     fn hold(&mut self, member: Member, time: Duration) {
         let until = self.now + time;
-        if let Some(place) = self.places.get_mut(member) {
-            place.held_until = until;
-            self.plan(until, Event::Release(member));
+        if let Some(host) = self.hosts.get_mut(member) {
+            host.held_until = until;
+            self.schedule(until, Event::Release(member));
         }
     }
 
     fn pause(&mut self, member: Member, time: Duration) {
         let until = self.now + time;
-        if let Some(place) = self.places.get_mut(member) {
-            place.paused_until = until;
-            self.plan(until, Event::Resume(member));
+        if let Some(host) = self.hosts.get_mut(member) {
+            host.paused_until = until;
+            self.schedule(until, Event::Resume(member));
         }
     }
 
@@ -336,17 +357,17 @@ impl<P: Peer> Arena for PeerWorld<P> {
     }
 
     fn partition(&mut self, groups: &[Vec<Member>]) {
-        split(&mut self.network, self.places.len(), groups);
+        split(&mut self.network, self.hosts.len(), groups);
     }
 
-    fn run_for(&mut self, time: Duration) -> Result<(), Trouble> {
+    fn run_for(&mut self, time: Duration) -> Result<(), Failure> {
         let end = self.now + time;
-        while self.agenda.peek().is_some_and(|Reverse(due)| due.at <= end) {
-            let Some(Reverse(due)) = self.agenda.pop() else {
+        while self.queue.peek().is_some_and(|Reverse(due)| due.at <= end) {
+            let Some(Reverse(due)) = self.queue.pop() else {
                 break;
             };
             self.now = self.now.max(due.at);
-            self.happen(due.event);
+            self.dispatch(due.event);
         }
         self.now = end;
         Ok(())
@@ -365,21 +386,21 @@ impl<P: Peer> Arena for PeerWorld<P> {
     }
 
     fn sent(&self, member: Member) -> Traffic {
-        self.places
+        self.hosts
             .get(member)
-            .map_or_else(Traffic::default, |place| place.traffic)
+            .map_or_else(Traffic::default, |host| host.traffic)
     }
 }
 
-/// Shuts every direction between members of different groups, and opens all others.
+/// Blocks every direction between members of different groups, and unblocks all others.
 pub fn split(network: &mut Network, members: usize, groups: &[Vec<Member>]) {
-    network.open_all();
+    network.unblock_all();
     let group = |member: Member| groups.iter().position(|g| g.contains(&member));
     let of: Vec<Option<usize>> = (0..members).map(group).collect();
     for (a, mine) in of.iter().enumerate() {
         for (b, theirs) in of.iter().enumerate() {
             if mine != theirs {
-                network.shut(a, b);
+                network.block(a, b);
             }
         }
     }

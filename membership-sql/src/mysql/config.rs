@@ -1,34 +1,38 @@
-//! Which server, and how it is used. Nothing here talks to it.
+//! Which server, and how to use it: options and URLs.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use membership_core::{ConnectionString, Operation, TableError, TableErrorKind};
+use membership_core::{ConnectionString, TableError, TableErrorKind};
+use membership_provider::{Endpoint, check_timeout, environment};
 use mysql_async::{Opts, OptsBuilder, SslOpts};
 
-use super::STORE;
+use super::error::error;
+use super::{STORE, procedure, schema};
 
-/// How a connection is encrypted; the names and meanings are those of MySQL's own clients.
+/// How connections are encrypted, with the names and meanings of MySQL's own clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MysqlSslMode {
     /// Never.
     Disabled,
-    /// If the server offers it; the server's certificate is not looked at.
+    /// If the server offers it; the server's certificate is not checked.
     #[default]
     Preferred,
-    /// Always; the server's certificate is not looked at.
+    /// Always; the server's certificate is not checked.
     Required,
-    /// Always, with a certificate of a known authority, whatever name is in it. Needs a file with the authority's certificate.
+    /// Always, with a certificate of a known authority for any name. Needs a file with the
+    /// authority.
     VerifyCa,
-    /// Always, with a certificate of a known authority for the name that was connected to.
+    /// Always, with a certificate of a known authority for the server's name.
     VerifyIdentity,
 }
 
-/// Whether commits are one call of the stored procedure that [`MysqlConfig::procedure_sql`] prints.
+/// Whether commits call the stored procedure that [`MysqlConfig::procedure_sql`] prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MysqlProcedure {
-    /// If it is there in this build's version and may be called: one round trip. Else two.
+    /// If it exists in this build's version and may be called: one round trip. Else two.
     #[default]
     Auto,
     /// Never: two round trips.
@@ -37,7 +41,7 @@ pub enum MysqlProcedure {
     Require,
 }
 
-/// What the option `ssl-mode` may be.
+/// The values of the option `ssl-mode`.
 const SSL_MODES: &[(&str, MysqlSslMode)] = &[
     ("disabled", MysqlSslMode::Disabled),
     ("preferred", MysqlSslMode::Preferred),
@@ -46,7 +50,7 @@ const SSL_MODES: &[(&str, MysqlSslMode)] = &[
     ("verify_identity", MysqlSslMode::VerifyIdentity),
 ];
 
-/// What the option `procedure` may be.
+/// The values of the option `procedure`.
 const PROCEDURES: &[(&str, MysqlProcedure)] = &[
     ("auto", MysqlProcedure::Auto),
     ("never", MysqlProcedure::Never),
@@ -61,14 +65,13 @@ const PROCEDURES: &[(&str, MysqlProcedure)] = &[
 ///
 /// let config = MysqlConfig::from_url("mysql://silo:secret@db.example/app?ssl-mode=verify_identity&operation_timeout=3s")?;
 /// assert!(!format!("{config:?}").contains("secret"));
-/// // What somebody who may create tables runs for somebody who may not:
+/// // For a user who may create tables:
 /// assert!(MysqlConfig::schema_sql().contains("CREATE TABLE IF NOT EXISTS membership_version"));
 /// # Ok::<(), membership_core::TableError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct MysqlConfig {
-    host: String,
-    port: u16,
+    server: Endpoint,
     database: String,
     user: String,
     password: Option<String>,
@@ -82,15 +85,15 @@ pub struct MysqlConfig {
     operation_timeout: Duration,
 }
 
-/// Long enough for a server that is restarted, short enough for a silo to notice that it is gone.
+/// The schemes of its URLs.
+pub(super) const SCHEMES: &[&str] = &["mysql"];
+/// Longer than a restart of a server, and short enough for a silo to notice that it is gone.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Below this a connection is hardly made.
-const MIN_TIMEOUT: Duration = Duration::from_millis(100);
-/// Above this nobody is waiting any more.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Less is too short for a connection, and no caller waits longer.
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 /// The port that MySQL and MariaDB listen on.
 const DEFAULT_PORT: u16 = 3306;
-/// An answer is as large as the table; the server sends what it has.
+/// An answer is as large as the table.
 const MAX_ANSWER: usize = 1 << 30;
 const OPTIONS: &str = "ssl-mode, ssl-ca, create, pooler, procedure, require_durable, failover_may_lose and operation_timeout";
 
@@ -99,8 +102,7 @@ impl MysqlConfig {
     #[must_use]
     pub fn new(host: impl Into<String>, database: impl Into<String>) -> Self {
         Self {
-            host: host.into(),
-            port: DEFAULT_PORT,
+            server: Endpoint::new(host, DEFAULT_PORT),
             database: database.into(),
             user: "root".to_owned(),
             password: None,
@@ -115,28 +117,27 @@ impl MysqlConfig {
         }
     }
 
-    /// Reads `mysql://user:password@host:port/database?option=value&…`. `%hh` stands for a byte. Without a password in the URL that of
-    /// the environment variable `MYSQL_PWD` is taken. The options are named as the methods of this type, and `ssl-mode` (`disabled`,
-    /// `preferred`, `required`, `verify_ca`, `verify_identity`) and `ssl-ca` (a PEM file) as those of MySQL's own clients.
+    /// Reads `mysql://user:password@host:port/database?option=value&…`; `%hh` is a byte. A missing
+    /// password comes from the environment variable `MYSQL_PWD`. The options are named as the
+    /// methods of this type, and `ssl-mode` (`disabled`, `preferred`, `required`, `verify_ca`,
+    /// `verify_identity`) and `ssl-ca` (a PEM file) as those of MySQL's own clients.
     ///
     /// # Errors
-    /// `Configuration`: another scheme, no database, an unknown option, or a value that is none. Never shows a password.
+    /// `Configuration`: another scheme, no database, an unknown option or a bad value. Never shows
+    /// a password.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        Self::from_url_and(
-            url,
-            std::env::var("MYSQL_PWD").ok().filter(|p| !p.is_empty()),
-        )
+        Self::from_url_and(url, environment("MYSQL_PWD"))
     }
 
     fn from_url_and(url: &str, password: Option<String>) -> Result<Self, TableError> {
-        let url = ConnectionString::parse(STORE, &["mysql"], url)?;
+        let url = ConnectionString::parse(STORE, SCHEMES, url)?;
         let mut hosts = url.hosts.into_iter();
         let (host, port) = hosts
             .next()
             .unwrap_or_else(|| ("127.0.0.1".to_owned(), None));
         if hosts.next().is_some() {
             return Err(wrong(
-                "one server is named: a name or an address that always leads to the primary",
+                "name one server, by a name or an address that always leads to the primary",
             ));
         }
         let Some(database) = url.path else {
@@ -145,7 +146,7 @@ impl MysqlConfig {
             ));
         };
         let mut config = Self::new(host, database);
-        config.port = port.unwrap_or(DEFAULT_PORT);
+        config.server.port = port.unwrap_or(DEFAULT_PORT);
         config.user = url.user.unwrap_or(config.user);
         config.password = url.password.or(password);
         for option in url.options {
@@ -165,63 +166,66 @@ impl MysqlConfig {
         Ok(config)
     }
 
-    /// What makes the tables, for somebody who may create them to run for a user who may not. Running it again changes nothing.
+    /// The statements that create the tables, for silos that may not. Running them again changes
+    /// nothing.
     #[must_use]
     pub fn schema_sql() -> String {
-        super::schema::printable()
+        schema::script()
     }
 
-    /// What makes the stored procedure that turns a commit into one round trip: a text for the `mysql` or `mariadb` program (it uses
-    /// `DELIMITER`), to be run in the database of the tables, after them. The user of the silos needs `EXECUTE` on it.
+    /// The stored procedure that turns a commit into one round trip: a script for the `mysql` or
+    /// `mariadb` program (it uses `DELIMITER`), to be run in the database of the tables, after
+    /// them. The user of the silos needs `EXECUTE` on it.
     #[must_use]
     pub fn procedure_sql() -> String {
-        super::procedure::printable()
+        procedure::script()
     }
 
     /// The port. Default: 3306.
     #[must_use]
     pub const fn port(mut self, port: u16) -> Self {
-        self.port = port;
+        self.server.port = port;
         self
     }
 
-    /// Who connects.
+    /// The user.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = user.into();
         self
     }
 
-    /// With which password.
+    /// The password.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// How the connection is encrypted. Default: `Preferred`.
+    /// How connections are encrypted. Default: `Preferred`.
     #[must_use]
     pub const fn ssl_mode(mut self, mode: MysqlSslMode) -> Self {
         self.ssl_mode = mode;
         self
     }
 
-    /// A PEM file with the certificates of the authorities that are trusted, instead of the public ones.
+    /// A PEM file with the trusted certificates. Default: the public authorities.
     #[must_use]
     pub fn ssl_ca(mut self, path: impl Into<PathBuf>) -> Self {
         self.ssl_ca = Some(path.into());
         self
     }
 
-    /// Whether `initialize` makes missing tables. Default: true. No other operation ever does.
+    /// Whether `initialize` creates missing tables. Default: true. No other operation does.
     #[must_use]
     pub const fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Rely on nothing that a connection remembers between two operations: for proxies that hand each transaction to another connection
-    /// of the server, such as ProxySQL. The settings then travel with every operation. Default: false.
+    /// Whether to keep no state in a connection between two operations, for proxies that give each
+    /// transaction another connection to the server, such as ProxySQL. Each operation then sends
+    /// the settings. Default: false.
     #[must_use]
     pub const fn pooler(mut self, pooler: bool) -> Self {
         self.pooler = pooler;
@@ -235,8 +239,9 @@ impl MysqlConfig {
         self
     }
 
-    /// Refuse a server that can lose acknowledged commits in a crash (`innodb_flush_log_at_trx_commit` is not 1, or it writes a binary
-    /// log and `sync_binlog` is not 1). Default: false: such a server is used, a warning is logged, and
+    /// Whether to refuse a server whose crash can lose acknowledged commits
+    /// (`innodb_flush_log_at_trx_commit` is not 1, or it writes a binary log and `sync_binlog` is
+    /// not 1). Default: false: it is used with a warning in the log, and
     /// [`guarantees`](membership_core::MembershipTable::guarantees) says so.
     #[must_use]
     pub const fn require_durable(mut self, require: bool) -> Self {
@@ -244,15 +249,15 @@ impl MysqlConfig {
         self
     }
 
-    /// A failover of this server may lose the last acknowledged commits, because an asynchronous replica may be promoted: then
-    /// `guarantees` says so. Default: false. The server cannot be asked.
+    /// Whether a failover may lose the last acknowledged commits, because an asynchronous replica
+    /// may be promoted: then `guarantees` says so. Default: false. The server cannot be asked.
     #[must_use]
     pub const fn failover_may_lose(mut self, may_lose: bool) -> Self {
         self.failover_may_lose = may_lose;
         self
     }
 
-    /// How long one operation may take, connecting and waiting included: 100 ms to 1 h. Default: 10 s.
+    /// The time of one operation, including connecting and waiting: 100 ms to 1 h. Default: 10 s.
     #[must_use]
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
@@ -287,11 +292,11 @@ impl MysqlConfig {
         self.ssl_mode
     }
 
-    pub(super) fn place(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+    pub(super) fn address(&self) -> String {
+        self.server.to_string()
     }
 
-    /// For the client library, with or without TLS.
+    /// For the driver, with or without TLS.
     pub(super) fn opts(&self, tls: bool) -> Opts {
         let ssl = tls.then(|| {
             let own = self.ssl_ca.clone();
@@ -306,36 +311,35 @@ impl MysqlConfig {
                 .with_danger_skip_domain_validation(self.ssl_mode == MysqlSslMode::VerifyCa)
         });
         OptsBuilder::default()
-            .ip_or_hostname(self.host.clone())
-            .tcp_port(self.port)
+            .ip_or_hostname(self.server.host.clone())
+            .tcp_port(self.server.port)
             .db_name(Some(self.database.clone()))
             .user(Some(self.user.clone()))
             .pass(self.password.clone())
             .ssl_opts(ssl)
-            // The server that was named, and no other way to one.
+            // Only the server that was named.
             .prefer_socket(false)
             .tcp_nodelay(true)
-            // Both given: the client asks the server for neither.
+            // With both, the driver asks the server for neither.
             .max_allowed_packet(Some(MAX_ANSWER))
             .wait_timeout(Some(28_800))
             .stmt_cache_size(0)
             .into()
     }
 
-    /// Refuses what cannot work whatever the server is.
+    /// Refuses what cannot work with any server.
     pub(super) fn validate(&self) -> Result<(), TableError> {
-        if self.host.is_empty() || self.database.is_empty() {
+        if self.server.host.is_empty() || self.database.is_empty() {
             return Err(wrong("a host and a database are needed"));
         }
-        if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&self.operation_timeout) {
-            return Err(wrong("operation_timeout is 100 ms to 1 h"));
-        }
+        let timeout = self.operation_timeout;
+        check_timeout(STORE, "operation_timeout", timeout, &TIMEOUTS)?;
         if self.ssl_ca.as_ref().is_some_and(|path| !path.is_file()) {
             return Err(wrong("there is no file where ssl-ca says"));
         }
         if self.ssl_mode == MysqlSslMode::VerifyCa && self.ssl_ca.is_none() {
             return Err(wrong(
-                "ssl-mode=verify_ca needs ssl-ca: anybody has a certificate of a public authority, for some name",
+                "ssl-mode=verify_ca needs ssl-ca: everybody can get a certificate of a public authority, for some name",
             ));
         }
         Ok(())
@@ -345,8 +349,7 @@ impl MysqlConfig {
 impl fmt::Debug for MysqlConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MysqlConfig")
-            .field("host", &self.host)
-            .field("port", &self.port)
+            .field("server", &self.address())
             .field("database", &self.database)
             .field("user", &self.user)
             .field("ssl_mode", &self.ssl_mode)
@@ -358,12 +361,7 @@ impl fmt::Debug for MysqlConfig {
 }
 
 fn wrong(message: impl Into<String>) -> TableError {
-    TableError::new(
-        TableErrorKind::Configuration,
-        Operation::Connect,
-        STORE,
-        message,
-    )
+    error(TableErrorKind::Configuration, message)
 }
 
 #[cfg(test)]
@@ -391,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_advice() {
+    fn bad_urls_are_refused_with_advice() {
         for (url, why) in [
             ("postgres://x/y", "starts with `mysql://`"),
             ("mysql://u:secret@h", "no database"),

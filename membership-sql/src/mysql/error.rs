@@ -1,33 +1,33 @@
-//! What the server says, as what the caller does next.
+//! The errors of MySQL and MariaDB by what the caller does next.
 
 use membership_core::{Operation, TableError, TableErrorKind};
 use mysql_async::{DriverError, Error, ServerError};
 
 use super::STORE;
 
-/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
+/// An error of this store. [`Inner::run`](super::client::Inner::run) names the operation.
 pub(super) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
 
-/// What to grant, for errors about permissions.
-const GRANTS: &str = "the user needs SELECT, INSERT, UPDATE and DELETE on the tables membership_%, CREATE to make them, \
+/// The grants, for errors about permissions.
+const GRANTS: &str = "the user needs SELECT, INSERT, UPDATE and DELETE on the tables membership_%, CREATE to create them, \
                       and EXECUTE on membership_commit_1 where it is used";
-/// How to have the tables made by somebody else.
-pub(super) const PRINT: &str = "have somebody who may create tables run what `membership schema --table mysql://…` prints (`MysqlConfig::schema_sql`)";
+/// How another user can create the tables.
+pub(super) const PRINT: &str = "a user who may create tables must run what `membership schema --table mysql://…` prints (`MysqlConfig::schema_sql`)";
 
-/// The table, or the column in it, is not there.
+/// There is no such table.
 pub(super) const NO_SUCH_TABLE: u16 = 1146;
-/// A row with this key is there already.
+/// A row with this key exists.
 pub(super) const DUPLICATE_KEY: u16 = 1062;
-/// The procedure is not there.
+/// There is no such procedure.
 pub(super) const NO_SUCH_PROCEDURE: u16 = 1305;
-/// It is there and may not be called.
+/// It may not be called.
 pub(super) const MAY_NOT_CALL: u16 = 1370;
-/// It was called with another number of arguments than it takes.
+/// It has another number of arguments.
 pub(super) const OTHER_ARGUMENTS: u16 = 1318;
 
-/// The code of an error that the server sent.
+/// The code of an error from the server.
 pub(super) const fn code(error: &Error) -> Option<u16> {
     match error {
         Error::Server(e) => Some(e.code),
@@ -35,12 +35,14 @@ pub(super) const fn code(error: &Error) -> Option<u16> {
     }
 }
 
-/// After this, the connection is of no more use: it is gone, or its server no longer takes writes and another one does.
+/// Whether the connection is useless after this error: it is closed, or its server no longer
+/// accepts writes.
 pub(super) const fn ends_connection(error: &Error) -> bool {
     match error {
         Error::Server(e) => matches!(
             e.code,
-            // Shutting down, killed, idle for too long; read-only; not part of its cluster; packets that the server did not understand.
+            // Shutting down, killed, idle for too long; read-only; not part of its cluster; packets
+            // that the server did not understand.
             1053 | 1077..=1079 | 1152..=1161 | 1184 | 1290 | 1317 | 1836 | 1927 | 4031 | 1047 | 1792 | 3168
         ),
         _ => true,
@@ -50,7 +52,7 @@ pub(super) const fn ends_connection(error: &Error) -> bool {
 /// Before a transaction's COMMIT: certainly not applied.
 pub(super) fn from_mysql(e: Error) -> TableError {
     let (kind, what) = match &e {
-        Error::Server(server) => judge(server),
+        Error::Server(server) => kind_of(server),
         Error::Io(_) => (
             TableErrorKind::Unavailable,
             "the server cannot be reached, or the connection broke",
@@ -65,7 +67,7 @@ pub(super) fn from_mysql(e: Error) -> TableError {
             | DriverError::CleartextPluginDisabled,
         ) => (
             TableErrorKind::Configuration,
-            "the server asks for a way of signing in that is not supported; use caching_sha2_password or mysql_native_password",
+            "the server requires an unsupported authentication; use caching_sha2_password or mysql_native_password",
         ),
         Error::Driver(DriverError::PacketTooLarge) => {
             (TableErrorKind::LimitExceeded, "the packet is too large")
@@ -77,23 +79,24 @@ pub(super) fn from_mysql(e: Error) -> TableError {
         Error::Driver(_) | Error::Other(_) => (TableErrorKind::Unavailable, "the connection broke"),
     };
     let message = match &e {
-        // The server's words name tables, columns, users and hosts, never a password.
+        // The server's texts contain tables, columns, users and hosts, never a password.
         Error::Server(s) => format!("{what} ({}: {})", s.code, s.message),
         Error::Io(io) => format!("{what} ({io})"),
         _ => what.to_owned(),
     };
-    // What the client library says of other errors may hold bytes of a packet, and is not passed on.
+    // The driver's texts of other errors may contain bytes of a packet, and are not passed on.
     match e {
         Error::Server(s) => error(kind, message).with_source(s),
         _ => error(kind, message),
     }
 }
 
-/// From COMMIT itself, or from a call that holds one: what is certain and what is not.
+/// Of COMMIT itself, or of a call that contains one: certain or unknown.
 pub(super) fn from_commit(e: Error) -> TableError {
     match code(&e) {
-        // A deadlock or a lock that could not be had in time; a row that another node or snapshot has changed (Galera certifies at COMMIT);
-        // read-only by now; not part of its cluster; rolled back by group replication. None of them leaves a commit behind.
+        // A deadlock, a lock timeout, a row changed by another node or snapshot (Galera certifies
+        // at COMMIT), read-only, outside of its cluster, rolled back by group replication: nothing
+        // is committed.
         Some(1213 | 1205 | 1020 | 1290 | 1836 | 1792 | 1047 | 3101) => from_mysql(e),
         _ => {
             let e = from_mysql(e);
@@ -106,21 +109,21 @@ pub(super) fn from_commit(e: Error) -> TableError {
     }
 }
 
-fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
+fn kind_of(e: &ServerError) -> (TableErrorKind, &'static str) {
     use TableErrorKind as K;
     match e.code {
         1213 => (
             K::Busy,
             "a deadlock, and this transaction was the one that was rolled back",
         ),
-        1205 => (K::Busy, "somebody held a lock for too long"),
+        1205 => (K::Busy, "another transaction held a lock for too long"),
         1020 | 3572 | 1015 => (K::Busy, "another transaction was in the way"),
         3024 | 1969 | 1028 => (K::Busy, "it took longer than the server allows"),
         1317 => (K::Unavailable, "it was interrupted"),
         1040 | 1203 | 1226 => (K::Unavailable, "the server has too many connections"),
         1053 | 1077..=1079 | 1927 | 4031 | 1152 | 1154..=1161 | 1184 => (
             K::Unavailable,
-            "the server shuts down, or closed the connection",
+            "the server shuts down or closed the connection",
         ),
         1047 => (
             K::Unavailable,
@@ -128,7 +131,7 @@ fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
         ),
         1290 | 1836 | 1792 => (
             K::Unavailable,
-            "the server is read-only: it is a replica, or was made one; the URL must lead to the primary",
+            "the server is read-only, like a replica: the URL must lead to the primary",
         ),
         3101 | 3100 => (
             K::Unavailable,
@@ -143,7 +146,7 @@ fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
         ),
         1130 => (
             K::PermissionDenied,
-            "the server lets nobody in from this machine: make the user for this host, or for '%'",
+            "the server refuses this machine: create the user for this host, or for '%'",
         ),
         3118 | 4151 => (
             K::PermissionDenied,
@@ -151,7 +154,7 @@ fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
         ),
         3159 => (
             K::PermissionDenied,
-            "the server takes encrypted connections only: add ssl-mode=required or more to the URL",
+            "the server requires TLS: add ssl-mode=required or a stricter one to the URL",
         ),
         1044 | 1095 | 1142 | 1143 | 1227 | 1370 | 1410 => (K::PermissionDenied, GRANTS),
         1820 | 1862 => (K::PermissionDenied, "the password has expired"),
@@ -166,7 +169,7 @@ fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
         ),
         1305 | 1318 => (
             K::Configuration,
-            "the stored procedure is not there, or is another version's",
+            "the stored procedure is missing, or of another version",
         ),
         1153 => (
             K::LimitExceeded,
@@ -174,7 +177,8 @@ fn judge(e: &ServerError) -> (TableErrorKind, &'static str) {
         ),
         1406 | 1118 | 1301 => (K::LimitExceeded, "a value is longer than its column"),
         NO_SUCH_TABLE => (K::NotInitialized, "the database does not have the tables"),
-        // A statement that does not fit the table: somebody else's layout under our names, or ours changed by hand.
+        // A statement that does not fit the table: somebody else's layout under our names, or ours
+        // changed by hand.
         1054 | 1064 | 1136 | 1267 | 1270 | 1271 | 1364 | 1366 | 1347 | DUPLICATE_KEY => (
             K::Damaged,
             "the tables do not have the layout this build expects",
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_and_uncertain_are_told_apart() {
+    fn certain_and_unknown_outcomes_are_distinguished() {
         use TableErrorKind as K;
         for (code, before, within) in [
             (1213, K::Busy, K::Busy),

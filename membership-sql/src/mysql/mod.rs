@@ -1,30 +1,36 @@
 //! The membership table in MySQL or MariaDB.
 //!
-//! * `config`: which server, and how it is used.
-//! * `table`: the contract; `lane`: the two connections, their deadlines, and what happens to one that was left in the middle.
-//! * `session`: a connection, what is set on it, and what is asked of the server before it is used.
-//! * `schema`, `procedure`, `sql`: the tables, the optional procedure, and the texts that are sent.
-//! * `read`, `commit`, `admin`: the operations.
-//! * `yardstick`: what the server itself costs.
+//! * `config`: options and URLs. `client`: the two connections and what all clones share.
+//!   `connection`, `server`, `checks`: one connection, and checks of the server and the tables.
+//!   `error`.
+//! * `keys`, `schema`, `sql`, `procedure`: names, tables, statements, the optional procedure.
+//!   `codec`, `columns`: answers.
+//! * `read`, `commit`, `heartbeat`, `admin`: the operations. `table`, `baseline`: the contract.
 //!
-//! Every statement is text, and every value in it is a hexadecimal literal: no character set, no `sql_mode` and no proxy can make
-//! anything else of it.
+//! Every statement is text, and every value in it is a hexadecimal literal, which no character set,
+//! no `sql_mode` and no proxy can change.
 
 mod admin;
+mod baseline;
+mod checks;
+mod client;
+mod codec;
+mod columns;
 mod commit;
 mod config;
+mod connection;
 mod error;
-mod lane;
+mod heartbeat;
+mod keys;
 mod procedure;
 mod read;
 mod schema;
-mod session;
+mod server;
 mod sql;
 mod table;
-mod yardstick;
 
 pub use config::{MysqlConfig, MysqlProcedure, MysqlSslMode};
-pub use table::MysqlTable;
+pub use table::{MysqlProvider, MysqlTable};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "mysql";

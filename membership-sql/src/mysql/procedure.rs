@@ -1,41 +1,34 @@
-//! The stored procedure that makes a commit one round trip. Optional: a person creates it, the table finds it.
+//! The stored procedure that makes a commit one round trip: its text, and that of a call. It is
+//! optional: an operator creates it, and the table finds it.
 //!
-//! It judges only whether the version row is exactly the one that the commit is for. If it is not, it changes nothing and gives back the
-//! table as it is now, and the rules of the contract are applied here, as for every other way to commit.
+//! It only checks whether the version row is exactly the expected one. If it is not, it changes
+//! nothing and returns the table as it is now, and `commit` applies the rules of the contract.
 
 use std::fmt::Write as _;
 
-use membership_core::{
-    CommitOutcome, CommitRequest, RowChange, SharedSettings, TableError, TableErrorKind,
-    TableLimits, VersionRow,
-};
+use membership_core::{CommitRequest, RowChange, TableLimits};
+use membership_provider::json;
 
-use super::commit::{Verdict, answer, judge, shown, too_many_rows};
-use super::error::{
-    MAY_NOT_CALL, NO_SUCH_PROCEDURE, OTHER_ARGUMENTS, code, error, from_commit, from_mysql,
-};
-use super::lane::Doubt;
-use super::read::{Found, absent, missing as gone};
-use super::session::{Session, Set, Trouble, number, text as column};
 use super::sql::{self, hex, text};
-use super::table::Place;
+use crate::shared::shown;
 
-/// Its name ends in its version: a build calls the one that it knows, and an older one may stand beside it.
+/// Its name ends with its version: a build calls the one that it knows, and an older one may exist
+/// too.
 const NAME: &str = "membership_commit_1";
-/// What it answers first.
-const COMMITTED: u64 = 0;
-const NOT_CURRENT: u64 = 1;
-const ROWS_DO_NOT_FIT: u64 = 2;
-const TOO_MANY_ROWS: u64 = 3;
+/// Its first answers.
+pub(super) const COMMITTED: u64 = 0;
+pub(super) const NOT_CURRENT: u64 = 1;
+pub(super) const ROWS_DO_NOT_FIT: u64 = 2;
+pub(super) const TOO_MANY_ROWS: u64 = 3;
 const FAILED: u64 = 4;
 
-/// The rows that are changed, as a table. Keys and bodies are hexadecimal, so that the JSON needs no escapes.
+/// The rows that are changed, as a table. Keys and bodies are hexadecimal, so that the JSON needs
+/// no escapes.
 const CHANGES: &str = "JSON_TABLE(p_changes, '$[*]' COLUMNS (op CHAR(1) PATH '$.o', k VARCHAR(1600) PATH '$.k', \
 st VARCHAR(32) PATH '$.s', w BIGINT UNSIGNED PATH '$.w', b LONGTEXT PATH '$.b')) AS j";
 const KEY: &str = "CONVERT(UNHEX(j.k) USING utf8mb4) COLLATE utf8mb4_bin";
 
-/// What makes it.
-pub(super) fn creation() -> String {
+fn creation() -> String {
     let snapshot = sql::read("p_cluster", None, false);
     let settle = sql::settle("p_cluster", None).replacen("; ", ";\n            ", 1);
     let theirs = format!(
@@ -147,178 +140,52 @@ END"
 }
 
 /// A script for the server's own shell.
-pub(super) fn printable() -> String {
+pub(super) fn script() -> String {
     format!(
         "DROP PROCEDURE IF EXISTS {NAME};\nDELIMITER //\n{}//\nDELIMITER ;\n",
         creation()
     )
 }
 
-/// Whether it is there.
-pub(super) async fn present(session: &mut Session) -> Result<bool, TableError> {
-    let sql = format!(
+/// A query that counts it.
+pub(super) fn presence() -> String {
+    format!(
         "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = DATABASE() AND routine_name = '{NAME}' AND routine_type = 'PROCEDURE'"
-    );
-    let sets = session.begin(&sql).await.map_err(|t| from_mysql(t.error))?;
-    Ok(sets
-        .last()
-        .and_then(|set| set.rows.first())
-        .and_then(|row| number(row, 0))
-        .is_some_and(|n| n > 0))
+    )
 }
 
-/// The error where it is asked for and not there.
-pub(super) fn missing() -> TableError {
-    let message = format!(
-        "there is no procedure {NAME}, or this user may not call it: run what `MysqlConfig::procedure_sql()` prints and \
-                           GRANT EXECUTE on it, or set procedure=auto"
-    );
-    error(TableErrorKind::Configuration, message)
+/// The message if it is required and missing.
+pub(super) fn missing() -> String {
+    format!(
+        "the procedure {NAME} is missing, or this user may not call it: run what `MysqlConfig::procedure_sql()` prints and GRANT \
+         EXECUTE on it, or use procedure=auto"
+    )
 }
 
-/// One flight. None where this client must judge and commit by itself: the procedure was dropped, or may not be called.
-pub(super) async fn commit(
-    session: &mut Session,
-    place: &Place,
-    request: &CommitRequest,
-    limits: &TableLimits,
-    doubt: &Doubt,
-) -> Result<Option<CommitOutcome>, TableError> {
-    let call = call(&place.key, request, limits)?;
-    session.fits(&call)?;
-    doubt.begins();
-    let sets = match session.begin(&call).await {
-        Ok(sets) => sets,
-        Err(t)
-            if matches!(
-                code(&t.error),
-                Some(NO_SUCH_PROCEDURE | MAY_NOT_CALL | OTHER_ARGUMENTS)
-            ) =>
-        {
-            doubt.ends();
-            session.procedure = false;
-            return Ok(None);
-        }
-        Err(t) => {
-            let e = from_commit(t.error);
-            if e.kind() != TableErrorKind::OutcomeUnknown {
-                doubt.ends();
-            }
-            session.roll_back().await;
-            return Err(e);
-        }
-    };
-    doubt.ends();
-    let found = |at: usize| {
-        sets.get(at)
-            .map(|set: &Set| Found::take(set, &place.cache))
-            .unwrap_or_default()
-    };
-    let Some(row) = sets.first().and_then(|set| set.rows.first()) else {
-        session.discard();
-        return Err(error(
-            TableErrorKind::OutcomeUnknown,
-            "the procedure gave no answer",
-        ));
-    };
-    // What is caught after the first answer comes behind it.
-    let row = sets
-        .iter()
-        .skip(2)
-        .find_map(|set| set.rows.first())
-        .unwrap_or(row);
-    match number(row, 0) {
-        Some(COMMITTED) => Ok(Some(CommitOutcome::Committed(request.next_token(&[])))),
-        Some(ROWS_DO_NOT_FIT) => Ok(Some(answer(found(1), place, request))),
-        Some(TOO_MANY_ROWS) => Err(too_many_rows(number(row, 1).unwrap_or(0), limits)),
-        Some(NOT_CURRENT) => {
-            let mut found = found(1);
-            let Some(stored) = found.stored()? else {
-                return Err(absent(Some(&request.expected)));
-            };
-            match judge(request, &stored, limits)? {
-                Verdict::Answer(outcome) => Ok(Some(outcome)),
-                Verdict::Conflict => {
-                    found.version = Some(Ok(stored));
-                    Ok(Some(answer(found, place, request)))
-                }
-                // The procedure reads the version row in another way than this build does; what this build reads counts.
-                Verdict::Apply(_) => Ok(None),
-            }
-        }
-        _ => {
-            // It was caught before COMMIT and rolled back.
-            let message = column(row, 2).unwrap_or_default();
-            let code = number(row, 1)
-                .and_then(|n| u16::try_from(n).ok())
-                .unwrap_or(0);
-            let server = mysql_async::ServerError {
-                code,
-                message,
-                state: "HY000".to_owned(),
-            };
-            let trouble = Trouble {
-                at: 0,
-                error: server.into(),
-            };
-            Err(gone(session, trouble)
-                .await
-                .err()
-                .unwrap_or_else(|| absent(Some(&request.expected))))
-        }
-    }
-}
-
-fn call(
-    cluster: &str,
-    request: &CommitRequest,
-    limits: &TableLimits,
-) -> Result<String, TableError> {
-    let json = |e: serde_json::Error| {
-        error(
-            TableErrorKind::InvalidRequest,
-            format!("it cannot be written as JSON: {e}"),
-        )
-    };
+/// A call.
+pub(super) fn call(cluster: &str, request: &CommitRequest, limits: &TableLimits) -> String {
     let expected = &request.expected;
-    // What the version row will say of this commit does not depend on what it says now.
-    let blank = VersionRow::initial(expected.table_id(), SharedSettings::default());
-    let mut record = request.next_version_row(&blank).recent.pop();
-    if let Some(record) = &mut record {
-        record.version = request.makes();
-    }
-    let record = serde_json::to_string(&record).map_err(json)?;
-    let settings = request
-        .settings
-        .as_ref()
-        .map(serde_json::to_string)
-        .transpose()
-        .map_err(json)?;
     let optional = |value: Option<&str>| value.map_or_else(|| "NULL".to_owned(), text);
-    let count = |which: fn(&RowChange) -> bool| {
-        i64::try_from(request.changes.iter().filter(|c| which(c)).count()).unwrap_or(i64::MAX)
-    };
-    let inserts = count(|c| matches!(c, RowChange::Insert(_)));
-    let removes = count(|c| matches!(c, RowChange::Remove(_)));
-    let updates = count(|c| matches!(c, RowChange::Update(_)));
-    Ok(format!(
+    let settings = request.settings.as_ref().map(json);
+    let inserts = |change: &&RowChange| matches!(change, RowChange::Insert(_));
+    let there = request.changes.len() - request.changes.iter().filter(inserts).count();
+    format!(
         "CALL {NAME}({cluster}, '{table}', {version}, '{commit}', '{token}', {layout}, {record}, {settings}, {core}, {more}, {most}, {there}, '{changes}')",
         table = expected.table_id(),
         version = expected.version(),
         commit = expected.commit(),
         token = sql::token(&request.next_token(&[])),
         layout = membership_core::encoding::LAYOUT,
-        record = text(&record),
+        record = text(&json(&request.record())),
         settings = optional(settings.as_deref()),
         core = optional(request.core.as_deref()),
-        more = inserts - removes,
+        more = request.added_rows(),
         most = limits.rows,
-        there = updates + removes,
         changes = changes(&request.changes),
-    ))
+    )
 }
 
-/// Letters, digits and JSON's own punctuation: nothing in it needs an escape.
+/// The changes as JSON. Keys and texts are hexadecimal, so that nothing needs an escape.
 fn changes(all: &[RowChange]) -> String {
     let mut out = String::from("[");
     for change in all {

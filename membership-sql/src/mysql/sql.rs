@@ -1,13 +1,8 @@
-//! The texts that are sent. Whatever stands in them as a value is a hexadecimal literal or a number of ours.
+//! The statements. Each value in them is a hexadecimal literal or a number of ours.
 
 use std::fmt::Write as _;
 
-use membership_core::{ClusterName, VersionToken};
-
-/// The length of the column `cluster`, in characters. With `silo` it makes a key of 2,848 bytes; InnoDB takes 3,072.
-pub(super) const CLUSTER_CHARS: usize = 512;
-/// The length of the column `silo`, in characters.
-pub(super) const SILO_CHARS: usize = 200;
+use membership_core::VersionToken;
 
 /// Bytes as pairs of hexadecimal digits.
 pub(super) fn hex(bytes: &[u8], into: &mut String) {
@@ -19,8 +14,8 @@ pub(super) fn hex(bytes: &[u8], into: &mut String) {
     }
 }
 
-/// A text as a literal. Hexadecimal, because what a quote or a backslash means depends on `sql_mode` and on the character set of the
-/// connection, and a proxy may have changed either.
+/// A text as a literal, in hexadecimal digits: the meaning of a quote or a backslash depends on
+/// `sql_mode` and on the character set of the connection, and a proxy may change both.
 pub(super) fn text(value: &str) -> String {
     let mut out = String::with_capacity(value.len() * 2 + 12);
     out.push_str("_utf8mb4 x'");
@@ -29,18 +24,8 @@ pub(super) fn text(value: &str) -> String {
     out
 }
 
-/// The value of the column `cluster`. Names whose key is longer than the column (only names of many characters beyond ASCII are) stand
-/// there by their hash; no key begins with `~~`.
-pub(super) fn cluster(name: &ClusterName) -> String {
-    let key = name.store_key();
-    if key.len() <= CLUSTER_CHARS {
-        text(&key)
-    } else {
-        format!("CONCAT('~~', SHA2({}, 512))", text(&key))
-    }
-}
-
-/// A token as it stands beside the version row, so that the server can tell whether a reader needs the rows.
+/// A token as it is stored beside the version row, so that the server knows whether a reader needs
+/// the rows.
 pub(super) fn token(token: &VersionToken) -> String {
     format!(
         "{}/{}/{}",
@@ -50,15 +35,28 @@ pub(super) fn token(token: &VersionToken) -> String {
     )
 }
 
-/// One statement reads the whole table, and so from one moment. Its rows are
-/// `kind, silo, body, number, at, read_only`; the kinds are those of [`super::read`].
-///
-/// Without rows where the version row still carries `known`.
+/// The version row, the first part of every read. The rows of a read are
+/// `kind, silo, body, number, at, read_only`; the kinds are those of [`super::codec`].
+fn version(cluster: &str) -> String {
+    format!(
+        "SELECT 0 AS kind, NULL AS silo, v.body AS body, v.deleting AS number, NULL AS at, @@global.read_only AS read_only \
+         FROM membership_version v WHERE v.cluster = {cluster}"
+    )
+}
+
+/// The version row, locked.
+pub(super) fn lock_version(cluster: &str) -> String {
+    format!(
+        "SELECT 0, NULL, body, deleting, NULL, @@global.read_only FROM membership_version WHERE cluster = {cluster} FOR UPDATE"
+    )
+}
+
+/// The whole table, in one statement and so from one moment; without rows if the version row still
+/// has the token `known`.
 pub(super) fn read(cluster: &str, known: Option<&VersionToken>, heartbeats: bool) -> String {
     let mut sql = format!(
-        "SELECT 0 AS kind, NULL AS silo, v.body AS body, v.deleting AS number, NULL AS at, @@global.read_only AS read_only \
-         FROM membership_version v WHERE v.cluster = {cluster} \
-         UNION ALL SELECT 1, s.silo, s.body, NULL, NULL, NULL FROM membership_silo s WHERE s.cluster = {cluster}"
+        "{} UNION ALL SELECT 1, s.silo, s.body, NULL, NULL, NULL FROM membership_silo s WHERE s.cluster = {cluster}",
+        version(cluster)
     );
     if let Some(known) = known {
         let known = text(&token(known));
@@ -68,7 +66,7 @@ pub(super) fn read(cluster: &str, known: Option<&VersionToken>, heartbeats: bool
         );
     }
     if heartbeats {
-        // A heartbeat without a row is an orphan, and is not shown (clause T8).
+        // A heartbeat without a row is an orphan and is not shown (clause T8).
         let _ = write!(
             sql,
             " UNION ALL SELECT 2, h.silo, NULL, h.counter, h.at, NULL FROM membership_heartbeat h \
@@ -79,34 +77,33 @@ pub(super) fn read(cluster: &str, known: Option<&VersionToken>, heartbeats: bool
     sql
 }
 
-/// The same of one row.
+/// The version row, and one row with its heartbeat.
 pub(super) fn read_row(cluster: &str, silo: &str) -> String {
     format!(
-        "SELECT 0 AS kind, NULL AS silo, v.body AS body, v.deleting AS number, NULL AS at, @@global.read_only AS read_only \
-         FROM membership_version v WHERE v.cluster = {cluster} \
-         UNION ALL SELECT 1, s.silo, s.body, NULL, NULL, NULL FROM membership_silo s WHERE s.cluster = {cluster} AND s.silo = {silo} \
+        "{} UNION ALL SELECT 1, s.silo, s.body, NULL, NULL, NULL FROM membership_silo s WHERE s.cluster = {cluster} AND s.silo = {silo} \
          UNION ALL SELECT 2, h.silo, NULL, h.counter, h.at, NULL FROM membership_heartbeat h \
-         WHERE h.cluster = {cluster} AND h.silo = {silo}"
+         WHERE h.cluster = {cluster} AND h.silo = {silo}",
+        version(cluster)
     )
 }
 
-/// The version row, and some row of the cluster.
-pub(super) fn look(cluster: &str) -> String {
+/// The version row, and any row of the cluster.
+pub(super) fn probe(cluster: &str) -> String {
     format!(
-        "SELECT 0 AS kind, NULL AS silo, v.body AS body, v.deleting AS number, NULL AS at, @@global.read_only AS read_only \
-         FROM membership_version v WHERE v.cluster = {cluster} \
-         UNION ALL (SELECT 1, s.silo, s.body, NULL, NULL, NULL FROM membership_silo s WHERE s.cluster = {cluster} LIMIT 1)"
+        "{} UNION ALL (SELECT 1, s.silo, s.body, NULL, NULL, NULL FROM membership_silo s WHERE s.cluster = {cluster} LIMIT 1)",
+        version(cluster)
     )
 }
 
-/// The next transaction locks the rows that it touches and not the gaps between them, whatever others insert there.
+/// The next transaction locks the rows that it touches, and not the gaps between them.
 pub(super) const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
-/// Makes everything that a read before it has seen survive a crash.
+/// Makes everything that the read before it has seen survive a crash.
 ///
-/// InnoDB shows a commit to others before it has written it to its log, unless there is a binary log: who reads in between would see
-/// what a crash takes back, and a version or a heartbeat would fall. A commit of the reader's own writes the log up to there. Nothing is
-/// written where the reader learns nothing: the version row still carries `known`.
+/// Without a binary log, InnoDB shows a commit to others before it has written it to its log: a
+/// reader in between would see what a crash takes back, and a version or a heartbeat would fall. A
+/// commit of the reader writes the log up to there. Nothing is written if the version row still has
+/// the token `known`.
 pub(super) fn settle(cluster: &str, known: Option<&VersionToken>) -> String {
     let news = known.map_or_else(String::new, |known| {
         format!(" WHERE NOT EXISTS (SELECT 1 FROM membership_version k WHERE k.cluster = {cluster} AND k.token = {})", text(&token(known)))
@@ -126,12 +123,5 @@ mod tests {
         assert_eq!(text(""), "_utf8mb4 x''");
         assert_eq!(text("a'\\"), "_utf8mb4 x'61275c'");
         assert_eq!(text("ü"), "_utf8mb4 x'c3bc'");
-    }
-
-    #[test]
-    fn long_names_fit_the_column() {
-        let long = ClusterName::new("s", "ж".repeat(100)).unwrap();
-        assert!(long.store_key().len() > CLUSTER_CHARS);
-        assert!(cluster(&long).starts_with("CONCAT('~~', SHA2(_utf8mb4 x'"));
     }
 }

@@ -1,24 +1,30 @@
-//! Which server, and how it is used. Nothing here talks to it.
+//! Which server, and how to use it: options and URLs.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use membership_core::{ConnectionString, Operation, TableError, TableErrorKind};
+use membership_core::{ConnectionString, TableError, TableErrorKind};
+use membership_provider::{Endpoint, check_timeout, environment};
 
 use super::STORE;
+use super::error::error;
+use super::keys::Names;
+use super::schema;
 
-/// When a commit counts as written. The weaker values of the server (`off`) are not offered: an acknowledged commit would be lost with a crash.
+/// When a commit counts as written. The server's `off` is not offered: a crash would lose
+/// acknowledged commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PostgresSynchronousCommit {
     /// On the disk of this server only, whatever `synchronous_standby_names` says.
     Local,
-    /// The synchronous standbys have it in memory.
+    /// In the memory of the synchronous standbys.
     RemoteWrite,
-    /// On the disks of this server and of its synchronous standbys, if it has any.
+    /// On the disks of this server and of its synchronous standbys, if there are any.
     #[default]
     On,
-    /// The synchronous standbys show it to readers.
+    /// Visible on the synchronous standbys.
     RemoteApply,
 }
 
@@ -33,35 +39,36 @@ impl PostgresSynchronousCommit {
     }
 }
 
-/// What a failover of this server can lose; what the table says of its own durability follows from it.
+/// What a failover of this server can lose. It decides the durability that the table guarantees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PostgresFailover {
-    /// Judged from the server at connecting: kept, unless `fsync` is off or there are standbys and none of them is synchronous.
+    /// Read from the server: nothing, unless `fsync` is off or all standbys are asynchronous.
     #[default]
     Detect,
-    /// There is no failover, or only to a synchronous standby: acknowledged commits are kept.
+    /// Nothing: there is no failover, or only to a synchronous standby.
     Safe,
-    /// An asynchronous standby may be promoted: the last acknowledged commits may be lost, and show as `TableRolledBack`.
+    /// The last acknowledged commits: an asynchronous standby may be promoted. Silos then see
+    /// `TableRolledBack`.
     MayLose,
 }
 
-/// How a connection is encrypted; the names and meanings are those of PostgreSQL's own clients.
+/// How connections are encrypted, with the names and meanings of PostgreSQL's own clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PostgresSslMode {
     /// Never.
     Disable,
-    /// If the server offers it; the server's certificate is not looked at.
+    /// If the server offers it; the server's certificate is not checked.
     #[default]
     Prefer,
-    /// Always; the certificate is looked at only if a root certificate is given.
+    /// Always; the certificate is checked only if a root certificate is given.
     Require,
-    /// Always, with a certificate of a known authority, whatever name is in it.
+    /// Always, with a certificate of a known authority for any name.
     VerifyCa,
-    /// Always, with a certificate of a known authority for the name that was connected to.
+    /// Always, with a certificate of a known authority for the server's name.
     VerifyFull,
 }
 
-/// What the option `synchronous_commit` may be.
+/// The values of the option `synchronous_commit`.
 const SYNCHRONOUS_COMMITS: &[(&str, PostgresSynchronousCommit)] = &[
     ("local", PostgresSynchronousCommit::Local),
     ("remote_write", PostgresSynchronousCommit::RemoteWrite),
@@ -69,14 +76,14 @@ const SYNCHRONOUS_COMMITS: &[(&str, PostgresSynchronousCommit)] = &[
     ("remote_apply", PostgresSynchronousCommit::RemoteApply),
 ];
 
-/// What the option `failover` may be.
+/// The values of the option `failover`.
 const FAILOVERS: &[(&str, PostgresFailover)] = &[
     ("detect", PostgresFailover::Detect),
     ("safe", PostgresFailover::Safe),
     ("may_lose", PostgresFailover::MayLose),
 ];
 
-/// What the option `sslmode` may be.
+/// The values of the option `sslmode`.
 const SSL_MODES: &[(&str, PostgresSslMode)] = &[
     ("disable", PostgresSslMode::Disable),
     ("allow", PostgresSslMode::Prefer),
@@ -94,7 +101,7 @@ const SSL_MODES: &[(&str, PostgresSslMode)] = &[
 ///
 /// let config = PostgresConfig::from_url("postgres://silo:secret@db.example/app?sslmode=verify-full&schema=cluster&operation_timeout=3s")?;
 /// assert!(!format!("{config:?}").contains("secret"));
-/// // What somebody who may create tables runs for somebody who may not:
+/// // For a user who may create tables:
 /// assert!(config.schema_sql().contains("CREATE TABLE IF NOT EXISTS \"cluster\".\"membership_version\""));
 /// # Ok::<(), membership_core::TableError>(())
 /// ```
@@ -113,19 +120,20 @@ pub struct PostgresConfig {
     pub(super) operation_timeout: Duration,
 }
 
-/// Long enough for a server that is restarted, short enough for a silo to notice that it is gone.
+/// The schemes of its URLs.
+pub(super) const SCHEMES: &[&str] = &["postgres", "postgresql"];
+/// Longer than a restart of a server, and short enough for a silo to notice that it is gone.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Below this a connection is hardly made.
-const MIN_TIMEOUT: Duration = Duration::from_millis(100);
-/// Above this nobody is waiting any more.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
-/// The server cuts names after 63 bytes; the longest of ours after the prefix is `heartbeat`, its key adds `_pkey`.
+/// Less is too short for a connection, and no caller waits longer.
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+/// The server cuts names after 63 bytes; our longest is the prefix with `heartbeat` and, for its
+/// key, `_pkey`.
 const MAX_PREFIX: usize = 40;
 const OPTIONS: &str = "schema, prefix, create, pooler, hints, synchronous_commit, failover, operation_timeout, sslmode, sslrootcert, \
                        host, hostaddr, port, user, password, dbname, application_name, connect_timeout and options";
 
 impl PostgresConfig {
-    /// A server named by a configuration of the client library; TLS and time-outs are set here, not there.
+    /// The server of a configuration of the driver; TLS and timeouts are set here, not there.
     #[must_use]
     pub fn new(client: tokio_postgres::Config) -> Self {
         Self {
@@ -143,22 +151,21 @@ impl PostgresConfig {
         }
     }
 
-    /// Reads `postgres://user:password@host:port/database?option=value&…` (also `postgresql://`). `%hh` stands for a byte; several hosts,
-    /// with commas between them, are tried in order until one takes writes. What the URL leaves out is taken from `PGHOST`, `PGPORT`,
-    /// `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE` and `PGSSLROOTCERT`. The options are those of this type, and of the usual
-    /// ones `sslmode`, `sslrootcert`, `host`, `hostaddr`, `port`, `user`, `password`, `dbname`, `application_name`, `connect_timeout`
-    /// and `options`.
+    /// Reads `postgres://user:password@host:port/database?option=value&…` (also `postgresql://`);
+    /// `%hh` is a byte. Several hosts, separated by commas, are tried in order until one accepts
+    /// writes. Missing parts come from `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`,
+    /// `PGSSLMODE` and `PGSSLROOTCERT`. The options are those of this type, and the usual
+    /// `sslmode`, `sslrootcert`, `host`, `hostaddr`, `port`, `user`, `password`, `dbname`,
+    /// `application_name`, `connect_timeout`, `options`.
     ///
     /// # Errors
-    /// `Configuration`: another scheme, an unknown option, or a value that is none. Never shows a password.
+    /// `Configuration`: another scheme, an unknown option or a bad value. Never shows a password.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        Self::from_url_and(url, |name| {
-            std::env::var(name).ok().filter(|v| !v.is_empty())
-        })
+        Self::from_url_and(url, environment)
     }
 
     fn from_url_and(url: &str, env: impl Fn(&str) -> Option<String>) -> Result<Self, TableError> {
-        let mut url = ConnectionString::parse(STORE, &["postgres", "postgresql"], url)?;
+        let mut url = ConnectionString::parse(STORE, SCHEMES, url)?;
         let mut config = Self::new(tokio_postgres::Config::new());
         let (mut timeout, mut options, mut name, mut addresses) = (None, None, None, Vec::new());
         let mut ssl_mode = None;
@@ -216,7 +223,7 @@ impl PostgresConfig {
                     .find(|(name, _)| *name == word)
                     .map(|(_, mode)| *mode);
                 mode.ok_or_else(|| {
-                    wrong("PGSSLMODE is disable, prefer, require, verify-ca or verify-full")
+                    wrong("PGSSLMODE must be disable, prefer, require, verify-ca or verify-full")
                 })?
             }
         };
@@ -226,7 +233,7 @@ impl PostgresConfig {
         let default_port = match env("PGPORT").map(|p| p.parse::<u16>()) {
             None => 5432,
             Some(Ok(port)) => port,
-            Some(Err(_)) => return Err(wrong("PGPORT is a number from 1 to 65535")),
+            Some(Err(_)) => return Err(wrong("PGPORT must be a number from 1 to 65535")),
         };
         if url.hosts.is_empty() && addresses.is_empty() {
             let host = env("PGHOST").unwrap_or_else(|| "localhost".to_owned());
@@ -263,37 +270,42 @@ impl PostgresConfig {
         Ok(config)
     }
 
-    /// The schema that holds the tables. Default: `public`. `initialize` makes it where it is missing.
+    /// The schema of the tables. Default: `public`. `initialize` creates it if it is missing.
     #[must_use]
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
     }
 
-    /// What the names of the tables start with: at most 40 lower-case letters, digits and `_`. Default: `membership_`.
+    /// The prefix of the tables' names: at most 40 lower-case letters, digits and `_`. Default:
+    /// `membership_`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Whether `initialize` makes missing tables. Default: true. Without it, run [`schema_sql`](Self::schema_sql) first.
+    /// Whether `initialize` creates missing tables. Default: true. If not, run
+    /// [`schema_sql`](Self::schema_sql) first.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Leave nothing in the session: no prepared statements, no settings, no LISTEN. Default: false. Needed behind a pooler that gives every
-    /// transaction another connection to the server (PgBouncer with `pool_mode = transaction`). There are no hints then.
+    /// Whether to keep no state in the session: no prepared statements, settings or LISTEN.
+    /// Default: false. Needed behind a pooler that gives each transaction another connection to the
+    /// server (PgBouncer with `pool_mode = transaction`). There are no hints then.
     #[must_use]
     pub fn pooler(mut self, pooler: bool) -> Self {
         self.pooler = pooler;
         self
     }
 
-    /// Whether commits are announced with NOTIFY, and [`hints`](membership_core::MembershipTable::hints) listen. Default: true. The server
-    /// writes the announcements of one database one after the other; a database that commits thousands of times a second may do without.
+    /// Whether commits are announced with NOTIFY, and
+    /// [`hints`](membership_core::MembershipTable::hints) listen. Default: true. The server
+    /// serialises the announcements of a database: turn it off in a database with thousands of
+    /// commits per second.
     #[must_use]
     pub fn hints(mut self, hints: bool) -> Self {
         self.hints = hints;
@@ -314,55 +326,55 @@ impl PostgresConfig {
         self
     }
 
-    /// How long one operation may take, connecting included: 100 ms to 1 h. Default: 10 s.
+    /// The time of one operation, including connecting: 100 ms to 1 h. Default: 10 s.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
     }
 
-    /// How the connection is encrypted. Default: `Prefer`.
+    /// How connections are encrypted. Default: `Prefer`.
     #[must_use]
     pub fn ssl_mode(mut self, mode: PostgresSslMode) -> Self {
         self.ssl_mode = mode;
         self
     }
 
-    /// A PEM file with the certificates of the authorities to trust. Default: those of the operating system.
+    /// A PEM file with the trusted certificates. Default: those of the operating system.
     #[must_use]
     pub fn ssl_root_cert(mut self, path: impl AsRef<Path>) -> Self {
         self.ssl_root_cert = Some(path.as_ref().to_owned());
         self
     }
 
-    /// The statements that make the tables, for people whose silos may not: run them once, as a user who may, with `psql`.
+    /// The statements that create the tables, for silos that may not: run them once, as a user who
+    /// may, for example with `psql`.
     #[must_use]
     pub fn schema_sql(&self) -> String {
-        super::schema::Names::new(self).printable()
+        schema::script(&self.names())
     }
 
-    /// The servers that are named, for errors.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn names(&self) -> Names {
+        Names::new(&self.schema, &self.prefix)
+    }
+
+    /// The servers, as errors name them.
+    pub(super) fn address(&self) -> String {
         let (addresses, ports) = (self.client.get_hostaddrs(), self.client.get_ports());
         let hosts: Vec<String> = match self.client.get_hosts() {
             [] => addresses.iter().map(ToString::to_string).collect(),
-            hosts => hosts.iter().map(shown).collect(),
+            hosts => hosts.iter().map(host_name).collect(),
         };
-        // One port is that of all.
+        // One port applies to all hosts.
         let port = |n: usize| ports.get(n).or(ports.first()).copied().unwrap_or(5432);
-        let place = |(n, host): (usize, String)| {
-            if host.contains(':') {
-                format!("[{host}]:{}", port(n))
-            } else {
-                format!("{host}:{}", port(n))
-            }
-        };
-        hosts
-            .into_iter()
-            .enumerate()
-            .map(place)
-            .collect::<Vec<_>>()
-            .join(", ")
+        let endpoint = |(n, host): (usize, String)| Endpoint::new(host, port(n));
+        Endpoint::join(
+            &hosts
+                .into_iter()
+                .enumerate()
+                .map(endpoint)
+                .collect::<Vec<_>>(),
+        )
     }
 
     /// Whether commits are announced.
@@ -375,17 +387,18 @@ impl PostgresConfig {
         self.hints && !self.pooler
     }
 
-    /// How long the server waits for a lock: shorter than the operation, so that its answer still comes in time, and is certain.
+    /// How long the server waits for a lock: its answer must come in time, because then it is
+    /// certain.
     pub(super) fn lock_timeout(&self) -> Duration {
         self.operation_timeout * 8 / 10
     }
 
-    /// How long the server works on a statement; a commit under way is not ended by it.
+    /// How long the server executes a statement. It does not end a COMMIT.
     pub(super) fn statement_timeout(&self) -> Duration {
         self.operation_timeout * 9 / 10
     }
 
-    /// Refuses what cannot work whatever the server says.
+    /// Refuses what cannot work with any server.
     pub(super) fn validate(&self) -> Result<(), TableError> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
         if self.prefix.is_empty()
@@ -393,15 +406,14 @@ impl PostgresConfig {
             || !self.prefix.bytes().all(plain)
         {
             return Err(wrong(format!(
-                "option `prefix` is 1 to {MAX_PREFIX} lower-case letters, digits and `_`"
+                "option `prefix` must be 1 to {MAX_PREFIX} lower-case letters, digits and `_`"
             )));
         }
         if self.schema.is_empty() || self.schema.len() > 63 || self.schema.contains('\0') {
-            return Err(wrong("option `schema` is a name of 1 to 63 bytes"));
+            return Err(wrong("option `schema` must be a name of 1 to 63 bytes"));
         }
-        if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&self.operation_timeout) {
-            return Err(wrong("operation_timeout is 100 ms to 1 h"));
-        }
+        let timeout = self.operation_timeout;
+        check_timeout(STORE, "operation_timeout", timeout, &TIMEOUTS)?;
         if self.client.get_user().is_none()
             && self.client.get_hosts().is_empty()
             && self.client.get_hostaddrs().is_empty()
@@ -432,7 +444,7 @@ impl fmt::Debug for PostgresConfig {
     }
 }
 
-fn shown(host: &tokio_postgres::config::Host) -> String {
+fn host_name(host: &tokio_postgres::config::Host) -> String {
     match host {
         tokio_postgres::config::Host::Tcp(name) => name.clone(),
         #[cfg(unix)]
@@ -441,100 +453,8 @@ fn shown(host: &tokio_postgres::config::Host) -> String {
 }
 
 fn wrong(message: impl Into<String>) -> TableError {
-    TableError::new(
-        TableErrorKind::Configuration,
-        Operation::Connect,
-        STORE,
-        message,
-    )
+    error(TableErrorKind::Configuration, message)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(url: &str) -> Result<PostgresConfig, TableError> {
-        PostgresConfig::from_url_and(url, |name| match name {
-            "PGPASSWORD" => Some("from the environment".to_owned()),
-            "PGPORT" => Some("6000".to_owned()),
-            _ => None,
-        })
-    }
-
-    #[test]
-    fn urls_name_servers() {
-        let c = parse("postgres://u:p@a,b:7000/d?schema=s&prefix=x_&pooler=true&hints=false&create=false&synchronous_commit=remote_apply&failover=may_lose&sslmode=verify-full&sslrootcert=/ca.pem&operation_timeout=250ms&application_name=n&connect_timeout=2").unwrap();
-        assert_eq!(
-            (
-                c.client.get_ports(),
-                c.client.get_dbname(),
-                c.client.get_user()
-            ),
-            (&[6000, 7000][..], Some("d"), Some("u"))
-        );
-        assert_eq!(c.client.get_password(), Some(&b"p"[..]));
-        assert_eq!(
-            (
-                c.schema.as_str(),
-                c.prefix.as_str(),
-                c.pooler,
-                c.hints,
-                c.create
-            ),
-            ("s", "x_", true, false, false)
-        );
-        assert_eq!(
-            (c.synchronous_commit, c.failover, c.ssl_mode),
-            (
-                PostgresSynchronousCommit::RemoteApply,
-                PostgresFailover::MayLose,
-                PostgresSslMode::VerifyFull
-            )
-        );
-        assert_eq!(c.operation_timeout, Duration::from_millis(250));
-        let c = parse("postgresql:///d").unwrap();
-        assert_eq!(c.client.get_password(), Some(&b"from the environment"[..]));
-        assert_eq!(c.client.get_hosts().len(), 1);
-        let c = parse("postgres://[::1]:5433/").unwrap();
-        assert_eq!(
-            c.client.get_hosts(),
-            [tokio_postgres::config::Host::Tcp("::1".to_owned())]
-        );
-        for (url, place) in [
-            ("postgres://u:p@a,b:7000/d", "a:6000, b:7000"),
-            ("postgres://[::1]:5433/", "[::1]:5433"),
-            ("postgres:///d?hostaddr=10.0.0.1", "10.0.0.1:6000"),
-            ("postgres://%2Frun%2Fpg/d", "/run/pg:6000"),
-        ] {
-            assert_eq!(parse(url).unwrap().place(), place);
-        }
-    }
-
-    #[test]
-    fn nonsense_is_refused_with_advice_and_without_the_password() {
-        for (rest, why) in [
-            ("h/d?colour=blue", "`colour` is no option"),
-            ("h/d?pooler=perhaps", "true or false"),
-            ("h/d?synchronous_commit=off", "remote_apply"),
-            ("h/d?failover=x", "may_lose"),
-            ("h/d?sslmode=maybe", "verify-full"),
-            ("h/d?operation_timeout=0s", "100 ms"),
-            ("h/d?operation_timeout=soon", "such as 3s"),
-            ("h/d?prefix=A", "lower-case"),
-            ("h/d?schema=", "1 to 63"),
-            ("h:0/d", "port"),
-        ] {
-            let error = parse(&format!("postgres://u:hunter2@{rest}")).unwrap_err();
-            assert_eq!(error.kind(), TableErrorKind::Configuration);
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(why) && !text.contains("hunter2"), "{text}");
-        }
-        assert!(
-            parse("mysql://h")
-                .unwrap_err()
-                .to_string()
-                .contains("postgres://")
-        );
-        assert!(!format!("{:?}", parse("postgres://u:hunter2@h/d").unwrap()).contains("hunter2"));
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! What PostgreSQL says, as what the caller does next.
+//! PostgreSQL's errors by what the caller does next.
 
 use std::error::Error as _;
 use std::io;
@@ -8,29 +8,29 @@ use tokio_postgres::error::{DbError, Severity};
 
 use super::STORE;
 
-/// What was under way.
+/// How far an operation was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Nothing of the operation was sent yet.
+    /// Nothing was sent yet.
     Before,
-    /// Something was sent that writes nothing.
+    /// A statement was sent that only reads.
     Reading,
-    /// Something was sent that writes.
+    /// A statement was sent that writes.
     Writing,
 }
 
-/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
+/// An error of this store. [`Inner::run`](super::client::Inner::run) names the operation.
 pub(super) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
 
-/// The time is over, or the connection is gone: nobody knows what became of what was sent.
+/// The time is over or the connection is gone: the outcome of a write is unknown.
 pub(super) fn lost(phase: Phase, what: &str) -> TableError {
     match phase {
         Phase::Before | Phase::Reading => error(TableErrorKind::Unavailable, what),
         Phase::Writing => error(
             TableErrorKind::OutcomeUnknown,
-            format!("{what}, and a write was on its way"),
+            format!("{what}, and a write was sent"),
         ),
     }
 }
@@ -48,13 +48,13 @@ pub(super) fn from_pg(e: tokio_postgres::Error, phase: Phase) -> TableError {
     lost(phase, &what).with_source(e)
 }
 
-/// From making a connection.
+/// From connecting.
 pub(super) fn from_connect(e: tokio_postgres::Error) -> TableError {
     if let Some(db) = e.as_db_error() {
         return from_server(db, Phase::Before).with_source(e);
     }
     let io = cause(&e);
-    // A handshake that TLS itself refuses is a matter of certificates; any other failure is one of the network.
+    // If rustls refuses the handshake, the certificates are wrong; else the network failed.
     let tls = io
         .and_then(io::Error::get_ref)
         .is_some_and(|inner| inner.is::<rustls::Error>());
@@ -76,11 +76,11 @@ pub(super) fn from_connect(e: tokio_postgres::Error) -> TableError {
         None => {
             let why = e.source().map_or_else(String::new, |s| format!(": {s}"));
             let said = format!("{e}{why}");
-            // The client library tells these apart by their words only.
+            // The driver distinguishes these only by their texts.
             let advice = if said.contains("does not support TLS") {
                 ": leave `sslmode` out, or set up TLS on the server"
             } else if said.contains("password missing") {
-                ": the server wants a password; put it into the URL or PGPASSWORD"
+                ": the server requires a password: put it into the URL or PGPASSWORD"
             } else if said.contains("unexpected message") || said.contains("parsing response") {
                 ": is this PostgreSQL?"
             } else {
@@ -99,9 +99,10 @@ fn cause(e: &tokio_postgres::Error) -> Option<&io::Error> {
     e.source().and_then(|s| s.downcast_ref())
 }
 
-/// An answer of severity `ERROR` means that the statement's transaction was rolled back. Above that the server gives up the connection, and
-/// may do so after it has committed; so does a pooler, in the words of the protocol before 9.6, which has no severity for programs. And some
-/// states say by themselves that a connection broke, or that it is not known what became of a statement.
+/// Severity `ERROR` means that the statement's transaction was rolled back. With a higher one the
+/// server closes the connection, maybe after it has committed; so does a pooler, in the protocol
+/// before 9.6, which has no machine-readable severity. And some states say that a connection broke
+/// or that the outcome of a statement is unknown.
 fn from_server(db: &DbError, phase: Phase) -> TableError {
     let gives_up = match db.parsed_severity() {
         Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
@@ -115,20 +116,20 @@ fn from_server(db: &DbError, phase: Phase) -> TableError {
         );
         return lost(phase, &what);
     }
-    let (kind, what) = judge(db.code().code());
+    let (kind, what) = kind_of(db.code().code());
     error(
         kind,
         format!("{what} ({}: {})", db.code().code(), db.message()),
     )
 }
 
-/// Whether a statement with this SQLSTATE may have been carried out.
+/// Whether a statement with this SQLSTATE may have been executed.
 fn ends_unknown(code: &str) -> bool {
     code.starts_with("08") || code == "40003"
 }
 
 /// The kind of an error that is certainly not applied, by SQLSTATE.
-fn judge(code: &str) -> (TableErrorKind, &'static str) {
+fn kind_of(code: &str) -> (TableErrorKind, &'static str) {
     use TableErrorKind::{
         Busy, Configuration, Damaged, InvalidRequest, LimitExceeded, NotInitialized,
         PermissionDenied, Unavailable,
@@ -139,44 +140,44 @@ fn judge(code: &str) -> (TableErrorKind, &'static str) {
         "55P03" => (Busy, "another transaction holds the lock"),
         "57014" => (
             Busy,
-            "the server ended the statement: its time was over, or somebody cancelled it",
+            "the server ended the statement: its time was over, or it was cancelled",
         ),
-        "23505" | "22012" => (
-            Busy,
-            "somebody changed the rows past the table at the same moment",
-        ),
+        "23505" | "22012" => (Busy, "the rows were changed by hand at the same moment"),
         "28P01" => (PermissionDenied, "the server refuses this user or password"),
         "42501" => (PermissionDenied, "this user may not do that"),
         "42P01" | "3F000" => (NotInitialized, "there are no such tables"),
         "3D000" => (
             Configuration,
-            "there is no such database: make it, or correct the URL",
+            "there is no such database: create it, or correct the URL",
         ),
         "25006" => (
             Unavailable,
-            "the server takes no writes now: it is a standby, or was set to read-only",
+            "the server accepts no writes now: it is a standby, or was set to read-only",
         ),
-        "22021" => (InvalidRequest, "PostgreSQL takes no NUL characters"),
-        "54000" => (LimitExceeded, "the server takes less at once"),
-        "0A000" => (Unavailable, "the tables were made anew in another shape"),
+        "22021" => (InvalidRequest, "PostgreSQL accepts no NUL characters"),
+        "54000" => (LimitExceeded, "the statement exceeds a limit of the server"),
+        "0A000" => (
+            Unavailable,
+            "the tables were created again with another layout",
+        ),
         "08P01" => (
             Configuration,
-            "the server or a pooler before it does not take this; behind a transaction pooler use `pooler=true`",
+            "the server or a pooler refuses the request; behind a transaction pooler use `pooler=true`",
         ),
         "53300" => (Unavailable, "the server has too many connections"),
         "57P03" => (Unavailable, "the server is starting or stopping"),
         "26000" | "42P05" => (
             Configuration,
-            "the session is shared with others: behind a transaction pooler use `pooler=true` (prepared statements got lost)",
+            "prepared statements were lost: behind a transaction pooler use `pooler=true`",
         ),
         _ => match code.get(..2).unwrap_or_default() {
             "28" => (
                 PermissionDenied,
-                "the server does not let this user in from here: look at the user, at `sslmode` and at pg_hba.conf",
+                "the server refuses this user from this address: check the user, `sslmode` and pg_hba.conf",
             ),
             "40" => (Busy, "the transaction was rolled back"),
-            "53" => (Unavailable, "the server has run out of something"),
-            "08" | "57" => (Unavailable, "the server ends connections"),
+            "53" => (Unavailable, "the server is out of resources"),
+            "08" | "57" => (Unavailable, "the server closes connections"),
             "XX" if code != "XX000" => (Damaged, "the server found damage in its files"),
             "58" => (Unavailable, "the server's system failed"),
             "42" => (
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_judged_by_what_to_do_next() {
+    fn every_state_has_a_kind() {
         for (code, kind) in [
             ("40001", TableErrorKind::Busy),
             ("40P01", TableErrorKind::Busy),
@@ -214,12 +215,12 @@ mod tests {
             ("XX000", TableErrorKind::Unavailable),
             ("53100", TableErrorKind::Unavailable),
         ] {
-            assert_eq!(judge(code).0, kind, "{code}");
+            assert_eq!(kind_of(code).0, kind, "{code}");
         }
     }
 
     #[test]
-    fn a_lost_write_is_of_unknown_outcome_and_a_lost_read_is_not() {
+    fn a_lost_write_has_an_unknown_outcome_and_a_lost_read_has_not() {
         assert!(
             ["08P01", "08006", "40003"].into_iter().all(ends_unknown)
                 && !["40001", "42P01", "57014"].into_iter().any(ends_unknown)

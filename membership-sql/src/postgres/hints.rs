@@ -1,92 +1,58 @@
-//! LISTEN: a connection of its own, made when somebody wants to hear of commits, and made again when it breaks.
-//!
-//! After every new connection the bell rings once, because commits may have passed unheard. It ends when the table is dropped.
+//! Hints: LISTEN over a connection of its own.
 
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
-use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
+use async_trait::async_trait;
+use futures_util::future::{Either, select};
+use membership_core::{TableError, TableErrorKind};
+use membership_provider::{HintSource, Notifier};
+use tokio::time::timeout;
+use tokio_postgres::AsyncMessage;
 
-use super::link::Line;
-use super::tls::Stream;
-use crate::bell::Bell;
+use super::client::Listener;
+use super::error::{Phase, error, from_pg, lost};
 
-/// The other half of a client: what the server sends.
-pub(super) type Wire = Connection<Socket, Stream<Socket>>;
+/// How often a silent connection is checked.
+const CHECK_PERIOD: Duration = Duration::from_secs(15);
 
-/// Between two attempts to connect: short at first, so that a server that was restarted is heard again soon.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// At most this long, so that a server that is away is not pestered and one that is back is found.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How often a silent connection is asked whether it is still one.
-const PING: Duration = Duration::from_secs(15);
-
-/// The channel of a cluster: within the server's 63 bytes for names, and without a character that needs quotes.
-pub(super) fn channel(fingerprint: u64) -> String {
-    format!("membership_{fingerprint:016x}")
-}
-
-/// Listens until the table is gone.
-pub(super) async fn listen(line: Weak<Line>, channel: String, bell: Arc<Bell>) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let Some(strong) = line.upgrade() else { return };
-        let limit = strong.config.operation_timeout;
-        let dialled = timeout(limit, strong.dial()).await;
-        drop(strong);
-        if let Ok(Ok((client, wire))) = dialled {
-            let began = Instant::now();
-            hear(client, wire, &channel, &bell, limit).await;
-            // One that held is no reason to wait long for the next.
-            if began.elapsed() > LONGEST_PAUSE {
-                pause = FIRST_PAUSE;
+#[async_trait]
+impl HintSource for Listener {
+    async fn listen(&self, notifier: &Notifier) -> TableError {
+        let limit = self.client.config.operation_timeout;
+        let late = || lost(Phase::Reading, "the server did not answer in time");
+        let (driver, mut wire) = match timeout(limit, self.client.dial()).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(e)) => return e,
+            Err(_) => return late(),
+        };
+        let messages = std::pin::pin!(async {
+            loop {
+                match std::future::poll_fn(|cx| wire.poll_message(cx)).await {
+                    Some(Ok(AsyncMessage::Notification(_))) => notifier.notify(),
+                    Some(Ok(_)) => {}
+                    Some(Err(e)) => return from_pg(e, Phase::Reading),
+                    None => return error(TableErrorKind::Unavailable, "the connection ended"),
+                }
             }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// Until the connection breaks.
-async fn hear(client: Client, mut wire: Wire, channel: &str, bell: &Bell, limit: Duration) {
-    let messages = async {
-        while let Some(Ok(message)) = std::future::poll_fn(|cx| wire.poll_message(cx)).await {
-            if let AsyncMessage::Notification(_) = message {
-                bell.ring();
+        });
+        let requests = std::pin::pin!(async {
+            let listen = format!("LISTEN {}", self.channel);
+            match timeout(limit, driver.batch_execute(&listen)).await {
+                Ok(Ok(())) => notifier.connected(),
+                Ok(Err(e)) => return from_pg(e, Phase::Reading),
+                Err(_) => return late(),
             }
-        }
-    };
-    let questions = async {
-        let listen = format!("LISTEN {channel}");
-        if !matches!(
-            timeout(limit, client.batch_execute(&listen)).await,
-            Ok(Ok(()))
-        ) {
-            return;
-        }
-        bell.ring();
-        loop {
-            tokio::time::sleep(PING).await;
-            if !matches!(timeout(limit, client.check_connection()).await, Ok(Ok(()))) {
-                return;
+            loop {
+                tokio::time::sleep(CHECK_PERIOD).await;
+                match timeout(limit, driver.check_connection()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(e)) => return from_pg(e, Phase::Reading),
+                    Err(_) => return late(),
+                }
             }
+        });
+        match select(messages, requests).await {
+            Either::Left((ended, _)) | Either::Right((ended, _)) => ended,
         }
-    };
-    futures_util::future::select(std::pin::pin!(messages), std::pin::pin!(questions)).await;
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn channels_are_plain_names_of_less_than_64_bytes() {
-        let name = super::channel(u64::MAX);
-        assert!(
-            name.len() < 64
-                && name
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
-            "{name}"
-        );
     }
 }

@@ -1,27 +1,30 @@
 //! The membership table in PostgreSQL.
 //!
-//! * `config`, `tls`: which server, and how to talk to it.
-//! * `table`: the contract; each operation is a task of its own, so that a future that is dropped or not polled holds nobody up.
-//! * `link`: the one connection, its checks, its time-outs, and whether something was sent.
-//! * `schema`, `sql`: what is in the database, and the statements; `codec`: rows of answers as rows of the contract.
-//! * `read`, `commit`, `admin`: the operations. `hints`: LISTEN. `yardstick`: what the server itself costs.
+//! * `config`: options and URLs. `client`: the connection and what all clones share. `checks`,
+//!   `tls`, `error`.
+//! * `keys`, `schema`, `sql`: names, tables and statements. `codec`: answers.
+//! * `read`, `commit`, `heartbeat`, `admin`: the operations. `table`, `hints`, `baseline`: the
+//!   contract.
 
 mod admin;
+mod baseline;
+mod checks;
+mod client;
 mod codec;
 mod commit;
 mod config;
 mod error;
+mod heartbeat;
 mod hints;
-mod link;
+mod keys;
 mod read;
 mod schema;
 mod sql;
 mod table;
 mod tls;
-mod yardstick;
 
 pub use config::{PostgresConfig, PostgresFailover, PostgresSslMode, PostgresSynchronousCommit};
-pub use table::PostgresTable;
+pub use table::{PostgresProvider, PostgresTable};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "postgres";

@@ -1,80 +1,59 @@
-//! Reads: one statement that sees one moment.
+//! `read` and `read_row`: one statement that sees one moment. It goes to the primary and takes its
+//! snapshot when it arrives, so that every read is linearizable.
 
 use membership_core::{ReadAnswer, ReadRequest, RowRead, SiloAddress, TableError, VersionToken};
-use tokio::time::Instant;
 
-use super::codec::{Cache, absent_to, int, sort};
-use super::error::Phase;
-use super::link::Line;
+use super::client::Call;
+use super::codec::{replaced_if_known, sort};
 use super::sql::Statement;
+use crate::shared::int;
 
-/// `read`. Every read is linearizable: it goes to the primary, and its snapshot is taken when it arrives.
-pub(super) async fn read(
-    line: &Line,
-    cache: &Cache,
-    cluster: &str,
-    request: &ReadRequest,
-    deadline: Instant,
-) -> Result<ReadAnswer, TableError> {
-    let known = request.known.as_ref();
-    let token = known.map(|k| {
-        (
-            k.table_id().to_string(),
-            int(k.version()),
-            k.commit().to_string(),
-        )
-    });
-    let (table, version, commit) = match &token {
-        Some((table, version, commit)) => (Some(table), Some(version), Some(commit)),
-        None => (None, None, None),
-    };
-    let answer = line
-        .ask(
-            Statement::Read,
-            &[&cluster, &table, &version, &commit, &request.heartbeats],
-            Phase::Reading,
-            deadline,
-        )
-        .await;
-    let rows = answer.map_err(absent_to(known))?;
-    let answer = sort(&rows)?;
-    let row = answer.current(cache, known)?;
-    let heartbeats = request.heartbeats.then(|| answer.heartbeats());
-    if known.is_some_and(|k| k.same_commit(&row.token(&[]))) {
-        return Ok(ReadAnswer::Unchanged { heartbeats });
+impl Call {
+    /// # Errors
+    /// As [`MembershipTable::read`](membership_core::MembershipTable::read).
+    pub(super) async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        let (known, heartbeats) = (request.known.as_ref(), request.heartbeats);
+        let table = known.map(|known| known.table_id().to_string());
+        let version = known.map(|known| int(known.version()));
+        let commit = known.map(|known| known.commit().to_string());
+        let rows = self
+            .ask(
+                Statement::Read,
+                &[&self.key, &table, &version, &commit, &heartbeats],
+            )
+            .await
+            .map_err(replaced_if_known(known))?;
+        let answer = sort(&rows)?;
+        let row = answer.usable(&self.cache, known)?;
+        let heartbeats = heartbeats.then(|| answer.heartbeats());
+        if known.is_some_and(|known| known.same_commit(&row.token(&[]))) {
+            return Ok(ReadAnswer::Unchanged { heartbeats });
+        }
+        let snapshot = answer.snapshot(&self.cache, row);
+        Ok(ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        })
     }
-    Ok(ReadAnswer::Snapshot {
-        snapshot: answer.snapshot(cache, row),
-        heartbeats,
-    })
-}
 
-/// `read_row`
-pub(super) async fn read_row(
-    line: &Line,
-    cache: &Cache,
-    cluster: &str,
-    silo: &SiloAddress,
-    known: Option<&VersionToken>,
-    deadline: Instant,
-) -> Result<RowRead, TableError> {
-    let key = silo.row_key();
-    let rows = line
-        .ask(
-            Statement::ReadRow,
-            &[&cluster, &key],
-            Phase::Reading,
-            deadline,
-        )
-        .await
-        .map_err(absent_to(known))?;
-    let answer = sort(&rows)?;
-    let version = answer.current(cache, known)?;
-    let row = answer.row(cache, &key);
-    let heartbeat = row.as_ref().and_then(|_| answer.heartbeat());
-    Ok(RowRead {
-        token: version.token(&[]),
-        row,
-        heartbeat,
-    })
+    /// # Errors
+    /// As [`MembershipTable::read_row`](membership_core::MembershipTable::read_row).
+    pub(super) async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        let key = silo.row_key();
+        let rows = self.ask(Statement::ReadRow, &[&self.key, &key]).await;
+        let rows = rows.map_err(replaced_if_known(known))?;
+        let answer = sort(&rows)?;
+        let version = answer.usable(&self.cache, known)?;
+        let body = answer.rows.iter().find(|(found, _)| *found == key);
+        let row = body.map(|(_, body)| self.cache.row(&key, body));
+        Ok(RowRead {
+            token: version.token(&[]),
+            heartbeat: answer.heartbeat().filter(|_| row.is_some()),
+            row,
+        })
+    }
 }

@@ -1,29 +1,33 @@
-//! The statements of a running cluster: one for each operation.
+//! The statements of a running cluster: one per operation.
 //!
 //! # Why one statement is enough for a commit
 //!
-//! A commit is one statement at READ COMMITTED. Its version row is changed only if it is exactly the one that the token names: table id,
-//! version and commit id. Let S be the snapshot that the statement sees.
+//! A commit is one statement at READ COMMITTED. It changes the version row only if that is exactly
+//! the expected one: table id, version and commit id. Let S be the snapshot of the statement.
 //!
-//! * The row as S shows it must match, or the statement changes nothing, without waiting. If it matches, everything up to that version is
-//!   in S, rows included: a commit's rows and its version row become visible together.
-//! * If somebody else holds the row, the statement waits and then looks at the row again, as it has become. Another commit has changed the
-//!   version and the commit id, a deletion has set its mark: it no longer matches. So if the row is changed at all, nobody has committed
-//!   since S, and nobody can until this statement is through. What S shows of the silo rows is therefore what they are.
-//! * Hence whether inserted rows are missing and changed rows are there is decided from S, as conditions of that one change of the version
-//!   row; all other changes take place only if it did. Somebody who changes silo rows by hand at the same moment makes a key appear twice
-//!   or a row vanish: then the statement fails as a whole.
-//! * If it changed nothing, the answer is the table as S shows it: one snapshot, version row and rows together. Only when S still shows
-//!   the version that the token names, and the rows fit, was it somebody who committed while the statement waited; then the table is read
-//!   again.
+//! * The version row in S must match, else the statement changes nothing and does not wait. If it
+//!   matches, S holds everything up to that version, including the rows: a commit's rows and its
+//!   version row become visible together.
+//! * If another transaction holds the version row, the statement waits and then checks the row as
+//!   it is now. Another commit has changed version and commit id, a deletion has set its mark: the
+//!   row no longer matches. So if the row is changed, nothing was committed since S, and nothing
+//!   can be until this statement is done. The rows in S are the current ones.
+//! * So S decides whether inserted rows are absent and changed rows are present, as conditions of
+//!   that one update of the version row; all other changes happen only with it. If somebody changes
+//!   rows by hand at the same moment, a key appears twice or a row vanishes, and the statement
+//!   fails as a whole.
+//! * If it changed nothing, the answer is the table in S: one snapshot of version row and rows. If
+//!   S still shows the expected version and the rows fit, another commit was done while the
+//!   statement waited; then the table is read again.
 //!
-//! At REPEATABLE READ and SERIALIZABLE, which a pooled session may have, the same holds, except that the wait ends with an error of the
-//! class 40: certainly not applied.
+//! At REPEATABLE READ and SERIALIZABLE, which a pooled session may have, the same is true, except
+//! that the wait ends with an error of class 40: certainly not applied.
 
 use tokio_postgres::types::Type;
 
 use super::config::PostgresConfig;
-use super::schema::Names;
+use super::error::Phase;
+use super::keys::Names;
 
 /// Each statement of a running cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,33 +38,33 @@ pub(super) enum Statement {
     ReadRow,
     /// See [`COMMIT`].
     Commit,
-    /// cluster, silo, counter, time: a heartbeat whose cell is there.
-    Beat,
-    /// The same: a heartbeat whose cell is not.
-    FirstBeat,
+    /// cluster, silo, counter, time: a heartbeat that has its row.
+    Heartbeat,
+    /// The same for a heartbeat without a row.
+    FirstHeartbeat,
     /// cluster, text
     Cell,
-    /// cluster, name, table id, layout, settings: makes a cluster where there is none.
+    /// cluster, name, table id, layout, settings: creates the cluster if there is none.
     Initialize,
     /// key, text
-    YardstickWrite,
+    BaselineWrite,
     /// key, text
-    YardstickMake,
+    BaselineInsert,
     /// key
-    YardstickRead,
+    BaselineRead,
 }
 
 const ALL: [Statement; 10] = [
     Statement::Read,
     Statement::ReadRow,
     Statement::Commit,
-    Statement::Beat,
-    Statement::FirstBeat,
+    Statement::Heartbeat,
+    Statement::FirstHeartbeat,
     Statement::Cell,
     Statement::Initialize,
-    Statement::YardstickWrite,
-    Statement::YardstickMake,
-    Statement::YardstickRead,
+    Statement::BaselineWrite,
+    Statement::BaselineInsert,
+    Statement::BaselineRead,
 ];
 /// How many statements there are.
 pub(super) const COUNT: usize = ALL.len();
@@ -70,28 +74,30 @@ impl Statement {
         self as usize
     }
 
-    /// Those that a connection prepares as soon as there are tables.
-    pub(super) const USUAL: [Self; 4] = [Self::Read, Self::ReadRow, Self::Commit, Self::Beat];
+    /// The statements that a connection prepares as soon as there are tables.
+    pub(super) const USUAL: [Self; 4] = [Self::Read, Self::ReadRow, Self::Commit, Self::Heartbeat];
+
+    /// Whether it writes.
+    pub(super) const fn phase(self) -> Phase {
+        match self {
+            Self::Read | Self::ReadRow | Self::BaselineRead => Phase::Reading,
+            _ => Phase::Writing,
+        }
+    }
 
     pub(super) fn types(self) -> Vec<Type> {
         let texts = |n: usize| vec![Type::TEXT; n];
         match self {
             Self::Read => vec![Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT, Type::BOOL],
-            Self::ReadRow | Self::Cell | Self::YardstickWrite | Self::YardstickMake => texts(2),
-            Self::YardstickRead => texts(1),
-            Self::Beat | Self::FirstBeat => vec![Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT],
+            Self::ReadRow | Self::Cell | Self::BaselineWrite | Self::BaselineInsert => texts(2),
+            Self::BaselineRead => texts(1),
+            Self::Heartbeat | Self::FirstHeartbeat => {
+                vec![Type::TEXT, Type::TEXT, Type::INT8, Type::TEXT]
+            }
             Self::Initialize => vec![Type::TEXT, Type::TEXT, Type::TEXT, Type::INT4, Type::TEXT],
             Self::Commit => {
-                let mut types = vec![
-                    Type::TEXT,
-                    Type::TEXT,
-                    Type::INT8,
-                    Type::TEXT,
-                    Type::TEXT,
-                    Type::TEXT,
-                    Type::INT8,
-                ];
-                types.extend(texts(2));
+                let mut types = texts(9);
+                (types[2], types[6]) = (Type::INT8, Type::INT8);
                 types.extend(vec![Type::TEXT_ARRAY; 7]);
                 types.push(Type::TEXT);
                 types
@@ -100,15 +106,15 @@ impl Statement {
     }
 }
 
-/// What the answer's rows are, in their first column.
+/// What a row of an answer is: its first column.
 pub(super) mod kind {
-    /// The version row: its parts are in `parts`.
+    /// The version row, in the column `parts`.
     pub(in super::super) const VERSION: i16 = 0;
     /// A silo row.
     pub(in super::super) const ROW: i16 = 1;
     /// A heartbeat.
-    pub(in super::super) const BEAT: i16 = 2;
-    /// The commit is done.
+    pub(in super::super) const HEARTBEAT: i16 = 2;
+    /// The commit was executed.
     pub(in super::super) const DONE: i16 = 3;
     /// The cluster's cell.
     pub(in super::super) const CELL: i16 = 4;
@@ -121,20 +127,21 @@ const VERSION_ROW: &str = "SELECT 0::int2 AS kind, NULL::text AS key, NULL::text
            AS parts
 FROM {version} WHERE cluster = $1";
 const ROWS: &str = "SELECT 1::int2, silo, body, NULL, NULL, NULL FROM {silo} WHERE cluster = $1";
-const BEATS: &str = "SELECT 2::int2, h.silo, NULL, h.counter, h.at, NULL FROM {heartbeat} h
+const HEARTBEATS: &str = "SELECT 2::int2, h.silo, NULL, h.counter, h.at, NULL FROM {heartbeat} h
 WHERE h.cluster = $1 AND h.counter IS NOT NULL AND EXISTS (SELECT FROM {silo} s WHERE s.cluster = h.cluster AND s.silo = h.silo)";
 
 /// A version row that this build may work with.
 const USABLE: &str = "NOT deleting AND min_layout <= 1";
 
-/// Whether a row of that key is there, looked up by both parts of the primary key whatever the planner thinks of the table's size: a
-/// plan that was made when the table was empty is used until somebody analyses it. For the same reason rows are updated by way of their
-/// conflict with an insert; `xmax` tells that it was one.
+/// Whether a row with that key exists, looked up by the whole primary key: a plan from when the
+/// table was empty is used until the table is analysed. For the same reason rows are updated
+/// through their conflict with an insert; `xmax` shows that there was one.
 const THERE: &str = "(SELECT true FROM {silo} t WHERE t.cluster = $1 AND t.silo = r.silo OFFSET 0)";
 
-/// $1 cluster; the token: $2 table id, $3 version, $4 commit id; $5 the new commit's id, $6 its record; $7 by how many rows the table
-/// grows; $8 settings and $9 core, null where they stay; rows to insert: $10 keys, $11 statuses, $12 bodies; rows to update: $13, $14, $15;
-/// $16 keys to remove; $17 the channel to announce it in.
+/// $1 cluster; the token: $2 table id, $3 version, $4 commit id; $5 the new commit's id, $6 its
+/// record; $7 the number of added rows; $8 settings and $9 core, null if unchanged; rows to insert:
+/// $10 keys, $11 statuses, $12 bodies; rows to update: $13, $14, $15; $16 keys to remove; $17 the
+/// channel to notify.
 const COMMIT: &str = "WITH v AS (
     UPDATE {version} SET version = version + 1, commit_id = $5, recent = (recent || $6)[greatest(cardinality(recent) - 14, 1):],
         row_count = greatest(row_count + $7, 0), settings = coalesce($8, settings), core = coalesce($9, core), layout = greatest(layout, 1)
@@ -173,12 +180,12 @@ SELECT * FROM ({version_row}) AS t WHERE NOT EXISTS (SELECT FROM v)
 UNION ALL
 {rows_of_table} AND NOT EXISTS (SELECT FROM v)";
 
-/// One change of one row where it is there; the counter never falls.
-const BEAT: &str = "UPDATE {heartbeat} SET counter = greatest(counter, $3), at = CASE WHEN counter > $3 THEN at ELSE $4 END
+/// One update of one row; the counter never falls.
+const HEARTBEAT: &str = "UPDATE {heartbeat} SET counter = greatest(counter, $3), at = CASE WHEN counter > $3 THEN at ELSE $4 END
 WHERE cluster = $1 AND silo = $2 AND EXISTS (SELECT FROM {version} v WHERE v.cluster = $1 AND {usable}){settings}
 RETURNING true";
 
-const FIRST_BEAT: &str = "INSERT INTO {heartbeat} AS h (cluster, silo, counter, at)
+const FIRST_HEARTBEAT: &str = "INSERT INTO {heartbeat} AS h (cluster, silo, counter, at)
 SELECT s.cluster, s.silo, $3, $4 FROM {silo} s
 WHERE s.cluster = $1 AND s.silo = $2 AND EXISTS (SELECT FROM {version} v WHERE v.cluster = $1 AND {usable}){settings}
 ON CONFLICT (cluster, silo) DO UPDATE
@@ -190,14 +197,14 @@ const CELL: &str =
 ON CONFLICT (cluster) DO UPDATE SET text = excluded.text
 RETURNING true";
 
-/// Orphans of a former life go with it.
+/// Also removes orphans of an earlier cluster.
 const INITIALIZE: &str = "WITH made AS (
     INSERT INTO {version} (cluster, name, table_id, version, commit_id, row_count, layout, min_layout, recent, settings, core, extra)
     SELECT $1, $2, $3, 0, {zero}, 0, $4, 1, '{}', $5, '\"\"', '{}'
     WHERE NOT EXISTS (SELECT FROM {silo} WHERE cluster = $1){settings}
     ON CONFLICT DO NOTHING
     RETURNING 1
-), beats AS (
+), heartbeats AS (
     DELETE FROM {heartbeat} WHERE cluster = $1 AND EXISTS (SELECT FROM made)
 ), cells AS (
     DELETE FROM {cell} WHERE cluster = $1 AND EXISTS (SELECT FROM made)
@@ -216,7 +223,7 @@ impl Statements {
 UNION ALL
 {ROWS} AND NOT EXISTS (SELECT FROM {{version}} WHERE cluster = $1 AND table_id = $2 AND version = $3 AND commit_id = $4)
 UNION ALL
-{BEATS} AND $5
+{HEARTBEATS} AND $5
 UNION ALL
 SELECT 4::int2, NULL, text, NULL, NULL, NULL FROM {{cell}} WHERE cluster = $1 AND $5"
         );
@@ -225,7 +232,7 @@ SELECT 4::int2, NULL, text, NULL, NULL, NULL FROM {{cell}} WHERE cluster = $1 AN
 UNION ALL
 {ROWS} AND silo = $2
 UNION ALL
-{BEATS} AND h.silo = $2
+{HEARTBEATS} AND h.silo = $2
 UNION ALL
 (SELECT 5::int2, silo, NULL, NULL, NULL, NULL FROM {{silo}} WHERE cluster = $1
  AND NOT EXISTS (SELECT FROM {{version}} WHERE cluster = $1) LIMIT 1)"
@@ -241,7 +248,7 @@ UNION ALL
             .replace("{there}", THERE)
             .replace("{announce}", announce)
             .replace("{rows}", &max_rows.to_string());
-        // In a session that is not ours, what every write needs is set by the write itself, until its end.
+        // In a pooled session each write sets what it needs, until its end.
         let settings = if config.pooler {
             let set = |name: &str, value: &str| format!("set_config('{name}', '{value}', true)");
             format!(
@@ -260,17 +267,17 @@ UNION ALL
                 Statement::Read => &read,
                 Statement::ReadRow => &read_row,
                 Statement::Commit => &commit,
-                Statement::Beat => BEAT,
-                Statement::FirstBeat => FIRST_BEAT,
+                Statement::Heartbeat => HEARTBEAT,
+                Statement::FirstHeartbeat => FIRST_HEARTBEAT,
                 Statement::Cell => CELL,
                 Statement::Initialize => INITIALIZE,
-                Statement::YardstickWrite => {
+                Statement::BaselineWrite => {
                     "UPDATE {cell} SET text = $2 WHERE cluster = $1{settings} RETURNING true"
                 }
-                Statement::YardstickMake => {
+                Statement::BaselineInsert => {
                     "INSERT INTO {cell} (cluster, text) VALUES ($1, $2) ON CONFLICT DO NOTHING"
                 }
-                Statement::YardstickRead => "SELECT text FROM {cell} WHERE cluster = $1",
+                Statement::BaselineRead => "SELECT text FROM {cell} WHERE cluster = $1",
             };
             let template = template
                 .replace("{settings}", &settings)

@@ -1,43 +1,37 @@
-//! The contract. Each operation is a task of its own: dropping its future gives up the answer only, and one that is not polled for a while
-//! does not keep the connection from anybody else.
+//! The contract: one call per method.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream,
-    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
-    SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
+    HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
+    RowRead, SiloAddress, TableError, TableLimits, VersionToken,
 };
-use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
+use membership_provider::Provider;
 
-use super::codec::Cache;
-use super::link::Line;
-use super::yardstick::PostgresYardstick;
-use super::{PostgresConfig, STORE, admin, commit, hints, read};
-use crate::bell::Bell;
-
-/// What is tested; PostgreSQL itself takes more.
-const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 10_000,
-    bytes_per_row: 1 << 20,
-    bytes_per_commit: 64 << 20,
-    rows: 100_000,
-};
+use super::baseline::PostgresBaseline;
+use super::client::{Call, Inner, LIMITS};
+use super::config::SCHEMES;
+use super::{PostgresConfig, STORE};
 
 /// The membership table of one cluster in a PostgreSQL database.
 ///
-/// Cheap to clone; all clones share one connection, and a second one for [`hints`](MembershipTable::hints) once somebody asks for them. Both
-/// are closed after the last clone is dropped. Needs a running Tokio runtime, with which it stays.
+/// Cheap to clone. All clones share one connection, and a second one while there are
+/// [`hints`](MembershipTable::hints); both are closed after the last clone is dropped. Needs a
+/// tokio runtime and stays with the one in which it was connected.
 ///
-/// * Reads are linearizable: they go to the primary; a standby is refused. Each operation is one round trip.
-/// * Whether acknowledged commits survive a failover depends on the standbys: see [`PostgresFailover`](crate::PostgresFailover).
-/// * Every operation ends within the configured time. What took longer gives up the connection; the next operation makes a new one.
-///   A commit or heartbeat whose answer was lost is `OutcomeUnknown`.
+/// * Reads are linearizable: they go to the primary; a standby is refused. An operation is one
+///   round trip.
+/// * Whether acknowledged commits survive a failover depends on the standbys: see
+///   [`PostgresFailover`](crate::PostgresFailover).
+/// * Every operation ends within the configured time. One that takes longer closes the connection,
+///   and the next operation opens a new one. A commit or heartbeat whose answer was lost is
+///   `OutcomeUnknown`.
 ///
-/// Cancellation: dropping a future gives up the answer only; what was begun is finished.
+/// Cancellation: dropping a future only drops the answer; the operation runs to its end.
 ///
 /// ```no_run
 /// use membership_core::{InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
@@ -54,106 +48,55 @@ const LIMITS: TableLimits = TableLimits {
 #[derive(Clone)]
 pub struct PostgresTable(Arc<Inner>);
 
-/// What all clones share.
-pub(super) struct Inner {
-    pub(super) line: Arc<Line>,
-    cache: Cache,
-    cluster: ClusterName,
-    key: String,
-    channel: String,
-    runtime: Handle,
-    bell: Arc<Bell>,
-    listener: Mutex<Option<AbortHandle>>,
+/// Opens tables by connection string: `postgres:` and `postgresql:`.
+#[derive(Clone, Copy, Debug)]
+pub struct PostgresProvider;
+
+#[async_trait]
+impl Provider for PostgresProvider {
+    fn schemes(&self) -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    async fn connect(
+        &self,
+        url: &str,
+        cluster: ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, TableError> {
+        let table = PostgresTable::connect(PostgresConfig::from_url(url)?, cluster).await?;
+        Ok(Arc::new(table))
+    }
+
+    /// The statements that create the tables.
+    fn schema(&self, url: &str) -> Result<Option<String>, TableError> {
+        Ok(Some(PostgresConfig::from_url(url)?.schema_sql()))
+    }
 }
 
 impl fmt::Debug for PostgresTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresTable")
             .field("cluster", &self.0.cluster.to_string())
-            .field("config", &self.0.line.config)
+            .field("config", self.config())
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if let Some(listener) = self
-            .listener
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-        {
-            listener.abort();
-        }
-        self.bell.close();
-    }
-}
-
 impl PostgresTable {
-    /// Connects to the server and looks whether it can keep the contract. Tables that do not exist yet are no error, and are not made:
-    /// that is for `initialize`. Nothing is written.
+    /// Connects to the server and checks whether it can keep the contract. Missing tables are not
+    /// an error and are not created: that is for `initialize`. Writes nothing.
     ///
     /// # Errors
-    /// `Unavailable` (no answer), `Configuration` (a standby, no such database, TLS, a pooler without `pooler=true`), `PermissionDenied`,
-    /// `ForeignTable`, `NewerLayout`, `Damaged`.
+    /// `Unavailable` (no answer), `Configuration` (a standby, no such database, TLS, a pooler
+    /// without `pooler=true`), `PermissionDenied`, `ForeignTable`, `NewerLayout`, `Damaged`.
     pub async fn connect(config: PostgresConfig, cluster: ClusterName) -> Result<Self, TableError> {
-        config.validate()?;
-        let runtime = Handle::try_current().map_err(|e| {
-            TableError::new(
-                TableErrorKind::Configuration,
-                Operation::Connect,
-                STORE,
-                "there is no Tokio runtime here",
-            )
-            .with_source(e)
-        })?;
-        let line = Arc::new(Line::new(config, LIMITS.rows)?);
-        let table = Self(Arc::new(Inner {
-            line,
-            cache: Cache::default(),
-            key: cluster.store_key(),
-            channel: hints::channel(cluster.fingerprint()),
-            cluster,
-            runtime,
-            bell: Arc::default(),
-            listener: Mutex::default(),
-        }));
-        table
-            .0
-            .call(Operation::Connect, |inner| async move {
-                inner.line.link(inner.line.deadline()).await.map(|_| ())
-            })
-            .await?;
-        Ok(table)
+        Inner::connect(config, cluster).await.map(Self)
     }
 
-    /// How it was opened.
+    /// The configuration of this table.
     #[must_use]
     pub fn config(&self) -> &PostgresConfig {
-        &self.0.line.config
-    }
-}
-
-impl Inner {
-    /// Runs an operation to its end, whatever becomes of this future.
-    pub(super) async fn call<
-        T: Send + 'static,
-        F: Future<Output = Result<T, TableError>> + Send + 'static,
-    >(
-        self: &Arc<Self>,
-        operation: Operation,
-        work: impl FnOnce(Arc<Self>) -> F,
-    ) -> Result<T, TableError> {
-        match self.runtime.spawn(work(Arc::clone(self))).await {
-            Ok(answer) => answer.map_err(|e| e.during(operation).at(self.line.config.place())),
-            Err(e) => {
-                let message = "the runtime that the table was opened in is ending";
-                Err(
-                    TableError::new(TableErrorKind::OutcomeUnknown, operation, STORE, message)
-                        .with_source(e),
-                )
-            }
-        }
+        &self.0.client.config
     }
 }
 
@@ -169,18 +112,14 @@ impl MembershipTable for PostgresTable {
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let request = request.clone();
-        let work = |t: Arc<Inner>| async move {
-            admin::initialize(&t.line, &t.cache, &t.cluster, &request, t.line.deadline()).await
-        };
-        self.0.call(Operation::Initialize, work).await
+        let initialize = |call: Call| async move { call.initialize(&request).await };
+        self.0.run(Operation::Initialize, initialize).await
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let request = request.clone();
-        let work = |t: Arc<Inner>| async move {
-            read::read(&t.line, &t.cache, &t.key, &request, t.line.deadline()).await
-        };
-        self.0.call(Operation::Read, work).await
+        let read = |call: Call| async move { call.read(&request).await };
+        self.0.run(Operation::Read, read).await
     }
 
     async fn read_row(
@@ -189,54 +128,27 @@ impl MembershipTable for PostgresTable {
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
         let (silo, known) = (*silo, known.cloned());
-        let work = |t: Arc<Inner>| async move {
-            read::read_row(
-                &t.line,
-                &t.cache,
-                &t.key,
-                &silo,
-                known.as_ref(),
-                t.line.deadline(),
-            )
-            .await
-        };
-        self.0.call(Operation::ReadRow, work).await
+        let read = |call: Call| async move { call.read_row(&silo, known.as_ref()).await };
+        self.0.run(Operation::ReadRow, read).await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
         let sent = request.clone();
-        let work = |t: Arc<Inner>| async move {
-            commit::commit(
-                &t.line,
-                &t.cache,
-                &t.key,
-                &t.channel,
-                &sent,
-                &LIMITS,
-                t.line.deadline(),
-            )
-            .await
-        };
-        self.0
-            .call(Operation::Commit, work)
-            .await
-            .map_err(|e| e.of_commit(request.attempt))
+        let commit = |call: Call| async move { call.commit(&sent).await };
+        let outcome = self.0.run(Operation::Commit, commit).await;
+        outcome.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let write = write.clone();
-        let work = |t: Arc<Inner>| async move {
-            commit::update_i_am_alive(&t.line, &t.cache, &t.key, &write, t.line.deadline()).await
-        };
-        self.0.call(Operation::UpdateIAmAlive, work).await
+        let update = |call: Call| async move { call.update_i_am_alive(&write).await };
+        self.0.run(Operation::UpdateIAmAlive, update).await
     }
 
     async fn delete(&self) -> Result<(), TableError> {
-        let work = |t: Arc<Inner>| async move {
-            admin::delete(&t.line, &t.cache, &t.cluster, t.line.deadline()).await
-        };
-        self.0.call(Operation::Delete, work).await
+        let delete = |call: Call| async move { call.delete().await };
+        self.0.run(Operation::Delete, delete).await
     }
 
     fn limits(&self) -> TableLimits {
@@ -244,39 +156,21 @@ impl MembershipTable for PostgresTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        let durability = if self.0.line.may_lose() {
-            Durability::MayBeLost
-        } else {
-            Durability::Kept
-        };
+        let may_lose = self.0.client.may_lose.load(Ordering::Relaxed);
         Guarantees {
             reads: Recency::Linearizable,
-            durability,
+            durability: match may_lose {
+                true => Durability::MayBeLost,
+                false => Durability::Kept,
+            },
         }
     }
 
     fn hints(&self) -> Option<HintStream> {
-        if !self.0.line.config.listens() {
-            return None;
-        }
-        let heard = self.0.bell.listen();
-        let mut listener = self
-            .0
-            .listener
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if listener.is_none() {
-            let task = hints::listen(
-                Arc::downgrade(&self.0.line),
-                self.0.channel.clone(),
-                Arc::clone(&self.0.bell),
-            );
-            *listener = Some(self.0.runtime.spawn(task).abort_handle());
-        }
-        Some(Box::pin(heard))
+        self.0.hints()
     }
 
-    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
-        Some(Box::new(PostgresYardstick::new(&self.0)))
+    fn baseline(&self) -> Option<Box<dyn Baseline>> {
+        Some(Box::new(PostgresBaseline::new(&self.0)))
     }
 }

@@ -1,4 +1,4 @@
-//! TLS for connections to the server: rustls with aws-lc-rs, and the modes of PostgreSQL's own clients.
+//! TLS for connections to the server: rustls, and the modes of PostgreSQL's own clients.
 
 use std::io;
 use std::pin::Pin;
@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use membership_core::{TableError, TableErrorKind};
+use membership_provider::{TlsFiles, install_crypto_provider, native_roots};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
+use super::STORE;
 use super::config::{PostgresConfig, PostgresSslMode};
 use super::error::error;
 
@@ -24,70 +25,40 @@ use super::error::error;
 pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// Reads the root certificates, if the mode looks at any.
+    /// Reads the root certificates, if the mode needs them.
     ///
     /// # Errors
-    /// `Configuration`: a file that cannot be read or holds no certificate, or a system without any.
+    /// `Configuration`: a file that cannot be read or holds no certificate, or a system without
+    /// any.
     pub(super) fn new(config: &PostgresConfig) -> Result<Self, TableError> {
+        install_crypto_provider();
         let wrong = |what: String| error(TableErrorKind::Configuration, what);
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        // Others in the process may ask for it; if they have one already, that one stays.
-        drop(provider.as_ref().clone().install_default());
-        let roots = |file: Option<&std::path::Path>| -> Result<RootCertStore, TableError> {
-            let mut store = RootCertStore::empty();
-            match file {
-                Some(path) => {
-                    let shown = path.display();
-                    let all = CertificateDer::pem_file_iter(path)
-                        .map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
-                    for certificate in all {
-                        let certificate =
-                            certificate.map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
-                        store
-                            .add(certificate)
-                            .map_err(|e| wrong(format!("sslrootcert {shown}: {e}")))?;
-                    }
-                    if store.is_empty() {
-                        return Err(wrong(format!(
-                            "sslrootcert {shown} holds no certificate in PEM"
-                        )));
-                    }
-                }
-                None => {
-                    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-                    if store.is_empty() {
-                        return Err(wrong(
-                            "this system has no root certificates: give a file with `sslrootcert`"
-                                .to_owned(),
-                        ));
-                    }
-                }
-            }
-            Ok(store)
+        // `system` is the word of PostgreSQL's own clients for the operating system's certificates.
+        let file = config.ssl_root_cert.clone();
+        let files = TlsFiles {
+            ca: file.filter(|path| path.as_os_str() != "system"),
+            ..TlsFiles::default()
         };
-        // `system` is what PostgreSQL's own clients call the certificates of the operating system.
-        let file = config
-            .ssl_root_cert
-            .as_deref()
-            .filter(|p| p.as_os_str() != "system");
-        let verifier: Arc<dyn ServerCertVerifier> = match (config.ssl_mode, file) {
-            (PostgresSslMode::VerifyFull, file) => WebPkiServerVerifier::builder_with_provider(
-                Arc::new(roots(file)?),
-                Arc::clone(&provider),
-            )
-            .build()
-            .map_err(|e| wrong(format!("the root certificates cannot be used: {e}")))?,
-            (PostgresSslMode::VerifyCa, file) => Arc::new(Lenient {
-                provider: Arc::clone(&provider),
-                roots: Some(roots(file)?),
-            }),
-            (PostgresSslMode::Require, Some(file)) => Arc::new(Lenient {
-                provider: Arc::clone(&provider),
-                roots: Some(roots(Some(file))?),
-            }),
+        let roots = || match files.ca {
+            Some(_) => files.roots(STORE),
+            None => native_roots(STORE, "sslrootcert"),
+        };
+        let checks_authority = match config.ssl_mode {
+            PostgresSslMode::Disable | PostgresSslMode::Prefer => false,
+            PostgresSslMode::Require => files.ca.is_some(),
+            PostgresSslMode::VerifyCa | PostgresSslMode::VerifyFull => true,
+        };
+        let verifier: Arc<dyn ServerCertVerifier> = match config.ssl_mode {
+            PostgresSslMode::VerifyFull => {
+                let (roots, provider) = (Arc::new(roots()?), Arc::clone(&provider));
+                WebPkiServerVerifier::builder_with_provider(roots, provider)
+                    .build()
+                    .map_err(|e| wrong(format!("the root certificates cannot be used: {e}")))?
+            }
             _ => Arc::new(Lenient {
                 provider: Arc::clone(&provider),
-                roots: None,
+                roots: checks_authority.then(roots).transpose()?,
             }),
         };
         let client = ClientConfig::builder_with_provider(provider)
@@ -100,7 +71,8 @@ impl Tls {
     }
 }
 
-/// Looks at the authority but not at the name (`verify-ca`), or at neither (`require`): what the modes of PostgreSQL's own clients mean.
+/// Checks the authority but not the name (`verify-ca`), or neither (`require`), as PostgreSQL's own
+/// clients do.
 #[derive(Debug)]
 struct Lenient {
     provider: Arc<CryptoProvider>,
@@ -171,7 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
     type Error = rustls::pki_types::InvalidDnsNameError;
 
     fn make_tls_connect(&mut self, domain: &str) -> Result<Connector, Self::Error> {
-        // A socket of the file system has no name, and no TLS either.
+        // A Unix socket has no name, and no TLS.
         let name = if domain.is_empty() {
             "localhost"
         } else {
@@ -184,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for T
     }
 }
 
-/// One handshake to come.
+/// Makes one handshake.
 pub(super) struct Connector {
     client: Arc<ClientConfig>,
     name: ServerName<'static>,
@@ -206,7 +178,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Conne
     }
 }
 
-/// An encrypted connection. Passwords are proven with SCRAM but not bound to the channel; `verify-full` is what keeps others out.
+/// An encrypted connection. SCRAM is not bound to the channel: use `verify-full` against other
+/// servers.
 pub(super) struct Stream<S>(tokio_rustls::client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {

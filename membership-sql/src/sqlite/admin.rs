@@ -1,93 +1,72 @@
-//! The beginning and the end of a cluster: `initialize` and `delete`.
+//! `initialize` and `delete`.
 
-use membership_core::{
-    InitializeRequest, TableError, TableErrorKind, VersionRow, encoding::encode_version_row,
-};
-use rusqlite::params;
+use membership_core::encoding::encode_version_row;
+use membership_core::{InitializeRequest, TableError, TableErrorKind, VersionRow};
+use rusqlite::{Transaction, params};
 
-use super::error::{error, from_sqlite};
-use super::read::{absent, orphan, rows_without_version, stored_version};
+use super::codec::{execute, first, no_tables, stored_version};
+use super::read::usable;
 use super::schema;
-use super::session::{Gate, Session, reading, writing};
+use super::session::{Cache, File, Gate, Session, reading, writing};
 
 /// How many rows `delete` removes while it holds the lock.
 const BATCH: i64 = 1000;
 
-fn being_deleted() -> TableError {
-    error(TableErrorKind::BeingDeleted, "the cluster is being deleted")
-}
+const REMOVE_HEARTBEATS: &str = "DELETE FROM membership_heartbeat WHERE cluster = ?1";
+const REMOVE_CELL: &str = "DELETE FROM membership_cell WHERE cluster = ?1";
 
-/// `initialize`. Looks first: whoever finds the table there has written nothing and waited for nobody.
+/// Looks first: if the cluster exists, nothing is written and nothing waits.
 pub(super) fn initialize(
     session: &mut Session,
     request: &InitializeRequest,
     gate: &dyn Gate,
 ) -> Result<(), TableError> {
-    let (cluster, name, deadline) = (
-        session.cluster.clone(),
-        session.name.clone(),
-        session.deadline(),
-    );
+    let (cluster, name) = (session.cluster.clone(), session.name.clone());
+    let deadline = session.deadline();
     let (file, cache) = session.file_or_new()?;
-    let looking = reading(&file.conn)?;
-    if schema::present(&looking, &mut file.checked)? {
-        if let Some(version) = stored_version(&looking, &cluster, cache)? {
-            return if version.deleting {
-                Err(being_deleted())
-            } else {
-                Ok(())
-            };
-        }
-        if let Some(key) = orphan(&looking, &cluster)? {
-            return Err(rows_without_version(&key));
-        }
+    let tx = reading(&file.conn)?;
+    if exists(&tx, file, &cluster, cache)? {
+        return Ok(());
     }
-    drop(looking);
+    drop(tx);
 
     let row = VersionRow::initial(request.table_id, request.settings.clone());
     let body = encode_version_row(&row);
     file.use_log(deadline)?;
     let tx = writing(&file.conn)?;
-    if schema::present(&tx, &mut file.checked)? {
-        if let Some(version) = stored_version(&tx, &cluster, cache)? {
-            return if version.deleting {
-                Err(being_deleted())
-            } else {
-                Ok(())
-            };
-        }
-        if let Some(key) = orphan(&tx, &cluster)? {
-            return Err(rows_without_version(&key));
-        }
-        // Orphans of a former life, left by hand.
-        for sql in [
-            "DELETE FROM membership_heartbeat WHERE cluster = ?1",
-            "DELETE FROM membership_cell WHERE cluster = ?1",
-        ] {
-            tx.execute(sql, [&cluster]).map_err(from_sqlite)?;
-        }
+    if exists(&tx, file, &cluster, cache)? {
+        return Ok(());
+    }
+    if file.tables.exist(&tx)? {
+        // Orphans of an earlier cluster, left by hand.
+        execute(&tx, REMOVE_HEARTBEATS, [&cluster])?;
+        execute(&tx, REMOVE_CELL, [&cluster])?;
     } else {
         schema::create(&tx)?;
     }
-    tx.execute(
-        "INSERT INTO membership_version (cluster, name, version, deleting, body) VALUES (?1, ?2, 0, 0, ?3)",
-        params![cluster, name, body],
-    )
-    .map_err(from_sqlite)?;
+    let insert = "INSERT INTO membership_version (cluster, name, version, deleting, body) VALUES (?1, ?2, 0, 0, ?3)";
+    execute(&tx, insert, params![cluster, name, body])?;
     file.commit(tx, gate)?;
     tracing::info!(cluster = name, table_id = %request.table_id, "membership table created");
     Ok(())
 }
 
-/// Where a deletion stands, as another client sees it.
-enum Mark {
-    Deleting,
-    Unmarked,
-    NoVersionRow,
+/// Whether the cluster exists.
+fn exists(
+    tx: &Transaction<'_>,
+    file: &File,
+    cluster: &str,
+    cache: &Cache,
+) -> Result<bool, TableError> {
+    match usable(tx, file, cluster, cache, None) {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == TableErrorKind::NotInitialized => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
-/// `delete`. Each step is a transaction of its own; whatever step it dies in, the next `delete` goes on from there, and everybody else is
-/// told that the cluster is being deleted.
+/// Each step is a transaction of its own. If `delete` dies between two steps, the next `delete`
+/// continues, and other clients see that the cluster is being deleted.
 pub(super) fn delete(session: &mut Session, gate: &dyn Gate) -> Result<(), TableError> {
     let (cluster, name) = (session.cluster.clone(), session.name.clone());
     let Some((file, cache)) = session.file()? else {
@@ -95,72 +74,47 @@ pub(super) fn delete(session: &mut Session, gate: &dyn Gate) -> Result<(), Table
     };
 
     let tx = writing(&file.conn)?;
-    if !schema::present(&tx, &mut file.checked)? {
+    if !file.tables.exist(&tx)? {
         return Ok(());
     }
-    match stored_version(&tx, &cluster, cache) {
-        Ok(Some(version)) if !version.deleting => {
+    match stored_version(&tx, &cluster, &cache.decoded) {
+        Ok(None) => {}
+        Ok(Some(version)) if !version.row.deleting => {
             let marked = VersionRow {
                 deleting: true,
                 ..(*version.row).clone()
             };
-            tx.execute(
-                "UPDATE membership_version SET deleting = 1, body = ?2 WHERE cluster = ?1",
-                params![cluster, encode_version_row(&marked)],
-            )
-            .map_err(from_sqlite)?;
+            let update = "UPDATE membership_version SET deleting = 1, body = ?2 WHERE cluster = ?1";
+            execute(&tx, update, params![cluster, encode_version_row(&marked)])?;
         }
-        Ok(None) => {}
-        // Marked already, perhaps within the body only. And what cannot be read cannot be kept either: the mark beside it is enough.
         Err(e) if e.kind() != TableErrorKind::Damaged => return Err(e),
+        // Marked already, maybe only in the body; or unreadable, where the column is enough.
         Ok(Some(_)) | Err(_) => {
-            tx.execute(
-                "UPDATE membership_version SET deleting = 1 WHERE cluster = ?1",
-                [&cluster],
-            )
-            .map_err(from_sqlite)?;
+            let update = "UPDATE membership_version SET deleting = 1 WHERE cluster = ?1";
+            execute(&tx, update, [&cluster])?;
         }
     }
     file.commit(tx, gate)?;
 
     loop {
         let tx = writing(&file.conn)?;
-        if !schema::present(&tx, &mut file.checked)? {
-            return Err(absent(None));
+        if !file.tables.exist(&tx)? {
+            return Err(no_tables(None));
         }
-        let mark = tx
-            .query_row(
-                "SELECT max(deleting <> 0) FROM membership_version WHERE cluster = ?1",
-                [&cluster],
-                |r| r.get::<_, Option<i64>>(0),
-            )
-            .map_err(from_sqlite)?
-            .map_or(Mark::NoVersionRow, |deleting| {
-                if deleting == 0 {
-                    Mark::Unmarked
-                } else {
-                    Mark::Deleting
-                }
-            });
-        if matches!(mark, Mark::Unmarked) {
-            // Another delete has finished the work, and somebody has made the cluster anew: that one is not ours to delete.
+        let select = "SELECT deleting <> 0 FROM membership_version WHERE cluster = ?1";
+        let marked: Option<bool> = first(&tx, select, [&cluster], |row| row.get(0))?;
+        if marked == Some(false) {
+            // Another `delete` has finished, and the cluster was created again: that one must stay.
             return Ok(());
         }
-        let removed = tx
-            .execute(
-                "DELETE FROM membership_silo WHERE cluster = ?1
-                 AND silo IN (SELECT silo FROM membership_silo WHERE cluster = ?1 LIMIT ?2)",
-                params![cluster, BATCH],
-            )
-            .map_err(from_sqlite)?;
+        let remove = "DELETE FROM membership_silo WHERE cluster = ?1
+             AND silo IN (SELECT silo FROM membership_silo WHERE cluster = ?1 LIMIT ?2)";
+        let removed = execute(&tx, remove, params![cluster, BATCH])?;
         let last = i64::try_from(removed).unwrap_or(0) < BATCH;
         if last {
-            for sql in [
-                "DELETE FROM membership_heartbeat WHERE cluster = ?1",
-                "DELETE FROM membership_cell WHERE cluster = ?1",
-                "DELETE FROM membership_version WHERE cluster = ?1",
-            ] {
-                tx.execute(sql, [&cluster]).map_err(from_sqlite)?;
+            let remove_version = "DELETE FROM membership_version WHERE cluster = ?1";
+            for sql in [REMOVE_HEARTBEATS, REMOVE_CELL, remove_version] {
+                execute(&tx, sql, [&cluster])?;
             }
         }
         file.commit(tx, gate)?;

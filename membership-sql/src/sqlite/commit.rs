@@ -1,174 +1,118 @@
-//! Writes of a running cluster: commits and heartbeats.
-//!
-//! Everything that can be computed is computed before the lock is taken; while it is held there is one look at the version row, one
-//! statement per changed row, and the flush. Rules: clauses T1 to T5, T7, T8 and T16.
+//! `commit`. Everything that can be computed is computed before the lock is taken; under the lock
+//! there is one look at the version row, one statement per changed row, and the flush. Clauses T1
+//! to T5, T16.
 
 use std::sync::Arc;
 
+use membership_core::encoding::encode_version_row;
 use membership_core::{
-    CommitOutcome, CommitRequest, Conflict, HeartbeatWrite, Judgement, MAX_CLUSTER_CELL_BYTES,
-    RowChange, TableError, TableErrorKind, TableLimits, VersionRow, encoding::encode_version_row,
+    CommitOutcome, CommitRequest, Conflict, Row, RowChange, Settled, Snapshot, TableError,
+    VersionRow,
 };
 use rusqlite::{Transaction, params};
 
-use super::error::{error, from_sqlite};
-use super::read::{Cache, StoredVersion, absent, current, fresh, snapshot, stored_version};
-use super::schema::{self, int};
-use super::session::{File, Gate, Session, reading, writing};
+use super::STORE;
+use super::client::LIMITS;
+use super::codec::{StoredVersion, execute, no_tables, stored_version};
+use super::read::{current, snapshot};
+use super::session::{Gate, Session, reading, writing};
+use crate::shared::{int, shown};
 
-/// The version row that a commit makes, ready to be written.
+/// The version row that a commit makes.
 struct Next {
     base: String,
     row: Arc<VersionRow>,
     text: String,
 }
 
-/// What a look at the version row came to.
+/// What the version row says of a commit.
 enum Verdict {
     Apply(Next),
-    Answer(CommitOutcome),
+    Committed,
     Conflict(Arc<VersionRow>),
 }
 
-/// `commit`
 pub(super) fn commit(
     session: &mut Session,
     request: &CommitRequest,
-    limits: &TableLimits,
     gate: &dyn Gate,
 ) -> Result<CommitOutcome, TableError> {
     let cluster = session.cluster.clone();
-    let Some((file, cache)) = session.file()? else {
-        return Err(absent(Some(&request.expected)));
-    };
+    let missing = || no_tables(Some(&request.expected));
+    let (file, cache) = session.file()?.ok_or_else(missing)?;
+    let committed = || Ok(CommitOutcome::Committed(request.next_token(&[])));
 
-    // A stale token is told without taking the lock.
-    let looking = reading(&file.conn)?;
-    if !schema::present(&looking, &mut file.checked)? {
-        return Err(absent(Some(&request.expected)));
+    // A stale token is refused without taking the lock.
+    let tx = reading(&file.conn)?;
+    if !file.tables.exist(&tx)? {
+        return Err(missing());
     }
-    let mut next = match judge(request, stored_version(&looking, &cluster, cache)?, limits)? {
+    let mut next = match judge(request, stored_version(&tx, &cluster, &cache.decoded)?)? {
         Verdict::Apply(next) => next,
-        Verdict::Answer(outcome) => return Ok(outcome),
+        Verdict::Committed => return committed(),
         Verdict::Conflict(row) => {
             let newest = row.recent.last().cloned();
-            let snapshot = snapshot(&looking, &cluster, cache, row).ok();
+            let snapshot = snapshot(&tx, &cluster, cache, row).ok();
             return Ok(CommitOutcome::Conflict(Conflict { newest, snapshot }));
         }
     };
-    drop(looking);
+    drop(tx);
 
     let tx = writing(&file.conn)?;
-    if !schema::present(&tx, &mut file.checked)? {
-        return Err(absent(Some(&request.expected)));
+    if !file.tables.exist(&tx)? {
+        return Err(missing());
     }
-    let now = stored_version(&tx, &cluster, cache)?;
-    if now
-        .as_ref()
-        .is_none_or(|now| now.deleting || now.text != next.base)
-    {
-        match judge(request, now, limits)? {
+    let now = stored_version(&tx, &cluster, &cache.decoded)?;
+    let same = |now: &StoredVersion| !now.row.deleting && now.text == next.base;
+    if !now.as_ref().is_some_and(same) {
+        match judge(request, now)? {
             Verdict::Apply(again) => next = again,
-            Verdict::Answer(outcome) => return Ok(outcome),
+            Verdict::Committed => return committed(),
             Verdict::Conflict(_) => {
                 drop(tx);
-                return Ok(conflict(file, &cluster, cache));
+                return Ok(conflict(current(file, &cluster, cache)));
             }
         }
     }
     for change in &request.changes {
         if !apply(&tx, &cluster, change)? {
             drop(tx);
-            return Ok(conflict(file, &cluster, cache));
+            return Ok(conflict(current(file, &cluster, cache)));
         }
     }
-    let changed = tx
-        .prepare_cached("UPDATE membership_version SET version = ?2, body = ?3 WHERE cluster = ?1")
-        .and_then(|mut s| s.execute(params![cluster, int(next.row.version), next.text]))
-        .map_err(from_sqlite)?;
-    if changed != 1 {
-        return Err(absent(Some(&request.expected)));
+    let update = "UPDATE membership_version SET version = ?2, body = ?3 WHERE cluster = ?1";
+    let values = params![cluster, int(next.row.version), next.text];
+    if execute(&tx, update, values)? != 1 {
+        return Err(missing());
     }
     file.commit(tx, gate)?;
-    cache.set_version(next.text, next.row);
-    Ok(CommitOutcome::Committed(request.next_token(&[])))
+    cache.decoded.set_version(next.text, next.row);
+    committed()
 }
 
-fn judge(
-    request: &CommitRequest,
-    stored: Option<StoredVersion>,
-    limits: &TableLimits,
-) -> Result<Verdict, TableError> {
-    let Some(stored) = stored else {
-        return Err(absent(Some(&request.expected)));
-    };
-    match request.judge(&stored.row) {
-        Judgement::Refused(TableErrorKind::TableReplaced) => Err(error(
-            TableErrorKind::TableReplaced,
-            "the table has another id than the one the commit is for",
-        )),
-        _ if stored.deleting => Err(error(
-            TableErrorKind::BeingDeleted,
-            "the cluster is being deleted",
-        )),
-        Judgement::Refused(kind) => Err(error(
-            kind,
-            format!(
-                "the table is at version {}, which is not what the commit's token leads to",
-                stored.row.version
-            ),
-        )),
-        Judgement::OutcomeUnknown => Err(error(
-            TableErrorKind::OutcomeUnknown,
-            format!(
-                "the table has moved from version {} to {} since",
-                request.expected.version(),
-                stored.row.version
-            ),
-        )),
-        Judgement::AlreadyCommitted => Ok(Verdict::Answer(CommitOutcome::Committed(
-            request.next_token(&[]),
-        ))),
-        Judgement::Conflict => Ok(Verdict::Conflict(stored.row)),
-        Judgement::Apply => {
-            let row = request.next_version_row(&stored.row);
-            let rows = usize::try_from(row.row_count).unwrap_or(usize::MAX);
-            if rows > limits.rows && row.row_count > stored.row.row_count {
-                return Err(error(
-                    TableErrorKind::LimitExceeded,
-                    format!(
-                        "the table would have {rows} rows, and takes {}",
-                        limits.rows
-                    ),
-                ));
-            }
-            let text = encode_version_row(&row);
-            Ok(Verdict::Apply(Next {
+fn judge(request: &CommitRequest, stored: Option<StoredVersion>) -> Result<Verdict, TableError> {
+    let stored = stored.ok_or_else(|| no_tables(Some(&request.expected)))?;
+    Ok(match request.settle(&stored.row, STORE)? {
+        Settled::Committed => Verdict::Committed,
+        Settled::Conflict => Verdict::Conflict(stored.row),
+        Settled::Apply => {
+            request.check_room(stored.row.row_count, &LIMITS, STORE)?;
+            let row = Arc::new(request.next_version_row(&stored.row));
+            Verdict::Apply(Next {
                 base: stored.text,
-                row: Arc::new(row),
-                text,
-            }))
+                text: encode_version_row(&row),
+                row,
+            })
         }
-    }
+    })
 }
 
-/// One row; false when it is there already or is not there.
+/// Writes one row; false if an inserted row exists, or another one does not.
 fn apply(tx: &Transaction<'_>, cluster: &str, change: &RowChange) -> Result<bool, TableError> {
-    let write = |sql: &str, row: &membership_core::Row| {
-        let (status, written_at) = row
-            .entry()
-            .map_or(("", 0), |e| (e.status.as_str(), e.written_at));
-        tx.prepare_cached(sql)
-            .and_then(|mut s| {
-                s.execute(params![
-                    cluster,
-                    row.key(),
-                    status,
-                    int(written_at),
-                    row.body()
-                ])
-            })
-            .map_err(from_sqlite)
+    let write = |sql: &str, row: &Row| {
+        let (status, written_at) = shown(row);
+        let values = params![cluster, row.key(), status, int(written_at), row.body()];
+        execute(tx, sql, values)
     };
     let changed = match change {
         RowChange::Insert(row) => write(
@@ -180,78 +124,17 @@ fn apply(tx: &Transaction<'_>, cluster: &str, change: &RowChange) -> Result<bool
             row,
         )?,
         RowChange::Remove(key) => {
-            let run = |sql: &str| {
-                tx.prepare_cached(sql)
-                    .and_then(|mut s| s.execute([cluster, key]))
-                    .map_err(from_sqlite)
-            };
-            run("DELETE FROM membership_heartbeat WHERE cluster = ?1 AND silo = ?2")?;
-            run("DELETE FROM membership_silo WHERE cluster = ?1 AND silo = ?2")?
+            let delete = "DELETE FROM membership_heartbeat WHERE cluster = ?1 AND silo = ?2";
+            execute(tx, delete, [cluster, key])?;
+            let delete = "DELETE FROM membership_silo WHERE cluster = ?1 AND silo = ?2";
+            execute(tx, delete, [cluster, key])?
         }
     };
     Ok(changed == 1)
 }
 
-fn conflict(file: &mut File, cluster: &str, cache: &mut Cache) -> CommitOutcome {
-    let snapshot = fresh(file, cluster, cache);
-    let newest = snapshot
-        .as_ref()
-        .and_then(|s| s.version_row.recent.last().cloned());
+fn conflict(snapshot: Option<Snapshot>) -> CommitOutcome {
+    let row = snapshot.as_ref().map(|snapshot| &snapshot.version_row);
+    let newest = row.and_then(|row| row.recent.last().cloned());
     CommitOutcome::Conflict(Conflict { newest, snapshot })
-}
-
-/// `update_i_am_alive`: one statement writes, and sees to it that there is a row and that the counter does not fall.
-pub(super) fn update_i_am_alive(
-    session: &mut Session,
-    write: &HeartbeatWrite,
-    gate: &dyn Gate,
-) -> Result<(), TableError> {
-    if let HeartbeatWrite::Cluster { text } = write
-        && text.len() > MAX_CLUSTER_CELL_BYTES
-    {
-        return Err(error(
-            TableErrorKind::LimitExceeded,
-            format!("the cluster's cell takes {MAX_CLUSTER_CELL_BYTES} bytes"),
-        ));
-    }
-    let cluster = session.cluster.clone();
-    let Some((file, cache)) = session.file()? else {
-        return Err(absent(None));
-    };
-    let tx = writing(&file.conn)?;
-    current(&tx, &mut file.checked, &cluster, cache, None)?;
-    match write {
-        HeartbeatWrite::Cluster { text } => {
-            tx.prepare_cached("INSERT INTO membership_cell (cluster, text) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET text = excluded.text")
-                .and_then(|mut s| s.execute([&cluster, text]))
-                .map_err(from_sqlite)?;
-        }
-        HeartbeatWrite::Silo { silo, heartbeat } => {
-            let key = silo.row_key();
-            let changed = tx
-                .prepare_cached(
-                    "INSERT INTO membership_heartbeat (cluster, silo, counter, at)
-                     SELECT cluster, silo, ?3, ?4 FROM membership_silo WHERE cluster = ?1 AND silo = ?2
-                     ON CONFLICT DO UPDATE SET counter = excluded.counter, at = excluded.at WHERE excluded.counter >= counter",
-                )
-                .and_then(|mut s| s.execute(params![cluster, key, int(heartbeat.counter), heartbeat.at.to_string()]))
-                .map_err(from_sqlite)?;
-            if changed == 0 {
-                // There is no row, or a newer heartbeat is there already.
-                let row: bool = tx
-                    .prepare_cached("SELECT EXISTS (SELECT 1 FROM membership_silo WHERE cluster = ?1 AND silo = ?2)")
-                    .and_then(|mut s| s.query_row([&cluster, &key], |r| r.get(0)))
-                    .map_err(from_sqlite)?;
-                let missing = || {
-                    error(
-                        TableErrorKind::NoSuchRow,
-                        "there is no row for this heartbeat",
-                    )
-                    .with_key(key)
-                };
-                return if row { Ok(()) } else { Err(missing()) };
-            }
-        }
-    }
-    file.commit(tx, gate)
 }

@@ -1,11 +1,13 @@
-//! Which file, and how to use it. Nothing here touches the disk.
+//! Which file, and how to use it: options and URLs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use membership_core::{ConnectionString, Operation, TableError, TableErrorKind};
+use membership_core::{ConnectionString, TableError, TableErrorKind};
+use membership_provider::{Timeouts, check_timeout};
 
 use super::STORE;
+use super::error::error;
 
 /// Where the table is and how it is used.
 ///
@@ -25,15 +27,15 @@ pub struct SqliteConfig {
     allow_network_file_system: bool,
 }
 
-/// Long enough for the slowest disk to write its log, short enough for a silo to notice that the disk is gone.
+/// The schemes of its URLs.
+pub(super) const SCHEMES: &[&str] = &["sqlite"];
+/// Longer than the slowest disk writes its log, and short enough for a silo to notice that the disk
+/// is gone.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Below this no lock could be waited for.
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-/// Above this nobody is waiting any more.
-const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
 impl SqliteConfig {
-    /// The file at `path`, absolute or relative to the current directory at the time of opening. Its directory must exist.
+    /// The file at `path`, absolute or relative to the current directory at the time of opening.
+    /// Its directory must exist.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -44,14 +46,15 @@ impl SqliteConfig {
         }
     }
 
-    /// Reads `sqlite:path?option=value&…`. The path is relative (`sqlite:membership.db`) or absolute (`sqlite:/var/lib/m.db`,
-    /// `sqlite:///var/lib/m.db`); `%hh` stands for a byte, so that `%3F` is a question mark in a file name. The options are `create`
-    /// (true or false), `operation_timeout` (such as `3s` or `500ms`) and `allow_network_file_system` (true or false).
+    /// Reads `sqlite:path?option=value&…`. The path is relative (`sqlite:membership.db`) or
+    /// absolute (`sqlite:/var/lib/m.db`, `sqlite:///var/lib/m.db`); `%hh` is a byte, so that `%3F`
+    /// is a question mark in a file name. The options are `create`, `operation_timeout` (such as
+    /// `3s` or `500ms`) and `allow_network_file_system`.
     ///
     /// # Errors
-    /// `Configuration`: another scheme, no path, an unknown option, or a value that is none.
+    /// `Configuration`: another scheme, no path, an unknown option or a bad value.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        let url = ConnectionString::parse_file(STORE, &["sqlite"], url)?;
+        let url = ConnectionString::parse_file(STORE, SCHEMES, url)?;
         let path = url.path.unwrap_or_default();
         // `sqlite:///C:/data/m.db` names a drive, not a directory called `C:` below the root.
         let drive = path.as_bytes();
@@ -77,23 +80,24 @@ impl SqliteConfig {
         Ok(config)
     }
 
-    /// Whether `initialize` makes the file when it is missing. Default: true. No other operation ever makes it.
+    /// Whether `initialize` creates a missing file. Default: true. No other operation creates it.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// How long one operation may take, waiting for other processes included: 10 ms to 1 h. Default: 10 s. Twice or three times
-    /// the slowest write of the disk is a good value; a silo whose operations time out tries again.
+    /// The time of one operation, including waiting for other processes: 10 ms to 1 h. Default: 10
+    /// s. Two or three times the slowest write of the disk is a good value; a silo tries again
+    /// after a timeout.
     #[must_use]
     pub fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.operation_timeout = timeout;
         self
     }
 
-    /// Use a file on a network file system, which is refused otherwise. Default: false. Right only when **all** processes that use the
-    /// file run on one machine and the file system's locks are known to work.
+    /// Whether a file on a network file system is accepted. Default: false. It is safe only if
+    /// **all** processes that use the file run on one machine and the file system's locks work.
     #[must_use]
     pub fn allow_network_file_system(mut self, allow: bool) -> Self {
         self.allow_network_file_system = allow;
@@ -118,35 +122,27 @@ impl SqliteConfig {
         self.allow_network_file_system
     }
 
-    /// Refuses what cannot work whatever is on the disk.
+    /// Refuses what cannot work with any disk.
     pub(super) fn validate(&self) -> Result<(), TableError> {
         let text = self.path.to_string_lossy();
         if text.is_empty() {
-            return Err(wrong("no file is named: write sqlite:path".to_owned()));
+            return Err(wrong("no file is named: write sqlite:path"));
         }
         if text.contains(":memory:") {
-            return Err(wrong(
-                "SQLite's `:memory:` is private to one connection: use `memory:` or a file"
-                    .to_owned(),
-            ));
+            let message =
+                "SQLite's `:memory:` is private to one connection: use `memory:` or a file";
+            return Err(wrong(message));
         }
         if text.contains('\0') {
-            return Err(wrong("the path holds a NUL character".to_owned()));
+            return Err(wrong("the path contains a NUL character"));
         }
-        if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&self.operation_timeout) {
-            return Err(wrong("operation_timeout is 10 ms to 1 h".to_owned()));
-        }
-        Ok(())
+        let timeout = self.operation_timeout;
+        check_timeout(STORE, "operation_timeout", timeout, &Timeouts::RANGE)
     }
 }
 
-fn wrong(message: String) -> TableError {
-    TableError::new(
-        TableErrorKind::Configuration,
-        Operation::Connect,
-        STORE,
-        message,
-    )
+fn wrong(message: &str) -> TableError {
+    error(TableErrorKind::Configuration, message)
 }
 
 #[cfg(test)]
@@ -180,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_advice() {
+    fn bad_urls_are_refused_with_advice() {
         for (url, why) in [
             ("postgres://x", "starts with `sqlite:`"),
             ("sqlite:", "no file"),

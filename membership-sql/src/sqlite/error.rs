@@ -1,8 +1,8 @@
-//! What SQLite says, as what the caller does next.
+//! SQLite's errors by what the caller does next.
 
 use std::io;
 
-use membership_core::{Operation, TableError, TableErrorKind};
+use membership_core::{Operation, TableError, TableErrorKind as Kind};
 use rusqlite::ErrorCode;
 
 use super::STORE;
@@ -10,8 +10,8 @@ use super::STORE;
 /// A file that was moved or deleted while it was open: `SQLITE_READONLY_DBMOVED`.
 const READONLY_DBMOVED: i32 = 8 | (4 << 8);
 
-/// An error during an operation of this table; the operation's name is put in by whoever answers the caller.
-pub(super) fn error(kind: TableErrorKind, message: impl Into<String>) -> TableError {
+/// An error of this store. [`Worker::call`](super::worker::Worker::call) names the operation.
+pub(super) fn error(kind: Kind, message: impl Into<String>) -> TableError {
     TableError::new(kind, Operation::Connect, STORE, message)
 }
 
@@ -24,56 +24,54 @@ pub(super) fn from_sqlite(e: rusqlite::Error) -> TableError {
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
             | ErrorCode::FileLockingProtocolFailed,
-        ) => (TableErrorKind::Busy, "another process holds the lock"),
-        Some(ErrorCode::SchemaChanged) => (TableErrorKind::Busy, "the layout is being changed"),
+        ) => (Kind::Busy, "another process holds the lock"),
+        Some(ErrorCode::SchemaChanged) => (Kind::Busy, "the layout is being changed"),
         Some(ErrorCode::OperationInterrupted | ErrorCode::OperationAborted) => {
-            (TableErrorKind::Busy, "it was interrupted")
+            (Kind::Busy, "it was interrupted")
         }
         Some(ErrorCode::NotADatabase) => (
-            TableErrorKind::ForeignTable,
+            Kind::ForeignTable,
             "the file is not a SQLite database, or is encrypted",
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
-            TableErrorKind::Damaged,
+            Kind::Damaged,
             "the file is damaged: restore it from a backup, or delete it",
         ),
         Some(ErrorCode::ReadOnly) if extended == READONLY_DBMOVED => (
-            TableErrorKind::TableReplaced,
+            Kind::TableReplaced,
             "the file was moved or deleted while it was open",
         ),
         Some(ErrorCode::ReadOnly) => (
-            TableErrorKind::PermissionDenied,
+            Kind::PermissionDenied,
             "the file or its directory is read-only",
         ),
         Some(ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
-            (TableErrorKind::PermissionDenied, "the file may not be used")
+            (Kind::PermissionDenied, "the file may not be used")
         }
-        Some(ErrorCode::CannotOpen) => (TableErrorKind::Unavailable, "the file cannot be opened"),
-        Some(ErrorCode::DiskFull) => (TableErrorKind::Unavailable, "the disk is full"),
-        Some(ErrorCode::SystemIoFailure) => (TableErrorKind::Unavailable, "the disk failed"),
-        Some(ErrorCode::OutOfMemory) => (TableErrorKind::Unavailable, "there is no memory left"),
+        Some(ErrorCode::CannotOpen) => (Kind::Unavailable, "the file cannot be opened"),
+        Some(ErrorCode::DiskFull) => (Kind::Unavailable, "the disk is full"),
+        Some(ErrorCode::SystemIoFailure) => (Kind::Unavailable, "the disk failed"),
+        Some(ErrorCode::OutOfMemory) => (Kind::Unavailable, "there is no memory left"),
         Some(ErrorCode::NoLargeFileSupport) => (
-            TableErrorKind::Configuration,
-            "the file system takes no large files",
+            Kind::Configuration,
+            "the file system does not support large files",
         ),
-        Some(ErrorCode::TooBig) => (
-            TableErrorKind::LimitExceeded,
-            "a value is larger than SQLite takes",
-        ),
-        // A statement that does not fit the table: somebody else's layout under our names, or ours changed by hand.
+        Some(ErrorCode::TooBig) => (Kind::LimitExceeded, "a value is larger than SQLite accepts"),
+        // A statement that does not match the table: another layout under our names, or a change by
+        // hand.
         _ => (
-            TableErrorKind::Damaged,
+            Kind::Damaged,
             "the table does not have the layout this build expects",
         ),
     };
-    // The text of a SQLite error holds names of tables and columns, never values.
+    // The text of a SQLite error contains names of tables and columns, never values.
     error(kind, format!("{what} ({e})")).with_source(e)
 }
 
-/// From COMMIT itself: what is certain and what is not.
+/// Of COMMIT itself: certain or unknown.
 ///
-/// A lock that could not be had and a full disk stop it before the commit mark is in the log. After any other failure the mark may be
-/// there, and a recovery after a crash may find it.
+/// A lock that is not available and a full disk stop it before the commit mark is in the log. After
+/// any other failure the mark may be there, and the recovery after a crash may find it.
 pub(super) fn from_commit(e: rusqlite::Error) -> TableError {
     match e.sqlite_error_code() {
         Some(
@@ -83,20 +81,20 @@ pub(super) fn from_commit(e: rusqlite::Error) -> TableError {
             | ErrorCode::ReadOnly,
         ) => from_sqlite(e),
         _ => error(
-            TableErrorKind::OutcomeUnknown,
-            format!("the disk failed in the middle of a commit ({e})"),
+            Kind::OutcomeUnknown,
+            format!("the disk failed during a commit ({e})"),
         )
         .with_source(e),
     }
 }
 
-/// From looking at the file by its name.
+/// Of reading the metadata of the file.
 pub(super) fn from_io(e: io::Error) -> TableError {
     let kind = match e.kind() {
-        io::ErrorKind::PermissionDenied => TableErrorKind::PermissionDenied,
-        _ => TableErrorKind::Unavailable,
+        io::ErrorKind::PermissionDenied => Kind::PermissionDenied,
+        _ => Kind::Unavailable,
     };
-    error(kind, format!("the file cannot be looked at ({e})")).with_source(e)
+    error(kind, format!("the file cannot be examined ({e})")).with_source(e)
 }
 
 #[cfg(test)]
@@ -109,44 +107,28 @@ mod tests {
     }
 
     #[test]
-    fn certain_and_uncertain_are_told_apart() {
+    fn certain_and_unknown_outcomes_are_distinguished() {
         for (code, before, within) in [
-            (ffi::SQLITE_BUSY, TableErrorKind::Busy, TableErrorKind::Busy),
-            (
-                ffi::SQLITE_BUSY_SNAPSHOT,
-                TableErrorKind::Busy,
-                TableErrorKind::Busy,
-            ),
-            (
-                ffi::SQLITE_FULL,
-                TableErrorKind::Unavailable,
-                TableErrorKind::Unavailable,
-            ),
+            (ffi::SQLITE_BUSY, Kind::Busy, Kind::Busy),
+            (ffi::SQLITE_BUSY_SNAPSHOT, Kind::Busy, Kind::Busy),
+            (ffi::SQLITE_FULL, Kind::Unavailable, Kind::Unavailable),
             (
                 ffi::SQLITE_IOERR_FSYNC,
-                TableErrorKind::Unavailable,
-                TableErrorKind::OutcomeUnknown,
+                Kind::Unavailable,
+                Kind::OutcomeUnknown,
             ),
             (
                 ffi::SQLITE_READONLY_DBMOVED,
-                TableErrorKind::TableReplaced,
-                TableErrorKind::TableReplaced,
+                Kind::TableReplaced,
+                Kind::TableReplaced,
             ),
             (
                 ffi::SQLITE_READONLY,
-                TableErrorKind::PermissionDenied,
-                TableErrorKind::PermissionDenied,
+                Kind::PermissionDenied,
+                Kind::PermissionDenied,
             ),
-            (
-                ffi::SQLITE_NOTADB,
-                TableErrorKind::ForeignTable,
-                TableErrorKind::OutcomeUnknown,
-            ),
-            (
-                ffi::SQLITE_CORRUPT,
-                TableErrorKind::Damaged,
-                TableErrorKind::OutcomeUnknown,
-            ),
+            (ffi::SQLITE_NOTADB, Kind::ForeignTable, Kind::OutcomeUnknown),
+            (ffi::SQLITE_CORRUPT, Kind::Damaged, Kind::OutcomeUnknown),
         ] {
             assert_eq!(from_sqlite(sqlite(code)).kind(), before, "{code}");
             assert_eq!(from_commit(sqlite(code)).kind(), within, "{code}");

@@ -1,26 +1,31 @@
 //! The membership table in a SQLite file.
 //!
-//! * `config`, `place`: which file, and whether it may be used at all.
-//! * `table`: the contract, as messages to the table's thread.
-//! * `worker`, `timer`: that thread, its queue, its deadlines, and the bell it rings for hints.
-//! * `session`, `schema`: the open file, its transactions, and what is in it.
-//! * `read`, `commit`, `admin`: the operations, one blocking function each; `yardstick`: what benchmarks hold them against.
+//! * `config`, `path`: which file, and whether it may be used. `client`: what all clones share.
+//!   `error`.
+//! * `worker`, `timer`: the thread, its queue and its deadlines; it also polls the version for
+//!   hints.
+//! * `session`, `schema`, `codec`: the open file, its tables and its columns.
+//! * `read`, `commit`, `heartbeat`, `admin`: the operations, blocking. `table`, `baseline`: the
+//!   contract.
 
 mod admin;
+mod baseline;
+mod client;
+mod codec;
 mod commit;
 mod config;
 mod error;
-mod place;
+mod heartbeat;
+mod path;
 mod read;
 mod schema;
 mod session;
 mod table;
 mod timer;
 mod worker;
-mod yardstick;
 
 pub use config::SqliteConfig;
-pub use table::SqliteTable;
+pub use table::{SqliteProvider, SqliteTable};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "sqlite";

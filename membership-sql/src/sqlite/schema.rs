@@ -1,25 +1,19 @@
-//! The tables, and the mark that tells ours from somebody else's.
-//!
-//! A file may hold other tables too: they are never read or changed. Only a table of one of our names without our mark is refused.
+//! The tables of the file.
+
+use std::cell::Cell;
 
 use membership_core::{TableError, TableErrorKind};
-use rusqlite::{Connection, OptionalExtension, Row, types::ValueRef};
+use rusqlite::Connection;
 
+use super::STORE;
+use super::codec::{first, text};
 use super::error::{error, from_sqlite};
+use crate::shared::layout::{TABLES, check_marks, marks};
 
-/// The layout of the tables that this build makes.
-const LAYOUT: u32 = 1;
-const PRODUCT: &str = "silo-membership";
+/// The names of the tables start with it.
+const PREFIX: &str = "membership_";
 
-const NAMES: [&str; 5] = [
-    "membership_meta",
-    "membership_version",
-    "membership_silo",
-    "membership_heartbeat",
-    "membership_cell",
-];
-
-/// What makes them. `body` is what counts; the columns before it repeat parts of it for people with a SQLite shell.
+/// `body` is the content; the columns before it repeat parts of it for people with a SQLite shell.
 const CREATE: &str = "
 CREATE TABLE membership_meta (
     name  TEXT NOT NULL PRIMARY KEY,
@@ -51,118 +45,90 @@ CREATE TABLE membership_cell (
     cluster TEXT NOT NULL PRIMARY KEY,
     text    TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO membership_meta (name, value) VALUES ('product', 'silo-membership'), ('layout', '1'), ('min_layout', '1');
 ";
 
-/// Makes the tables, all of them or none: runs within a transaction that has found none.
-pub(super) fn create(conn: &Connection) -> Result<(), TableError> {
-    conn.execute_batch(CREATE).map_err(from_sqlite)
-}
-
-/// Whether the tables are there. `checked` remembers the number that SQLite gives to each state of a file's layout, so that the look is
-/// taken again only after somebody created, changed or dropped a table.
+/// Creates the tables, in a transaction that has found none.
 ///
 /// # Errors
-/// `ForeignTable`, `NewerLayout`, `Damaged`, or what SQLite says.
-pub(super) fn present(conn: &Connection, checked: &mut Option<i64>) -> Result<bool, TableError> {
-    let now: i64 = conn
-        .prepare_cached("PRAGMA schema_version")
-        .and_then(|mut s| s.query_row([], |r| r.get(0)))
-        .map_err(from_sqlite)?;
-    if *checked == Some(now) {
-        return Ok(true);
+/// What SQLite says.
+pub(super) fn create(conn: &Connection) -> Result<(), TableError> {
+    conn.execute_batch(&creation()).map_err(from_sqlite)
+}
+
+fn creation() -> String {
+    let marks = marks();
+    format!("{CREATE}INSERT INTO membership_meta (name, value) VALUES {marks};\n")
+}
+
+/// Whether the tables exist, as it was last checked.
+#[derive(Default)]
+pub(super) struct Tables {
+    /// SQLite's number for the state of the file's layout when they existed. They are checked again
+    /// only after a table was created, changed or dropped.
+    checked: Cell<Option<i64>>,
+}
+
+impl Tables {
+    /// Whether the tables exist and are ours.
+    ///
+    /// # Errors
+    /// `ForeignTable`, `NewerLayout`, `Damaged`, or what SQLite says.
+    pub(super) fn exist(&self, conn: &Connection) -> Result<bool, TableError> {
+        let now = first(conn, "PRAGMA schema_version", [], |row| row.get(0))?;
+        if now.is_some() && self.checked.get() == now {
+            return Ok(true);
+        }
+        self.checked.set(None);
+        let exist = examine(conn)?;
+        if exist {
+            self.checked.set(now);
+        }
+        Ok(exist)
     }
-    *checked = None;
-    let present = examine(conn)?;
-    if present {
-        *checked = Some(now);
-    }
-    Ok(present)
 }
 
 fn examine(conn: &Connection) -> Result<bool, TableError> {
-    let mut found = Vec::new();
-    {
-        let mut all = conn
-            .prepare("SELECT lower(name), type FROM sqlite_schema")
-            .map_err(from_sqlite)?;
-        let mut rows = all.query([]).map_err(from_sqlite)?;
-        while let Some(row) = rows.next().map_err(from_sqlite)? {
-            let (name, kind) = (text(row, 0)?, text(row, 1)?);
-            if NAMES.contains(&name.as_str()) {
-                found.push((name, kind));
-            }
-        }
-    }
-    if found.is_empty() {
-        return Ok(false);
-    }
+    let names = TABLES.map(|name| format!("{PREFIX}{name}"));
+    let select = "SELECT lower(name), type FROM sqlite_schema";
+    let mut all = conn.prepare(select).map_err(from_sqlite)?;
+    let all = all.query_map([], |row| Ok((text(row, 0)?, text(row, 1)?)));
+    let all = all.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut found = all.map_err(from_sqlite)?;
+    found.retain(|(name, _)| names.contains(name));
     let foreign = |what: &str| {
-        Err(error(
-            TableErrorKind::ForeignTable,
-            format!("the file has a table of our name that is not ours: {what}"),
-        ))
+        let message =
+            format!("the file has a table with one of our names that is not ours: {what}");
+        Err(error(TableErrorKind::ForeignTable, message))
     };
-    if !found
-        .iter()
-        .any(|(name, kind)| name == NAMES[0] && kind == "table")
-    {
-        return foreign(&format!(
-            "{} stands without a table membership_meta",
-            found[0].0
-        ));
-    }
-    // Preparing fails when the columns are others, and only then: the file could be read a moment ago.
-    let Ok(mut meta) = conn.prepare("SELECT value FROM membership_meta WHERE name = ?1") else {
-        return foreign("membership_meta has other columns");
+    let is_table = |name: &String| found.contains(&(name.clone(), "table".to_owned()));
+    let Some((any, _)) = found.first() else {
+        return Ok(false);
     };
-    let mut value = |name: &str| {
-        meta.query_row([name], |r| Ok(text(r, 0)))
-            .optional()
-            .map_err(from_sqlite)?
-            .transpose()
-    };
-    if value("product")?.as_deref() != Some(PRODUCT) {
-        return foreign("membership_meta names another product");
+    let [meta, ..] = &names;
+    if !is_table(meta) {
+        return foreign(&format!("{any} exists without a table {meta}"));
     }
-    let mut number =
-        |name: &str| Ok::<_, TableError>(value(name)?.and_then(|v| v.parse::<u32>().ok()));
-    match (number("layout")?, number("min_layout")?) {
-        (Some(layout), Some(least)) if least > LAYOUT => Err(error(
-            TableErrorKind::NewerLayout,
-            format!(
-                "the tables have layout {layout} and need at least layout {least}; this build knows {LAYOUT}"
-            ),
-        )),
-        (Some(_), Some(_)) => match NAMES
-            .iter()
-            .find(|name| !found.iter().any(|(n, kind)| n == *name && kind == "table"))
-        {
-            Some(missing) => Err(error(
-                TableErrorKind::Damaged,
-                format!("the table {missing} is missing"),
-            )),
-            None => Ok(true),
-        },
-        _ => foreign("membership_meta has no layout mark"),
+    let select = format!("SELECT value FROM {meta} WHERE name = ?1");
+    // Preparing fails if the columns are others, and only then: the file could just be read.
+    if conn.prepare(&select).is_err() {
+        return foreign(&format!("{meta} has other columns"));
     }
-}
-
-/// Column `i` as text, whatever was put there by hand; bytes that are no UTF-8 are replaced.
-pub(super) fn text(row: &Row<'_>, i: usize) -> Result<String, TableError> {
-    Ok(match row.get_ref(i).map_err(from_sqlite)? {
-        ValueRef::Null => String::new(),
-        ValueRef::Integer(n) => n.to_string(),
-        ValueRef::Real(n) => n.to_string(),
-        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
-            String::from_utf8_lossy(bytes).into_owned()
+    let mut marks = Vec::new();
+    for name in ["product", "layout", "min_layout"] {
+        let value = first(conn, &select, [name], |row| text(row, 0))?;
+        marks.extend(value.map(|value| (name, value)));
+    }
+    check_marks(STORE, meta, TableErrorKind::ForeignTable, |name| {
+        let mark = marks.iter().find(|(found, _)| *found == name);
+        mark.map(|(_, value)| value.clone())
+    })?;
+    match names.iter().find(|name| !is_table(name)) {
+        None => Ok(true),
+        Some(missing) => {
+            let message = format!("the table {missing} is missing");
+            Err(error(TableErrorKind::Damaged, message))
         }
-    })
-}
-
-/// An unsigned number as a column; ours end at 2^53.
-pub(super) fn int(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
+    }
 }
 
 #[cfg(test)]
@@ -172,66 +138,55 @@ mod tests {
     fn kind(sql: &str) -> Result<bool, TableErrorKind> {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(sql).unwrap();
-        present(&conn, &mut None).map_err(|e| e.kind())
+        Tables::default().exist(&conn).map_err(|e| e.kind())
     }
 
     #[test]
-    fn tells_ours_from_others() {
-        let and = |more: &str| format!("{CREATE}{more}");
+    fn own_and_foreign_tables_are_distinguished() {
+        use TableErrorKind::{Damaged, ForeignTable, NewerLayout};
+        let own = |more: &str| kind(&format!("{}{more}", creation()));
         assert_eq!(kind(""), Ok(false));
-        assert_eq!(
-            kind("CREATE TABLE customers (a); CREATE TABLE membership (b)"),
-            Ok(false)
-        );
-        assert_eq!(kind(CREATE), Ok(true));
-        assert_eq!(
-            kind("CREATE TABLE Membership_Version (a)"),
-            Err(TableErrorKind::ForeignTable)
-        );
-        assert_eq!(
-            kind("CREATE TABLE membership_meta (a)"),
-            Err(TableErrorKind::ForeignTable)
-        );
-        assert_eq!(
-            kind("CREATE VIEW membership_meta AS SELECT 'product' name, 'silo-membership' value"),
-            Err(TableErrorKind::ForeignTable)
-        );
-        assert_eq!(
-            kind(&and(
-                "UPDATE membership_meta SET value = 'x' WHERE name = 'product'"
-            )),
-            Err(TableErrorKind::ForeignTable)
-        );
-        assert_eq!(
-            kind(&and("DELETE FROM membership_meta WHERE name = 'layout'")),
-            Err(TableErrorKind::ForeignTable)
-        );
-        assert_eq!(
-            kind(&and(
-                "UPDATE membership_meta SET value = '2' WHERE name = 'layout'"
-            )),
-            Ok(true)
-        );
-        assert_eq!(
-            kind(&and(
-                "UPDATE membership_meta SET value = '2' WHERE name = 'min_layout'"
-            )),
-            Err(TableErrorKind::NewerLayout)
-        );
-        assert_eq!(
-            kind(&and("DROP TABLE membership_cell")),
-            Err(TableErrorKind::Damaged)
-        );
+        let others = "CREATE TABLE customers (a); CREATE TABLE membership (b)";
+        assert_eq!(kind(others), Ok(false));
+        assert_eq!(own(""), Ok(true));
+        for foreign in [
+            "CREATE TABLE Membership_Version (a)",
+            "CREATE TABLE membership_meta (a)",
+            "CREATE VIEW membership_meta AS SELECT 'product' name, 'silo-membership' value",
+        ] {
+            assert_eq!(kind(foreign), Err(ForeignTable), "{foreign}");
+        }
+        for (change, expected) in [
+            (
+                "UPDATE membership_meta SET value = 'x' WHERE name = 'product'",
+                Err(ForeignTable),
+            ),
+            (
+                "DELETE FROM membership_meta WHERE name = 'layout'",
+                Err(ForeignTable),
+            ),
+            (
+                "UPDATE membership_meta SET value = '2' WHERE name = 'layout'",
+                Ok(true),
+            ),
+            (
+                "UPDATE membership_meta SET value = '2' WHERE name = 'min_layout'",
+                Err(NewerLayout),
+            ),
+            ("DROP TABLE membership_cell", Err(Damaged)),
+        ] {
+            assert_eq!(own(change), expected, "{change}");
+        }
     }
 
     #[test]
-    fn looks_again_after_a_change_of_layout() {
+    fn tables_are_checked_again_after_a_change_of_layout() {
         let conn = Connection::open_in_memory().unwrap();
-        let mut checked = None;
-        assert!(!present(&conn, &mut checked).unwrap());
+        let tables = Tables::default();
+        assert!(!tables.exist(&conn).unwrap());
         create(&conn).unwrap();
-        assert!(present(&conn, &mut checked).unwrap());
+        assert!(tables.exist(&conn).unwrap());
         conn.execute_batch("DROP TABLE membership_silo").unwrap();
-        assert!(present(&conn, &mut checked).is_err());
+        assert!(tables.exist(&conn).is_err());
     }
 }

@@ -1,18 +1,19 @@
-//! The open file: lives on the table's thread, and knows what was read from it last.
+//! The open file, on the table's thread, and what was last read from it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use membership_core::{TableError, TableErrorKind};
+use membership_core::{ClusterName, Row, TableError, TableErrorKind};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
+use super::codec::{first, text};
 use super::error::{error, from_commit, from_io, from_sqlite};
-use super::place::{self, Identity};
-use super::read::Cache;
-use super::schema;
+use super::path::{self, Identity};
+use super::schema::Tables;
+use crate::shared::DecodeCache;
 
-/// Asks whether the answer to an operation is still waited for; from a yes on its outcome may be unknown.
+/// Says whether the caller still waits for the answer. After a yes the outcome may be unknown.
 pub(super) trait Gate {
     /// Called once, directly before COMMIT.
     fn may_commit(&self) -> bool;
@@ -24,66 +25,81 @@ pub(super) struct Session {
     pub(super) creates: bool,
     /// The cluster's key in every table.
     pub(super) cluster: String,
-    /// The cluster's name, for people.
+    /// The cluster's name, for logs.
     pub(super) name: String,
-    pub(super) cache: Cache,
-    patience: Patience,
+    cache: Cache,
+    lock_deadline: LockDeadline,
     file: Option<File>,
 }
 
-/// Until when to wait for locks.
-type Patience = Arc<Mutex<Instant>>;
+/// What was last read.
+#[derive(Default)]
+pub(super) struct Cache {
+    pub(super) decoded: DecodeCache,
+    /// The rows in the order of their keys, as the store has them.
+    pub(super) list: Vec<Row>,
+}
 
-/// The connection, and which file it is connected to.
+/// Until when an operation waits for locks.
+type LockDeadline = Arc<Mutex<Instant>>;
+
+/// A connection, and the file that it is connected to.
 pub(super) struct File {
     pub(super) conn: Connection,
-    pub(super) checked: Option<i64>,
+    pub(super) tables: Tables,
     path: PathBuf,
     identity: Identity,
 }
 
 impl Session {
-    pub(super) fn new(path: PathBuf, creates: bool, cluster: String, name: String) -> Self {
+    pub(super) fn new(path: PathBuf, creates: bool, cluster: &ClusterName) -> Self {
         Self {
             path,
             creates,
-            cluster,
-            name,
+            cluster: cluster.store_key(),
+            name: cluster.to_string(),
             cache: Cache::default(),
-            patience: Arc::new(Mutex::new(Instant::now())),
+            lock_deadline: Arc::new(Mutex::new(Instant::now())),
             file: None,
         }
     }
 
-    /// Wait for locks until then.
+    /// Sets until when the next operation waits for locks.
     pub(super) fn wait_until(&self, deadline: Instant) {
-        *self.patience.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+        *self
+            .lock_deadline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = deadline;
     }
 
     /// Until when this operation waits for locks.
     pub(super) fn deadline(&self) -> Instant {
-        *self.patience.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .lock_deadline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file and the cache, if there is a file. One that was opened and is no longer where it was is an error, not a missing file.
+    /// The file and the cache, if there is a file. An open file that was moved is an error, not a
+    /// missing file.
     ///
     /// # Errors
     /// `TableReplaced`, or why it cannot be opened.
     pub(super) fn file(&mut self) -> Result<Option<(&mut File, &mut Cache)>, TableError> {
         if let Some(file) = &self.file {
-            file.check_place()?;
-        } else if place::identity(&self.path).map_err(from_io)?.is_some() {
-            self.file = Some(File::open(&self.path, false, &self.patience)?);
+            file.check_identity()?;
+        } else if path::identity(&self.path).map_err(from_io)?.is_some() {
+            self.file = Some(File::open(&self.path, false, &self.lock_deadline)?);
         }
         Ok(self.file.as_mut().map(|file| (file, &mut self.cache)))
     }
 
-    /// The same for whoever makes a table: forgets a file that is no longer there and makes a new one.
+    /// The same for `initialize`: forgets a file that is gone, and creates a new one.
     ///
     /// # Errors
-    /// Why it cannot be opened or made.
+    /// Why it cannot be opened or created.
     pub(super) fn file_or_new(&mut self) -> Result<(&mut File, &mut Cache), TableError> {
-        let there = place::identity(&self.path).map_err(from_io)?;
+        let there = path::identity(&self.path).map_err(from_io)?;
         if self
             .file
             .as_ref()
@@ -100,21 +116,25 @@ impl Session {
         }
         let file = match self.file.take() {
             Some(file) => file,
-            None => File::open(&self.path, true, &self.patience)?,
+            None => File::open(&self.path, true, &self.lock_deadline)?,
         };
         Ok((self.file.insert(file), &mut self.cache))
     }
 }
 
 impl File {
-    fn open(path: &PathBuf, create: bool, patience: &Patience) -> Result<Self, TableError> {
+    fn open(
+        path: &PathBuf,
+        create: bool,
+        lock_deadline: &LockDeadline,
+    ) -> Result<Self, TableError> {
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         if create {
             flags |= OpenFlags::SQLITE_OPEN_CREATE;
         }
-        // The same file before and after is the file that was opened.
+        // If the path leads to the same file before and after, that file was opened.
         for _ in 0..100 {
-            let before = place::identity(path).map_err(from_io)?;
+            let before = path::identity(path).map_err(from_io)?;
             let mut conn = Connection::open_with_flags(path, flags).map_err(|e| match e.sqlite_error_code() {
                 Some(ErrorCode::CannotOpen) => error(
                     TableErrorKind::PermissionDenied,
@@ -123,19 +143,19 @@ impl File {
                 .with_source(e),
                 _ => from_sqlite(e),
             })?;
-            let after = place::identity(path).map_err(from_io)?;
+            let after = path::identity(path).map_err(from_io)?;
             if let Some(identity) = after.filter(|_| before.is_none() || before == after) {
                 conn.set_prepared_statement_cache_capacity(32);
-                conn.busy_handler(Some(waiting(Arc::clone(patience))))
+                conn.busy_handler(Some(waiting(Arc::clone(lock_deadline))))
                     .map_err(from_sqlite)?;
-                // Every acknowledged commit is on the disk, also where a flush must be asked for twice.
+                // Every acknowledged commit is on the disk, also where a plain flush is not enough.
                 conn.execute_batch(
                     "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON; PRAGMA trusted_schema = OFF;",
                 )
                 .map_err(from_sqlite)?;
                 return Ok(Self {
                     conn,
-                    checked: None,
+                    tables: Tables::default(),
                     path: path.clone(),
                     identity,
                 });
@@ -143,7 +163,7 @@ impl File {
         }
         Err(error(
             TableErrorKind::Busy,
-            "the file is being replaced again and again",
+            "the file is replaced all the time",
         ))
     }
 
@@ -151,12 +171,12 @@ impl File {
     ///
     /// # Errors
     /// `TableReplaced` when it does not.
-    pub(super) fn check_place(&self) -> Result<(), TableError> {
-        match place::identity(&self.path).map_err(from_io)? {
+    pub(super) fn check_identity(&self) -> Result<(), TableError> {
+        match path::identity(&self.path).map_err(from_io)? {
             Some(now) if now == self.identity => Ok(()),
             Some(_) => Err(error(
                 TableErrorKind::TableReplaced,
-                "there is another file at the path of the one that is open",
+                "the path leads to another file than the open one",
             )),
             None => Err(error(
                 TableErrorKind::TableReplaced,
@@ -165,12 +185,14 @@ impl File {
         }
     }
 
-    /// Commits, if the file is still in its place and somebody still waits for the answer. Otherwise nothing is written.
+    /// Commits if the path still leads to the file and the caller still waits. Otherwise writes
+    /// nothing.
     ///
     /// # Errors
-    /// `OutcomeUnknown` when the disk failed in the middle; with every other kind nothing was written.
+    /// `OutcomeUnknown` if the disk failed during the commit; with every other kind nothing was
+    /// written.
     pub(super) fn commit(&self, tx: Transaction<'_>, gate: &dyn Gate) -> Result<(), TableError> {
-        self.check_place()?;
+        self.check_identity()?;
         if !gate.may_commit() {
             return Err(error(
                 TableErrorKind::Busy,
@@ -180,27 +202,27 @@ impl File {
         tx.commit().map_err(from_commit)
     }
 
-    /// Makes the file use a write-ahead log, so that readers and the writer do not wait for each other. The file remembers it.
+    /// Turns the write-ahead log on, so that readers and the writer do not wait for each other. The
+    /// file remembers it.
     ///
     /// # Errors
     /// `Busy`, or `Configuration` where the file system has no shared memory.
     pub(super) fn use_log(&self, deadline: Instant) -> Result<(), TableError> {
-        let mode = |sql: &str| self.conn.query_row(sql, [], |r| Ok(schema::text(r, 0)));
+        let mode = |sql| first(&self.conn, sql, [], |row| text(row, 0));
         loop {
-            if mode("PRAGMA journal_mode").map_err(from_sqlite)?? == "wal" {
+            if mode("PRAGMA journal_mode")?.as_deref() == Some("wal") {
                 return Ok(());
             }
             match mode("PRAGMA journal_mode = WAL") {
-                Ok(Ok(now)) if now == "wal" => return Ok(()),
+                Ok(Some(now)) if now == "wal" => return Ok(()),
                 Ok(_) => {
                     return Err(error(
                         TableErrorKind::Configuration,
                         "the file system cannot hold a write-ahead log: use a local disk",
                     ));
                 }
-                // SQLite does not wait by itself here when several processes change the mode at once.
+                // SQLite does not wait here if several processes change the mode at once.
                 Err(e) => {
-                    let e = from_sqlite(e);
                     if e.kind() != TableErrorKind::Busy || Instant::now() >= deadline {
                         return Err(e);
                     }
@@ -211,23 +233,24 @@ impl File {
     }
 }
 
-/// A transaction that sees one moment and takes no lock that others wait for.
+/// A transaction that sees one moment and blocks no other one.
 pub(super) fn reading(conn: &Connection) -> Result<Transaction<'_>, TableError> {
     Transaction::new_unchecked(conn, TransactionBehavior::Deferred).map_err(from_sqlite)
 }
 
-/// A transaction that writes: waits for the lock first.
+/// A transaction that writes: it first waits for the lock.
 pub(super) fn writing(conn: &Connection) -> Result<Transaction<'_>, TableError> {
     Transaction::new_unchecked(conn, TransactionBehavior::Immediate).map_err(from_sqlite)
 }
 
-/// Waits for a lock until the operation's time is over. Short pauses first: a commit holds the lock for about one disk flush; then longer
-/// ones, each by chance, so that waiting processes do not move in step.
-fn waiting(patience: Patience) -> impl FnMut(i32) -> bool + Send + 'static {
+/// Waits for a lock until the operation's time is over. The pauses are short at first, because a
+/// commit holds the lock for about one flush, then longer; they are random, so that processes do
+/// not wait in step.
+fn waiting(lock_deadline: LockDeadline) -> impl FnMut(i32) -> bool + Send + 'static {
     let mut noise =
-        u64::from(std::process::id()) << 20 | Arc::as_ptr(&patience) as usize as u64 | 1;
+        u64::from(std::process::id()) << 20 | Arc::as_ptr(&lock_deadline) as usize as u64 | 1;
     move |tries| {
-        let left = patience
+        let left = lock_deadline
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .saturating_duration_since(Instant::now());

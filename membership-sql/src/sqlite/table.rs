@@ -1,42 +1,38 @@
-//! The contract, as messages to the table's thread.
+//! The contract: one call per method.
 
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite, HintStream,
-    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
-    SiloAddress, TableError, TableErrorKind, TableLimits, VersionToken, Yardstick,
+    Baseline, ClusterName, CommitOutcome, CommitRequest, Durability, Guarantees, HeartbeatWrite,
+    HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
+    RowRead, SiloAddress, TableError, TableLimits, VersionToken,
 };
+use membership_provider::Provider;
 
-use super::session::{Session, reading};
-use super::worker::Worker;
-use super::yardstick::SqliteYardstick;
-use super::{STORE, SqliteConfig, admin, commit, place, read, schema};
-
-/// What is tested; SQLite itself takes more.
-const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 10_000,
-    bytes_per_row: 1 << 20,
-    bytes_per_commit: 64 << 20,
-    rows: 100_000,
-};
+use super::baseline::SqliteBaseline;
+use super::client::{Inner, LIMITS};
+use super::config::SCHEMES;
+use super::session::{Gate, Session};
+use super::{STORE, SqliteConfig, admin, commit, heartbeat, read};
 
 /// The membership table of one cluster in a SQLite file.
 ///
-/// Cheap to clone; all clones share one connection, one thread and one queue. The thread and the connection end after the last clone
-/// is dropped, or with [`close`](Self::close). Works from any async runtime, and from none.
+/// Cheap to clone. All clones share one connection, one thread and one queue, which end after the
+/// last clone is dropped, or by [`close`](Self::close). Works in any async runtime, and without
+/// one.
 ///
-/// * Reads are linearizable on the machine that the file is on, and acknowledged commits survive a loss of power if the disk keeps what it
-///   says that it has written.
-/// * Every operation ends within the configured time. While another process holds the file's lock the answer is `Busy`; a commit that
-///   the disk did not confirm in time is `OutcomeUnknown`; everything else that ends by time was certainly not applied.
-/// * The file is compared with its path at every operation: after it was deleted or replaced, reads and commits answer `TableReplaced`
-///   and write nothing. `initialize` opens the path anew.
+/// * Reads are linearizable on the machine of the file. Acknowledged commits survive a loss of
+///   power if the disk keeps what it has confirmed.
+/// * Every operation ends within the configured time. While another process holds the file's lock
+///   the answer is `Busy`; a commit that the disk did not confirm in time is `OutcomeUnknown`;
+///   every other operation that ends by time was certainly not applied.
+/// * Each operation compares the file with its path: after it was deleted or replaced, reads and
+///   commits answer `TableReplaced` and write nothing. `initialize` opens the path again.
 ///
-/// Cancellation: dropping a future gives up the answer only. What was queued is then not begun; what had begun is finished or rolled back
-/// by the table's thread.
+/// Cancellation: dropping a future only drops the answer. A queued operation is then not started;
+/// the table's thread finishes a running one, or rolls it back.
 ///
 /// ```no_run
 /// use membership_core::{InitializeRequest, MembershipTable, ReadRequest, SharedSettings, TableId};
@@ -44,7 +40,7 @@ const LIMITS: TableLimits = TableLimits {
 ///
 /// # async fn example() -> Result<(), membership_core::TableError> {
 /// let cluster = "billing/blue".parse().expect("a cluster name");
-/// let table = SqliteTable::open(SqliteConfig::new("/var/lib/billing/membership.db"), cluster).await?;
+/// let table = SqliteTable::connect(SqliteConfig::new("/var/lib/billing/membership.db"), cluster).await?;
 /// table.initialize(&InitializeRequest { table_id: TableId::new(0x5eed), settings: SharedSettings::default() }).await?;
 /// let answer = table.read(&ReadRequest::all()).await?;
 /// # let _ = answer; Ok(())
@@ -53,10 +49,24 @@ const LIMITS: TableLimits = TableLimits {
 #[derive(Clone)]
 pub struct SqliteTable(Arc<Inner>);
 
-pub(super) struct Inner {
-    pub(super) worker: Worker,
-    cluster: ClusterName,
-    config: SqliteConfig,
+/// Opens tables by connection string: `sqlite:`.
+#[derive(Clone, Copy, Debug)]
+pub struct SqliteProvider;
+
+#[async_trait]
+impl Provider for SqliteProvider {
+    fn schemes(&self) -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    async fn connect(
+        &self,
+        url: &str,
+        cluster: ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, TableError> {
+        let table = SqliteTable::connect(SqliteConfig::from_url(url)?, cluster).await?;
+        Ok(Arc::new(table))
+    }
 }
 
 impl fmt::Debug for SqliteTable {
@@ -69,53 +79,24 @@ impl fmt::Debug for SqliteTable {
 }
 
 impl SqliteTable {
-    /// Opens the table of `cluster`. A file that does not exist yet is no error, and is not made: that is for `initialize`.
-    /// Nothing is written.
+    /// Opens the table of `cluster`. A missing file is not an error and is not created: that is for
+    /// `initialize`. Writes nothing.
     ///
     /// # Errors
-    /// `Configuration` (no such directory, a network file system, `:memory:`), `PermissionDenied`, `ForeignTable` (not a SQLite database, or
-    /// somebody else's tables under our names), `NewerLayout`, `Damaged`, `Busy`.
-    pub async fn open(config: SqliteConfig, cluster: ClusterName) -> Result<Self, TableError> {
-        config.validate()?;
-        let path = place::check(config.path(), config.allows_network())?;
-        let session = Session::new(
-            path,
-            config.creates(),
-            cluster.store_key(),
-            cluster.to_string(),
-        );
-        let worker = Worker::start(session, config.timeout()).map_err(|e| {
-            TableError::new(
-                TableErrorKind::Unavailable,
-                Operation::Connect,
-                STORE,
-                "the system gives no thread",
-            )
-            .with_source(e)
-        })?;
-        worker
-            .call(Operation::Connect, |session, _| {
-                if let Some((file, _)) = session.file()? {
-                    let looking = reading(&file.conn)?;
-                    schema::present(&looking, &mut file.checked)?;
-                }
-                Ok(())
-            })
-            .await?;
-        Ok(Self(Arc::new(Inner {
-            worker,
-            cluster,
-            config,
-        })))
+    /// `Configuration` (no such directory, a network file system, `:memory:`), `PermissionDenied`,
+    /// `ForeignTable` (not a SQLite database, or foreign tables with our names), `NewerLayout`,
+    /// `Damaged`, `Busy`.
+    pub async fn connect(config: SqliteConfig, cluster: ClusterName) -> Result<Self, TableError> {
+        Inner::connect(config, cluster).await.map(Self)
     }
 
-    /// Closes the file, after what is queued, and returns when it is closed. Every other clone answers `Unavailable` from then on.
-    /// Dropping the last clone does the same without waiting.
+    /// Closes the file after the queued operations, and returns when it is closed. Other clones
+    /// answer `Unavailable` from then on. Dropping the last clone does the same without waiting.
     pub async fn close(self) {
-        self.0.worker.close().await;
+        self.0.close().await;
     }
 
-    /// How it was opened.
+    /// The configuration of this table.
     #[must_use]
     pub fn config(&self) -> &SqliteConfig {
         &self.0.config
@@ -134,22 +115,15 @@ impl MembershipTable for SqliteTable {
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
         let request = request.clone();
-        self.0
-            .worker
-            .call(Operation::Initialize, move |session, gate| {
-                admin::initialize(session, &request, gate)
-            })
-            .await
+        let initialize =
+            move |s: &mut Session, gate: &dyn Gate| admin::initialize(s, &request, gate);
+        self.0.run(Operation::Initialize, initialize).await
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         let request = request.clone();
-        self.0
-            .worker
-            .call(Operation::Read, move |session, _| {
-                read::read(session, &request)
-            })
-            .await
+        let read = move |s: &mut Session, _: &dyn Gate| read::read(s, &request);
+        self.0.run(Operation::Read, read).await
     }
 
     async fn read_row(
@@ -158,39 +132,27 @@ impl MembershipTable for SqliteTable {
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
         let (silo, known) = (*silo, known.cloned());
-        self.0
-            .worker
-            .call(Operation::ReadRow, move |session, _| {
-                read::read_row(session, &silo, known.as_ref())
-            })
-            .await
+        let read = move |s: &mut Session, _: &dyn Gate| read::read_row(s, &silo, known.as_ref());
+        self.0.run(Operation::ReadRow, read).await
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&LIMITS, STORE)?;
         let sent = request.clone();
-        let answer = self
-            .0
-            .worker
-            .call(Operation::Commit, move |session, gate| {
-                commit::commit(session, &sent, &LIMITS, gate)
-            })
-            .await;
-        answer.map_err(|e| e.of_commit(request.attempt))
+        let commit = move |s: &mut Session, gate: &dyn Gate| commit::commit(s, &sent, gate);
+        let outcome = self.0.run(Operation::Commit, commit).await;
+        outcome.map_err(|e| e.of_commit(request.attempt))
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let write = write.clone();
-        self.0
-            .worker
-            .call(Operation::UpdateIAmAlive, move |session, gate| {
-                commit::update_i_am_alive(session, &write, gate)
-            })
-            .await
+        let update =
+            move |s: &mut Session, gate: &dyn Gate| heartbeat::update_i_am_alive(s, &write, gate);
+        self.0.run(Operation::UpdateIAmAlive, update).await
     }
 
     async fn delete(&self) -> Result<(), TableError> {
-        self.0.worker.call(Operation::Delete, admin::delete).await
+        self.0.run(Operation::Delete, admin::delete).await
     }
 
     fn limits(&self) -> TableLimits {
@@ -205,10 +167,10 @@ impl MembershipTable for SqliteTable {
     }
 
     fn hints(&self) -> Option<HintStream> {
-        Some(Box::pin(self.0.worker.listen()))
+        Some(self.0.hints())
     }
 
-    fn yardstick(&self) -> Option<Box<dyn Yardstick>> {
-        Some(Box::new(SqliteYardstick(Arc::clone(&self.0))))
+    fn baseline(&self) -> Option<Box<dyn Baseline>> {
+        Some(Box::new(SqliteBaseline(Arc::clone(&self.0))))
     }
 }

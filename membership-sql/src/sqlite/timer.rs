@@ -1,7 +1,8 @@
-//! One thread per process that ends what takes too long.
+//! One thread per process that ends operations that take too long.
 //!
-//! It needs no runtime, so that the table works from any, and it answers even while the table's own thread hangs in the operating system.
-//! It ends when it has had nothing to do for a while, and starts again when needed.
+//! It needs no runtime, so that the table works with any, and it answers while the table's own
+//! thread hangs in the operating system. It ends after a while without work, and starts again when
+//! it is needed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -105,21 +106,21 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    struct Bell(Mutex<mpsc::Sender<u32>>, u32);
-    impl Expire for Bell {
+    struct Sent(Mutex<mpsc::Sender<u32>>, u32);
+    impl Expire for Sent {
         fn expire(&self) {
             self.0.lock().unwrap().send(self.1).unwrap();
         }
     }
 
     #[test]
-    fn rings_in_order_and_not_for_what_is_over() {
+    fn deadlines_expire_in_order_and_not_after_the_end() {
         let (tx, rx) = mpsc::channel();
         let now = Instant::now();
-        let bell = |n| Arc::new(Bell(Mutex::new(tx.clone()), n));
-        let late = watch(now + Duration::from_millis(60), bell(2)).unwrap();
-        let over = watch(now + Duration::from_millis(30), bell(9)).unwrap();
-        let early = watch(now + Duration::from_millis(20), bell(1)).unwrap();
+        let send = |n| Arc::new(Sent(Mutex::new(tx.clone()), n));
+        let late = watch(now + Duration::from_millis(60), send(2)).unwrap();
+        let over = watch(now + Duration::from_millis(30), send(9)).unwrap();
+        let early = watch(now + Duration::from_millis(20), send(1)).unwrap();
         drop(over);
         assert_eq!(rx.recv_timeout(Duration::from_secs(10)), Ok(1));
         assert_eq!(rx.recv_timeout(Duration::from_secs(10)), Ok(2));

@@ -1,38 +1,57 @@
-//! The table's thread: it owns the connection, so that dropping a future never leaves a transaction open (clause T14), and it takes one
-//! operation after the other. It ends when the last handle is gone.
+//! The table's thread. It owns the connection, so that dropping a future never leaves a transaction
+//! open (clause T14), and executes one operation at a time. It ends with the last clone of the
+//! table.
 //!
-//! An operation is *queued*, *running*, or *committing*. The timer ends the first two with "certainly not applied": the thread asks
-//! directly before COMMIT whether that has happened, and rolls back. Only what is ended while committing has an unknown outcome.
+//! An operation is *queued*, *running* or *committing*. If the timer ends it before it commits, it
+//! is certainly not applied: directly before COMMIT the thread checks for that, and rolls back.
+//! Only an operation that ends while it commits has an unknown outcome.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use membership_core::{Operation, TableError, TableErrorKind};
+use membership_core::{HintStream, Operation, TableError, TableErrorKind};
+use membership_provider::Notifier;
 use tokio::sync::oneshot;
 
 use super::STORE;
 use super::read;
 use super::session::{Gate, Session};
 use super::timer::{self, Expire};
-use crate::bell::{Bell, Listener};
 
-/// How often the file is looked at while somebody listens: a read of shared memory, without a system call to the disk.
+/// How often the version is read while there are hints: a read of shared memory, without access to
+/// the disk.
 const PERIOD: Duration = Duration::from_millis(200);
 
 enum Job {
     Run(Box<dyn FnOnce(&mut Session) + Send>),
-    /// Somebody listens for hints now.
+    /// There is a new stream of hints.
     Listen,
-    /// Close the file, say so, and end.
+    /// Close the file, answer, and end.
     Close(oneshot::Sender<()>),
 }
 
-/// The sending side.
+/// The thread, as operations see it.
 pub(super) struct Worker {
     jobs: Sender<Job>,
     timeout: Duration,
-    bell: Arc<Bell>,
+    notifier: SharedNotifier,
+}
+
+/// The notifier until the thread ends: streams end with it.
+type SharedNotifier = Arc<Mutex<Option<Notifier>>>;
+
+/// Ends the streams when the thread ends, in whatever way.
+struct EndOfHints(SharedNotifier);
+
+impl Drop for EndOfHints {
+    fn drop(&mut self) {
+        drop(lock(&self.0).take());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 enum Phase {
@@ -42,10 +61,10 @@ enum Phase {
     Over,
 }
 
-/// Where the answer goes, until it has been given.
+/// Where the answer goes, until it is sent.
 type Reply<T> = Option<oneshot::Sender<Result<T, TableError>>>;
 
-/// An operation that somebody waits for.
+/// An operation with a caller.
 struct Call<T> {
     operation: Operation,
     state: Mutex<(Phase, Reply<T>)>,
@@ -53,12 +72,12 @@ struct Call<T> {
 
 impl<T> Call<T> {
     fn with<R>(&self, f: impl FnOnce(&mut Phase, &mut Reply<T>) -> R) -> R {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let (phase, reply) = &mut *state;
         f(phase, reply)
     }
 
-    /// False when nobody waits any more.
+    /// False if the caller is gone.
     fn begin(&self) -> bool {
         self.with(|phase, reply| {
             let go =
@@ -72,7 +91,7 @@ impl<T> Call<T> {
         self.end(|_| Some(result));
     }
 
-    /// Ends it with an error that depends on how far it has come; nothing happens to what is over.
+    /// Ends it with an error by its phase, unless it is over.
     fn fail(&self, why: impl FnOnce(&Phase) -> (TableErrorKind, &'static str)) {
         self.end(|phase| {
             let (kind, message) = why(phase);
@@ -86,7 +105,7 @@ impl<T> Call<T> {
             let answer = answer(phase);
             *phase = Phase::Over;
             if let (Some(answer), Some(reply)) = (answer, reply.take()) {
-                // Whoever dropped the future does not want to know.
+                // The caller may have dropped the future.
                 drop(reply.send(answer));
             }
         });
@@ -124,7 +143,7 @@ impl<T: Send> Expire for Call<T> {
     }
 }
 
-/// The thread's side of a call. Whatever becomes of the thread, dropping it answers.
+/// The thread's side of a call: it is answered when this is dropped, also if the thread dies.
 struct Ticket<T>(Arc<Call<T>>);
 
 impl<T> Drop for Ticket<T> {
@@ -143,25 +162,25 @@ impl Worker {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system gives no thread.
     pub(super) fn start(session: Session, timeout: Duration) -> std::io::Result<Self> {
         let (jobs, queue) = channel();
-        let bell = Arc::new(Bell::default());
-        let rings = Arc::clone(&bell);
+        let notifier = Arc::new(Mutex::new(Some(Notifier::default())));
+        let ends = EndOfHints(Arc::clone(&notifier));
         std::thread::Builder::new()
             .name("membership-sqlite".to_owned())
             .spawn(move || {
-                run(session, &queue, &rings);
-                rings.close();
+                let notifier = lock(&ends.0).clone().unwrap_or_default();
+                run(session, &queue, &notifier);
             })?;
         Ok(Self {
             jobs,
             timeout,
-            bell,
+            notifier,
         })
     }
 
-    /// Has `work` done on the thread.
+    /// Executes `work` on the thread.
     ///
     /// # Errors
     /// What `work` says, or that the time is over.
@@ -173,8 +192,8 @@ impl Worker {
         let fail = |kind, message: &str| TableError::new(kind, operation, STORE, message);
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + self.timeout;
-        // A lock that is waited for to the end is still answered in time.
-        let patience = deadline - (self.timeout / 10).min(Duration::from_millis(250));
+        // A wait for a lock ends in time for an answer.
+        let lock_deadline = deadline - (self.timeout / 10).min(Duration::from_millis(250));
         let call = Arc::new(Call {
             operation,
             state: Mutex::new((Phase::Queued, Some(reply))),
@@ -190,12 +209,12 @@ impl Worker {
         let job = Box::new(move |session: &mut Session| {
             let call = &ticket.0;
             if call.begin() {
-                session.wait_until(patience);
+                session.wait_until(lock_deadline);
                 let result = work(session, &**call);
                 call.finish(result.map_err(|e| e.during(operation)));
             }
         });
-        // A job that cannot be sent is dropped, and that answers too.
+        // A job that cannot be sent is dropped, which also answers.
         drop(self.jobs.send(Job::Run(job)));
         let result = answer.await;
         drop(watch);
@@ -207,57 +226,57 @@ impl Worker {
         })
     }
 
-    /// A stream that is rung when the version moves.
-    pub(super) fn listen(&self) -> Listener {
-        let listener = self.bell.listen();
-        if self.jobs.send(Job::Listen).is_err() {
-            self.bell.close();
-        }
-        listener
+    /// A stream of hints; it ends with the thread.
+    pub(super) fn listen(&self) -> HintStream {
+        let notifier = lock(&self.notifier);
+        let stream = notifier.as_ref().map(Notifier::subscribe);
+        drop(notifier);
+        // Without a thread there is no notifier either.
+        let _ = self.jobs.send(Job::Listen);
+        stream.unwrap_or_else(|| Notifier::default().subscribe())
     }
 
-    /// Closes the file after everything that is queued; returns when it is closed.
+    /// Closes the file after the queued operations; returns when it is closed.
     pub(super) async fn close(&self) {
         let (reply, answer) = oneshot::channel();
         if self.jobs.send(Job::Close(reply)).is_ok() {
-            // An error means that the thread is gone, and the file with it.
+            // An error means that the thread has ended, and the file is closed.
             drop(answer.await);
         }
     }
 }
 
-fn run(mut session: Session, queue: &Receiver<Job>, bell: &Bell) {
+fn run(mut session: Session, queue: &Receiver<Job>, notifier: &Notifier) {
     let mut seen = None;
     loop {
-        let heard = bell.is_heard();
-        let job = if heard {
+        let listeners = notifier.has_listeners();
+        let job = if listeners {
             queue.recv_timeout(PERIOD)
         } else {
             queue.recv().map_err(|_| RecvTimeoutError::Disconnected)
         };
         match job {
             Ok(Job::Run(work)) => work(&mut session),
-            Ok(Job::Listen) if !heard => seen = look(&mut session),
+            Ok(Job::Listen) if !listeners => seen = version(&mut session),
             Ok(Job::Listen) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Job::Close(reply)) => {
                 drop(session);
-                // An error means that nobody waits for it.
-                let _nobody_waits = reply.send(());
+                let _caller_is_gone = reply.send(());
                 return;
             }
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        if heard {
-            let now = look(&mut session);
+        if listeners {
+            let now = version(&mut session);
             if now != seen {
                 seen = now;
-                bell.ring();
+                notifier.notify();
             }
         }
     }
 }
 
-fn look(session: &mut Session) -> Option<u64> {
+fn version(session: &mut Session) -> Option<u64> {
     session.wait_until(Instant::now());
     read::version_number(session)
 }
@@ -269,11 +288,11 @@ mod tests {
     use std::sync::mpsc;
 
     fn worker(timeout: u64) -> Worker {
-        let session = Session::new("/nowhere/m.db".into(), false, "c".into(), "c".into());
+        let session = Session::new("/nowhere/m.db".into(), false, &"c".parse().unwrap());
         Worker::start(session, Duration::from_millis(timeout)).unwrap()
     }
 
-    /// An operation that hangs, before or after it has asked whether it may commit.
+    /// An operation that hangs, before or after it asked whether it may commit.
     struct Hang {
         go: mpsc::Sender<()>,
         told: mpsc::Receiver<bool>,
@@ -296,7 +315,7 @@ mod tests {
             (Self { go, told }, work)
         }
 
-        /// Lets it go on; says whether it would have committed.
+        /// Lets it continue; says whether it would have committed.
         fn end(self) -> bool {
             self.go.send(()).unwrap();
             self.told.recv().unwrap()
@@ -304,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_ended_before_commit_does_not_commit() {
+    async fn an_operation_that_ends_before_commit_does_not_commit() {
         let worker = worker(50);
         let (hang, work) = Hang::new(false);
         let (running, queued) = (
@@ -314,13 +333,13 @@ mod tests {
         let (running, queued) = tokio::join!(running, queued);
         assert_eq!(running.unwrap_err().kind(), TableErrorKind::Unavailable);
         assert_eq!(queued.unwrap_err().kind(), TableErrorKind::Busy);
-        assert!(!hang.end(), "nobody waits for it any more");
+        assert!(!hang.end(), "the caller is gone");
         // The thread is free again.
         worker.call(Operation::Read, |_, _| Ok(())).await.unwrap();
     }
 
     #[tokio::test]
-    async fn what_is_ended_while_committing_is_unknown() {
+    async fn an_operation_that_ends_while_committing_has_an_unknown_outcome() {
         let worker = worker(50);
         let (hang, work) = Hang::new(true);
         assert_eq!(
@@ -335,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_bear_the_name_of_their_operation() {
+    async fn errors_name_their_operation() {
         let worker = worker(10_000);
         let error = worker
             .call(Operation::Delete, |_, _| {

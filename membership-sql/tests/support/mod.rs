@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use conformance_tests::words::*;
+pub use conformance_tests::helpers::*;
 use membership_core::{
     CommitOutcome, CommitRequest, MembershipTable, ReadAnswer, ReadRequest, Snapshot, TableError,
     TableErrorKind, VersionToken,
@@ -35,11 +35,11 @@ impl Place {
     }
 
     pub async fn open_as(&self, cluster: &str) -> Result<SqliteTable, TableError> {
-        SqliteTable::open(SqliteConfig::new(self.path()), cluster.parse().unwrap()).await
+        SqliteTable::connect(SqliteConfig::new(self.path()), cluster.parse().unwrap()).await
     }
 
     pub async fn impatient(&self, timeout: Duration) -> SqliteTable {
-        SqliteTable::open(
+        SqliteTable::connect(
             SqliteConfig::new(self.path()).operation_timeout(timeout),
             "blue".parse().unwrap(),
         )
@@ -72,11 +72,9 @@ pub async fn read_with(
     table: &SqliteTable,
     known: &VersionToken,
 ) -> Result<ReadAnswer, TableErrorKind> {
-    let request = ReadRequest {
-        known: Some(known.clone()),
-        heartbeats: false,
-        barrier: false,
-    };
+    let request = ReadRequest::all()
+        .with_known(known.clone())
+        .with_heartbeats(false);
     table.read(&request).await.map_err(|e| e.kind())
 }
 

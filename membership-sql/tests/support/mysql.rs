@@ -1,6 +1,7 @@
 //! What the tests over MariaDB share: the server, a shell to it, staging past the contract.
 #![allow(
     dead_code,
+    unused_imports,
     missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,23 +9,19 @@
 )]
 
 use std::fmt::Write as _;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::launch::{How, Kind, Options, Server};
-use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, Checkpoint, Proxied, Reason, Stop, child};
+use conformance_tests::servers::{RawAccess, ServerBackend, Store};
+use conformance_tests::{Capability, Reason, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_sql::{MysqlConfig, MysqlTable};
+pub use membership_testbed::suite::SECRET;
+use membership_testbed::{Kind, Options, Server, suite};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, Row, Value};
 
-/// Where the killed process finds the server.
-pub const URL: &str = "MEMBERSHIP_MYSQL_TEST_URL";
-/// The password of every server that the suite runs on.
-pub const SECRET: &str = "correct-horse-battery-staple";
 /// How long clients wait where something goes wrong on purpose.
 pub const IMPATIENT: Duration = Duration::from_secs(2);
 
@@ -35,30 +32,11 @@ const TABLES: [&str; 4] = [
     "membership_cell",
 ];
 
-pub async fn open(
-    url: &str,
-    cluster: &ClusterName,
-) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new(
-        MysqlTable::open(MysqlConfig::from_url(url)?, cluster.clone()).await?,
-    ))
-}
-
 /// A server as the suite wants it: durable, with a password. One that somebody else runs is taken as it is.
 pub struct MariaDb {
     pub server: Server,
     options: String,
 }
-
-type Saved = Vec<(&'static str, Vec<Vec<Value>>)>;
-
-const OURS: &[(Capability, Reason)] = &[(Capability::Hints, Reason::NoHints)];
-const YOURS: &[(Capability, Reason)] = &[
-    (Capability::Hints, Reason::NoHints),
-    (Capability::Restart, Reason::Managed),
-    (Capability::Unavailable, Reason::Managed),
-    (Capability::Secret, Reason::NoSecret),
-];
 
 impl MariaDb {
     /// `options` stand in the URL of every client.
@@ -67,18 +45,12 @@ impl MariaDb {
     }
 
     pub async fn start_with(options: &str, args: &[&str]) -> Self {
-        let yours = Kind::MariaDb
-            .url_variables()
-            .iter()
-            .any(|name| std::env::var_os(name).is_some());
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
-        let ours = Options {
-            durable: true,
-            password: Some(SECRET.to_owned()),
+        let options_of_ours = Options {
             args,
-            ..Options::default()
+            ..suite::durable(SECRET)
         };
-        let server = Server::start(Kind::MariaDb, if yours { Options::default() } else { ours })
+        let server = Server::start_or_external(Kind::MariaDb, options_of_ours)
             .await
             .unwrap();
         Self {
@@ -103,8 +75,14 @@ impl MariaDb {
 
     /// Another program with a connection of its own.
     pub async fn shell(&self) -> Result<Conn, Stop> {
-        let url = self.server.url().split('?').next().unwrap().to_owned();
-        Ok(Conn::new(Opts::from_url(&format!("{url}?prefer_socket=false"))?).await?)
+        shell(self.server.url()).await
+    }
+
+    /// The suite's backend over it.
+    pub fn into_backend(self) -> ServerBackend<Mysql> {
+        let name = format!("mariadb ({})", self.options);
+        let backend = ServerBackend::new(name, Mysql, self.server);
+        backend.options(self.options).secret(SECRET)
     }
 
     pub async fn sql(&self, sql: &str) -> Result<Vec<Row>, Stop> {
@@ -134,6 +112,11 @@ impl MariaDb {
     }
 }
 
+async fn shell(url: &str) -> Result<Conn, Stop> {
+    let url = url.split('?').next().unwrap();
+    Ok(Conn::new(Opts::from_url(&format!("{url}?prefer_socket=false"))?).await?)
+}
+
 /// A value as a statement takes it.
 pub fn literal(value: &Value) -> String {
     let Value::Bytes(bytes) = value else {
@@ -161,163 +144,110 @@ pub fn key(cluster: &ClusterName) -> String {
     }
 }
 
+/// MySQL or MariaDB as the suite's store.
+pub struct Mysql;
+
 #[async_trait]
-impl Backend for MariaDb {
-    fn name(&self) -> String {
-        format!("mariadb ({})", self.options)
+impl Store for Mysql {
+    type Raw = Raw;
+
+    async fn connect(
+        &self,
+        url: &str,
+        cluster: &ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, TableError> {
+        let table = MysqlTable::connect(MysqlConfig::from_url(url)?, cluster.clone());
+        Ok(Arc::new(table.await?))
     }
 
-    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-        open(&self.url(), cluster).await
+    async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<Raw, Stop> {
+        Ok(Raw {
+            shell: shell(&backend.servers().url()).await?,
+            cluster: key(cluster),
+        })
     }
 
     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-        if self.server.how() == How::Yours {
-            YOURS
-        } else {
-            OURS
-        }
+        &[(Capability::Hints, Reason::NoHints)]
     }
 
-    async fn put_row(&self, cluster: &ClusterName, silo: &str, body: &str) -> Result<(), Stop> {
-        let (cluster, silo, body) = (key(cluster), text(silo), text(body));
-        self.sql(&format!(
+    fn short_timeouts(&self) -> &'static str {
+        "operation_timeout=2s"
+    }
+
+    fn proxies_external(&self) -> bool {
+        true
+    }
+}
+
+/// The rows of a cluster.
+pub struct Raw {
+    shell: Conn,
+    cluster: String,
+}
+
+impl Raw {
+    async fn run(&mut self, sql: String) -> Result<(), Stop> {
+        Ok(self.shell.query_drop(sql).await?)
+    }
+}
+
+#[async_trait]
+impl RawAccess for Raw {
+    type Saved = Vec<(&'static str, Vec<Vec<Value>>)>;
+
+    async fn put_row(&mut self, silo: &str, body: &str) -> Result<(), Stop> {
+        let (cluster, silo, body) = (&self.cluster, text(silo), text(body));
+        self.run(format!(
             "REPLACE INTO membership_silo (cluster, silo, status, written_at, body) VALUES ({cluster}, {silo}, '', 0, {body})"
         ))
-        .await?;
-        Ok(())
+        .await
     }
 
-    async fn put_version_row(&self, cluster: &ClusterName, row: &str) -> Result<(), Stop> {
-        let (cluster, row) = (key(cluster), text(row));
-        let sql = format!(
+    async fn put_version_row(&mut self, row: &str) -> Result<(), Stop> {
+        let (cluster, row) = (&self.cluster, text(row));
+        self.run(format!(
             "INSERT INTO membership_version (cluster, name, version, token, body) VALUES ({cluster}, 'by hand', 0, '', {row})
              ON DUPLICATE KEY UPDATE body = {row}"
-        );
-        self.sql(&sql).await?;
-        Ok(())
-    }
-
-    async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.sql(&format!(
-            "DELETE FROM membership_version WHERE cluster = {}",
-            key(cluster)
         ))
-        .await?;
-        Ok(())
+        .await
     }
 
-    async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
-        self.restore(cluster, &(Box::new(Saved::new()) as Checkpoint))
-            .await
+    async fn drop_version_row(&mut self) -> Result<(), Stop> {
+        let cluster = &self.cluster;
+        self.run(format!(
+            "DELETE FROM membership_version WHERE cluster = {cluster}"
+        ))
+        .await
     }
 
-    async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
-        let mut shell = self.shell().await?;
-        shell
-            .query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            .await?;
-        let mut saved = Saved::new();
+    async fn save(&mut self) -> Result<Self::Saved, Stop> {
+        let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT";
+        self.shell.query_drop(begin).await?;
+        let mut saved = Self::Saved::new();
         for table in TABLES {
-            let rows: Vec<Row> = shell
-                .query(format!(
-                    "SELECT * FROM {table} WHERE cluster = {}",
-                    key(cluster)
-                ))
-                .await?;
+            let select = format!("SELECT * FROM {table} WHERE cluster = {}", self.cluster);
+            let rows: Vec<Row> = self.shell.query(select).await?;
             saved.push((table, rows.into_iter().map(Row::unwrap).collect()));
         }
-        Ok(Box::new(saved))
+        Ok(saved)
     }
 
-    async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
-        let saved = saved
-            .downcast_ref::<Saved>()
-            .ok_or_else(|| Stop::failed("another backend's checkpoint"))?;
-        let mut shell = self.shell().await?;
-        shell.query_drop("START TRANSACTION").await?;
+    async fn restore(&mut self, saved: &Self::Saved) -> Result<(), Stop> {
+        self.run("START TRANSACTION".to_owned()).await?;
         for table in TABLES {
-            shell
-                .query_drop(format!(
-                    "DELETE FROM {table} WHERE cluster = {}",
-                    key(cluster)
-                ))
+            let cluster = &self.cluster;
+            self.run(format!("DELETE FROM {table} WHERE cluster = {cluster}"))
                 .await?;
         }
         for (table, rows) in saved {
             for row in rows {
                 let values: Vec<_> = row.iter().map(literal).collect();
-                shell
-                    .query_drop(format!(
-                        "INSERT INTO {table} VALUES ({})",
-                        values.join(", ")
-                    ))
+                let values = values.join(", ");
+                self.run(format!("INSERT INTO {table} VALUES ({values})"))
                     .await?;
             }
         }
-        Ok(shell.query_drop("COMMIT").await?)
-    }
-
-    async fn restart(&self) -> Result<(), Stop> {
-        if self.server.how() == How::Yours {
-            return Err(Stop::NotStaged(Capability::Restart));
-        }
-        self.set_available(false).await?;
-        self.set_available(true).await
-    }
-
-    async fn set_available(&self, available: bool) -> Result<(), Stop> {
-        if self.server.how() == How::Yours {
-            return Err(Stop::NotStaged(Capability::Unavailable));
-        }
-        if available {
-            self.server.start_again().await?
-        } else {
-            self.server.kill().await?
-        }
-        Ok(())
-    }
-
-    fn secret(&self) -> Result<String, Stop> {
-        if self.server.how() == How::Yours {
-            Err(Stop::NotStaged(Capability::Secret))
-        } else {
-            Ok(SECRET.to_owned())
-        }
-    }
-
-    async fn refused_client(
-        &self,
-        cluster: &ClusterName,
-    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        Some(
-            open(
-                &format!(
-                    "mysql://nobody:{SECRET}@{}/membership",
-                    self.server.address()
-                ),
-                cluster,
-            )
-            .await,
-        )
-    }
-
-    async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
-        let proxy = Proxy::to(self.server.address())?;
-        let url = self.url().replace(
-            &self.server.address().to_string(),
-            &proxy.address().to_string(),
-        );
-        let config = MysqlConfig::from_url(&url)?.operation_timeout(IMPATIENT);
-        Ok(Proxied {
-            table: Arc::new(MysqlTable::open(config, cluster.clone()).await?),
-            proxy,
-        })
-    }
-
-    fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {
-        let mut command = child::this_test("crash_child", cluster)?;
-        command.env(URL, self.url());
-        Ok(command)
+        self.run("COMMIT".to_owned()).await
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use conformance_tests::launch::{Ensemble, Server};
 use membership_core::{MembershipTable, ReadAnswer, ReadRequest};
+use membership_testbed::{Kind, Server, ServerSet};
 use membership_zk::{ZkConfig, ZkTable};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -40,7 +40,7 @@ async fn at(url: &str) -> ZkTable {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
-    let ensemble = Ensemble::start(3, None).await.unwrap();
+    let ensemble = ServerSet::start(Kind::ZooKeeper, 3, None).await.unwrap();
     let leader = ensemble.leader_but(None).await.unwrap();
     let follower = &ensemble.servers()[(leader + 1) % 3];
     let table = at(&ensemble.url()).await;
@@ -69,11 +69,9 @@ async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
     );
     follower.resume().await.unwrap();
     // Whatever it shows first: who knows more is not told that the table went back in time.
-    let request = ReadRequest {
-        known: Some(known.token.clone()),
-        heartbeats: false,
-        barrier: false,
-    };
+    let request = ReadRequest::all()
+        .with_known(known.token.clone())
+        .with_heartbeats(false);
     crate::support::until("the follower serves again", async || {
         match behind.read(&request).await {
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => {
@@ -105,7 +103,7 @@ async fn insert_some(table: &ZkTable, port: u16) -> membership_core::CommitReque
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_barrier_goes_through_the_ensemble_and_a_plain_read_does_not() {
-    let ensemble = Ensemble::start(3, None).await.unwrap();
+    let ensemble = ServerSet::start(Kind::ZooKeeper, 3, None).await.unwrap();
     let table = at(&ensemble.url()).await;
     made(&table).await;
     read(&table).await;
@@ -132,7 +130,7 @@ async fn a_barrier_goes_through_the_ensemble_and_a_plain_read_does_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_leader_takes_over_and_has_what_was_acknowledged() {
-    let ensemble = Ensemble::start(3, None).await.unwrap();
+    let ensemble = ServerSet::start(Kind::ZooKeeper, 3, None).await.unwrap();
     let table = at(&ensemble.url()).await;
     made(&table).await;
     let request = insert(&table, 1).await;
@@ -140,10 +138,7 @@ async fn another_leader_takes_over_and_has_what_was_acknowledged() {
     let killed = ensemble.kill_leader().await.unwrap();
     crate::support::until("another one serves", async || {
         table
-            .read(&ReadRequest {
-                barrier: true,
-                ..ReadRequest::all()
-            })
+            .read(&ReadRequest::all().with_barrier(true))
             .await
             .is_ok()
     })

@@ -9,12 +9,12 @@ mod support;
 
 use std::time::Duration;
 
-use conformance_tests::launch::{Kind, Options, Server};
 use membership_core::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, InitializeRequest, InstanceId,
     MembershipEntry, MembershipTable, ReadAnswer, ReadRequest, SharedSettings, SiloAddress,
     Snapshot, TableError, TableId, WallTime,
 };
+use membership_testbed::{Kind, Options, Server};
 use membership_zk::{ZkConfig, ZkTable};
 
 fn blue() -> ClusterName {
@@ -46,10 +46,10 @@ async fn connect(url: &str) -> Result<ZkTable, TableError> {
 
 async fn made(table: &ZkTable) {
     table
-        .initialize(&InitializeRequest {
-            table_id: TableId::new(7),
-            settings: SharedSettings::default(),
-        })
+        .initialize(&InitializeRequest::new(
+            TableId::new(7),
+            SharedSettings::default(),
+        ))
         .await
         .unwrap();
 }
@@ -64,10 +64,7 @@ fn entry(port: u16) -> MembershipEntry {
 
 async fn read(table: &ZkTable) -> Snapshot {
     match table
-        .read(&ReadRequest {
-            barrier: true,
-            ..ReadRequest::all()
-        })
+        .read(&ReadRequest::all().with_barrier(true))
         .await
         .unwrap()
     {

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use conformance_tests::launch::{Kind, Options, Server, free_port};
 use membership_core::TableErrorKind::{
     Configuration, Damaged, LimitExceeded, NoSuchRow, PermissionDenied, TableReplaced,
     TableRolledBack, Unavailable,
@@ -11,6 +10,7 @@ use membership_core::{
     CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, InitializeRequest,
     MembershipTable, ReadRequest, SharedSettings, TableId,
 };
+use membership_testbed::{Kind, Options, Server, free_port};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::support::shell::{Shell, znode};
@@ -84,10 +84,7 @@ async fn two_rights_on_the_root_are_enough_and_no_less_is() {
         .await
         .unwrap();
     let table = connect(&format!("zk://silos:secret@{at}")).await.unwrap();
-    let begin = InitializeRequest {
-        table_id: TableId::new(7),
-        settings: SharedSettings::default(),
-    };
+    let begin = InitializeRequest::new(TableId::new(7), SharedSettings::default());
     assert_eq!(
         table.initialize(&begin).await.map_err(|e| e.kind()),
         Err(PermissionDenied)
@@ -206,12 +203,12 @@ async fn what_is_too_large_is_not_sent() {
         .map(|port| entry(u16::try_from(port).unwrap()))
         .collect();
     for entry in &mut largest {
-        entry.silo_name = "x".repeat(limits.bytes_per_commit / limits.rows_per_commit - 400);
+        entry.info.silo_name = "x".repeat(limits.bytes_per_commit / limits.rows_per_commit - 400);
     }
     let request = CommitRequest::new(token.clone(), CommitId::new(5), None, largest, [], []);
     assert!(is_committed(&table.commit(&request).await));
     let mut one = entry(9_999);
-    one.silo_name = "x".repeat(limits.bytes_per_row);
+    one.info.silo_name = "x".repeat(limits.bytes_per_row);
     let request = CommitRequest::new(token, CommitId::new(6), None, [one], [], []);
     assert_eq!(
         table.commit(&request).await.map_err(|e| e.kind()),
@@ -237,10 +234,10 @@ async fn an_old_token_wins_nothing_when_znodes_begin_anew() {
     shell.remove(&znode(&blue())).await.unwrap();
     let other = connect(server.url()).await.unwrap();
     other
-        .initialize(&membership_core::InitializeRequest {
-            table_id: membership_core::TableId::new(8),
-            settings: membership_core::SharedSettings::default(),
-        })
+        .initialize(&membership_core::InitializeRequest::new(
+            membership_core::TableId::new(8),
+            membership_core::SharedSettings::default(),
+        ))
         .await
         .unwrap();
     for port in 11..=13 {

@@ -9,7 +9,7 @@ use membership_zk::{ZkConfig, ZkTable};
 use crate::{blue, connect, insert, is_committed, made, read, server};
 
 /// How many sessions the server has; those of its own questions are none.
-async fn sessions(server: &conformance_tests::launch::Server) -> usize {
+async fn sessions(server: &membership_testbed::Server) -> usize {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(server.address())
         .await

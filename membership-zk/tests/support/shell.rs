@@ -1,8 +1,11 @@
 //! What somebody with ZooKeeper's own shell does to the znodes of a cluster: past the provider.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use conformance_tests::Stop;
+use conformance_tests::servers::RawAccess;
 use membership_core::{ClusterName, ConnectionString};
 use zookeeper_client::{Acls, Client, CreateMode, Error, TlsOptions};
 
@@ -100,5 +103,71 @@ impl Shell {
                 .await?;
         }
         Ok(())
+    }
+}
+
+/// The znodes of a cluster.
+pub struct Raw {
+    shell: Shell,
+    znode: String,
+    /// Every server by itself, where there are several.
+    each: Vec<String>,
+}
+
+impl Raw {
+    pub async fn open(
+        url: &str,
+        servers: &[SocketAddr],
+        cluster: &ClusterName,
+    ) -> Result<Self, Stop> {
+        let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        let alone = |server: &String| url.replace(&servers.join(","), server);
+        let each = match servers.len() {
+            1 => Vec::new(),
+            _ => servers.iter().map(alone).collect(),
+        };
+        Ok(Self {
+            shell: Shell::open(url).await?,
+            znode: znode(cluster),
+            each,
+        })
+    }
+
+    /// Waits until what was staged shows whichever server is asked: a read without a barrier need not be newer than that.
+    async fn is_everywhere(&self) -> Result<(), Stop> {
+        for url in &self.each {
+            Shell::open(url).await?.client.sync("/").await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl RawAccess for Raw {
+    type Saved = Saved;
+
+    async fn put_row(&mut self, row: &str, body: &str) -> Result<(), Stop> {
+        let path = format!("{}/{row}", self.znode);
+        self.shell.put(&path, body.as_bytes()).await?;
+        self.is_everywhere().await
+    }
+
+    async fn put_version_row(&mut self, text: &str) -> Result<(), Stop> {
+        self.shell.put(&self.znode, text.as_bytes()).await?;
+        self.is_everywhere().await
+    }
+
+    async fn drop_version_row(&mut self) -> Result<(), Stop> {
+        self.put_version_row("").await
+    }
+
+    async fn save(&mut self) -> Result<Saved, Stop> {
+        self.shell.save(&self.znode).await
+    }
+
+    async fn restore(&mut self, saved: &Saved) -> Result<(), Stop> {
+        self.shell.remove(&self.znode).await?;
+        self.shell.restore(saved).await?;
+        self.is_everywhere().await
     }
 }

@@ -124,7 +124,7 @@ mod azure {
 
     pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
         Box::pin(async move {
-            let table = AzureTable::open(AzureTableConfig::from_url(&url)?, cluster)?;
+            let table = AzureTable::connect(AzureTableConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
     }
@@ -163,7 +163,7 @@ mod mysql {
 
     pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
         Box::pin(async move {
-            let table = MysqlTable::open(MysqlConfig::from_url(&url)?, cluster).await?;
+            let table = MysqlTable::connect(MysqlConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
     }
@@ -190,7 +190,7 @@ mod sqlite {
 
     pub(super) fn open(url: String, cluster: ClusterName) -> Connecting {
         Box::pin(async move {
-            let table = SqliteTable::open(SqliteConfig::from_url(&url)?, cluster).await?;
+            let table = SqliteTable::connect(SqliteConfig::from_url(&url)?, cluster).await?;
             Ok(Arc::new(table) as Arc<dyn MembershipTable>)
         })
     }
@@ -235,7 +235,7 @@ mod dynamodb {
 
     /// What `aws dynamodb create-table --cli-input-json` takes.
     pub(super) fn schema(url: &str) -> Result<String, TableError> {
-        Ok(DynamoConfig::from_url(url)?.definition())
+        Ok(DynamoConfig::from_url(url)?.schema())
     }
 }
 
@@ -274,7 +274,7 @@ mod consul {
 
     /// Consul needs no tables; what silos need is a policy.
     pub(super) fn schema(url: &str) -> Result<String, TableError> {
-        Ok(ConsulConfig::from_url(url)?.policy())
+        Ok(ConsulConfig::from_url(url)?.schema())
     }
 }
 

@@ -1,9 +1,12 @@
-//! Why there is no table. Never shows what comes after the scheme: it may hold a password (clause T15).
+//! Why a connection string does not lead to a table. Never shows what comes after the scheme, which
+//! may hold a password (clause T15).
 
 use membership_core::TableError;
 
-/// Why a connection string did not lead to a table.
-#[derive(Debug, Clone, thiserror::Error)]
+crate::debug_as_display!(ConnectError);
+
+/// Why a connection string does not lead to a table.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// It does not begin with a scheme.
@@ -12,15 +15,15 @@ pub enum ConnectError {
         /// What this build has.
         known: Vec<String>,
     },
-    /// Nobody knows the scheme.
-    #[error("`{scheme}:` is no scheme that this build knows; it knows {}, and `Connectors::register` takes your own", list(.known))]
+    /// No provider has the scheme.
+    #[error("this build does not know the scheme `{scheme}:`; it knows {}; add your own with `Connectors::register`", list(.known))]
     UnknownScheme {
         /// The scheme.
         scheme: String,
         /// What this build has.
         known: Vec<String>,
     },
-    /// This version has a provider for it, but this build does not.
+    /// This version has a provider for the scheme, but this build does not.
     #[error(
         "this build has no provider for `{scheme}:`; turn it on with `cargo add silo-membership --features {feature}`"
     )]
@@ -32,10 +35,10 @@ pub enum ConnectError {
     },
     /// Not a scheme: a letter, then letters, digits, `+`, `-` and `.`, at most 32.
     #[error(
-        "that is no scheme: use a lower-case letter, then lower-case letters, digits, `+`, `-` and `.`, at most 32 characters"
+        "not a scheme: use a lower-case letter, then lower-case letters, digits, `+`, `-` and `.`, at most 32 characters"
     )]
     BadScheme,
-    /// The provider does not open the table.
+    /// The provider cannot open the table.
     #[error(transparent)]
     Table(#[from] TableError),
 }

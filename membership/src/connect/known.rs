@@ -1,6 +1,6 @@
-//! The schemes people may expect, and the feature each belongs to.
+//! The schemes of all providers, with the feature of each.
 
-/// A scheme of this project, whether this build has it or not.
+/// A scheme of this project, whether or not this build has it.
 pub(super) struct Known {
     pub(super) scheme: &'static str,
     pub(super) feature: &'static str,

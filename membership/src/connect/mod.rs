@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use membership_core::{ClusterName, MembershipTable};
 
-/// Opens the table of a cluster with the providers that this build has: the same as [`Connectors::default`] and then
+/// Opens the table of a cluster with the providers of this build: [`Connectors::default`], then
 /// [`Connectors::connect`].
 ///
 /// | scheme | provider | feature |
@@ -45,7 +45,8 @@ use membership_core::{ClusterName, MembershipTable};
 /// ```
 ///
 /// # Errors
-/// [`ConnectError`], which names the scheme and what to do, and never shows what comes after it. Cancel safe.
+/// [`ConnectError`], which names the scheme and what to do, and never shows what comes after it.
+/// Cancel safe.
 pub async fn connect(
     url: &str,
     cluster: ClusterName,

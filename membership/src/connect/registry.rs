@@ -1,4 +1,4 @@
-//! The schemes of a build, those of third parties included.
+//! The schemes of a build, including those of third parties.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,17 +11,17 @@ use super::builtin;
 use super::error::ConnectError;
 use super::known::known;
 
-/// What a factory gives: a table, some time later.
+/// What a factory gives: the future of a table.
 pub type Connecting =
     Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
 
-/// What a person runs once where the silos' own user may not make tables; from a connection string.
+/// From a connection string to what an administrator runs once if silos may not create tables.
 type Schema = Arc<dyn Fn(&str) -> Result<String, TableError> + Send + Sync>;
 
 type Factory = Arc<dyn Fn(String, ClusterName) -> Connecting + Send + Sync>;
 
-/// The schemes that [`connect`](Self::connect) understands. [`Connectors::default`] has those of this build's features;
-/// [`register`](Self::register) adds others. Cheap to clone.
+/// The schemes that [`connect`](Self::connect) understands. [`Connectors::default`] has those of
+/// this build's features; [`register`](Self::register) adds others. Cheap to clone.
 ///
 /// ```
 /// use membership::{Connectors, MembershipTable, MemoryTable};
@@ -61,8 +61,8 @@ impl Connectors {
         }
     }
 
-    /// Has `factory` open every connection string that begins with `scheme:`. It gets the whole string and the cluster, and must not put
-    /// secrets into its errors. A scheme that is there already is replaced.
+    /// Opens every connection string that begins with `scheme:` with `factory`, which gets the
+    /// whole string and the cluster. Its errors must not show secrets. Replaces an existing scheme.
     ///
     /// # Errors
     /// [`ConnectError::BadScheme`].
@@ -78,8 +78,8 @@ impl Connectors {
         Ok(())
     }
 
-    /// Has `schema` say what a person has to run once, in the store's own language, where the user that silos connect with may not make tables.
-    /// Only for stores that have such a thing.
+    /// Adds what an administrator has to run once, in the store's own language, if the silos' user
+    /// may not create tables. Only for stores that have a schema.
     ///
     /// # Errors
     /// [`ConnectError::BadScheme`].
@@ -95,8 +95,8 @@ impl Connectors {
         Ok(())
     }
 
-    /// What a person has to run once in the store that a connection string names, where silos may not make tables; none where there
-    /// is nothing to run. Connects to nothing.
+    /// What an administrator has to run once in the store that a connection string names, if silos
+    /// may not create tables; none if there is nothing to run. Connects to nothing.
     ///
     /// # Errors
     /// [`ConnectError`], as [`connect`](Self::connect).
@@ -117,7 +117,7 @@ impl Connectors {
     /// Opens the table of a cluster.
     ///
     /// # Errors
-    /// [`ConnectError`]. Dropping the future leaves nothing behind but what the provider may have opened.
+    /// [`ConnectError`]. Cancellation: the provider may have opened connections.
     pub async fn connect(
         &self,
         url: &str,

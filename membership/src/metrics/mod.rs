@@ -1,4 +1,5 @@
-//! What a silo measures, with the feature `metrics`, through the crate of the same name: install any exporter that works with it.
+//! What a silo measures with the feature `metrics`, through the crate `metrics`: install any
+//! exporter for it.
 //!
 //! | name | kind | unit | labels | meaning |
 //! |---|---|---|---|---|
@@ -10,18 +11,19 @@
 //! | [`VIEW_VERSION`] | gauge | | | the version of the newest view |
 //! | [`VIEW_AGE`] | gauge | seconds | | how long ago the view changed |
 //! | [`TABLE_AGE`] | gauge | seconds | | how long ago the table was last read or written with success |
-//! | [`COMMITS`] | counter | | | commits of this silo that happened |
+//! | [`COMMITS`] | counter | | | commits of this silo that succeeded |
 //! | [`COMMITTED_ROWS`] | counter | | | rows that they changed |
-//! | [`CONFLICTS`] | counter | | | commits that met another one |
-//! | [`UNKNOWN_OUTCOMES`] | counter | | | commits whose outcome had to be found out |
+//! | [`CONFLICTS`] | counter | | | commits that another commit preceded |
+//! | [`UNKNOWN_OUTCOMES`] | counter | | | commits with an unknown outcome |
 //! | [`TABLE_CALL`] | histogram | seconds | `operation`, `outcome` | calls to the table; the outcome is `ok` or the kind of the error |
 //! | [`STOPS`] | counter | | `cause` | ends of a silo: `left`, `unclean`, `voted`, `evicted`, `superseded`, `stuck`, `removed`, `join_failed` |
 //! | [`MEMBERS`] | gauge | | `status` | silos in the newest view, by status |
-//! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were not sent, not read, or not believed; connections closed for that, or for being too many |
+//! | [`DROPPED_MESSAGES`] | counter | | `reason` | messages that were dropped; connections that were closed for damage or because there were too many |
 //! | [`EXECUTOR_LAG`] | histogram | seconds | | how late a task ran that was due |
-//! | [`PAUSES`] | counter | | | times that the process stood still for longer than a probe may take |
+//! | [`PAUSES`] | counter | | | pauses of the process longer than the probe timeout |
 //!
-//! Several silos of one process write to the same series; run them with recorders of their own where that matters (in tests).
+//! Several silos of one process write to the same series; give them recorders of their own where
+//! that matters (in tests).
 
 #[cfg(feature = "metrics")]
 mod record;

@@ -1,4 +1,4 @@
-//! From what happens to the names of the table in [`super`].
+//! Records what happens under the names in [`super`].
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub(crate) fn executor_lag(late: Duration) {
     histogram!(EXECUTOR_LAG).record(late);
 }
 
-/// Adds what was dropped since the statistics were last looked at.
+/// Adds what was dropped between two readings of the statistics.
 pub(crate) fn transport(before: &TransportStats, now: &TransportStats) {
     let reasons = [
         (

@@ -1,4 +1,4 @@
-//! Nothing is measured without the feature.
+//! Without the feature nothing is measured.
 
 use std::time::Duration;
 

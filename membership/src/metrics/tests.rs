@@ -102,11 +102,7 @@ fn dead() -> Termination {
 fn a_view() -> ClusterView {
     let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
     let token = row.token(&[]);
-    ClusterView::new(Snapshot {
-        version_row: Arc::new(row),
-        token,
-        rows: Rows::new(),
-    })
+    ClusterView::new(Snapshot::new(token, row, Rows::new()))
 }
 
 fn everything() {

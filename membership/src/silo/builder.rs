@@ -1,148 +1,165 @@
-//! Describing a silo and starting it.
+//! Describes a silo and starts it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use membership_core::protocol::{Identity, JoinProgress, Setup};
-use membership_core::{Config, InstanceId, MembershipTable, Preset};
+use membership_core::{Config, InstanceId, MembershipTable, Preset, SiloInfo};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::driver::{Driver, INBOX, OnProgress, Parts, REQUESTS};
 use super::error::StartError;
-use super::handle::{Silo, Starting};
+use super::events::{EventSender, Events};
+use super::handle::Silo;
 use super::host::host_name;
 use super::request::Stage;
+use super::starting::Starting;
 use super::state;
 use crate::TimedTable;
-use crate::transport::{Hello, Inbox, TcpTransport, Transport};
+use crate::transport::{Hello, MessageInbox, TcpTransport, Transport};
 
-/// A silo about to start. What is not given has a default, except an address to listen on (or a transport).
+/// A silo to start. Everything has a default, except the address to listen on (or a transport).
 #[must_use = "a builder does nothing until `start` is awaited"]
 pub struct SiloBuilder {
     table: Arc<dyn MembershipTable>,
     listen: Option<SocketAddr>,
     advertise: Option<SocketAddr>,
     transport: Option<Arc<dyn Transport>>,
-    gateway_port: u16,
-    name: Option<String>,
-    host: Option<String>,
-    role: String,
-    zone: String,
-    metadata: BTreeMap<String, String>,
+    info: SiloInfo,
     config: Config,
     seed: Option<u64>,
     on_progress: Option<OnProgress>,
+    events: EventSender,
 }
 
-impl SiloBuilder {
-    pub(super) fn new(table: impl MembershipTable) -> Self {
-        Self {
+impl Silo {
+    /// Describes a silo of the table's cluster. Takes a table, or an `Arc` of one, including
+    /// `Arc<dyn MembershipTable>`.
+    pub fn builder(table: impl MembershipTable) -> SiloBuilder {
+        SiloBuilder {
             table: Arc::new(table),
             listen: None,
             advertise: None,
             transport: None,
-            gateway_port: 0,
-            name: None,
-            host: None,
-            role: String::new(),
-            zone: String::new(),
-            metadata: BTreeMap::new(),
+            info: SiloInfo::default(),
             config: Config::default(),
             seed: None,
             on_progress: None,
+            events: EventSender::new(),
         }
     }
+}
 
-    /// Where the TCP transport listens. Port 0 is any free one. On `0.0.0.0` or `[::]` an advertised address is needed too.
+impl SiloBuilder {
+    /// Where the TCP transport listens. Port 0 is any free one. `0.0.0.0` and `[::]` need an
+    /// advertised address too.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
         self
     }
 
-    /// Where other silos dial this one. Default: where it listens. Port 0 stands for the port that was bound.
+    /// Where other silos dial this one. Default: where it listens. Port 0 stands for the port that
+    /// was bound.
     pub fn advertise(mut self, address: SocketAddr) -> Self {
         self.advertise = Some(address);
         self
     }
 
-    /// Carries the messages, instead of TCP connections of the silo's own. One silo uses one transport for its whole life.
+    /// The transport, instead of TCP connections of the silo's own. Not shared between silos.
     pub fn transport(mut self, transport: Arc<dyn Transport>) -> Self {
         self.transport = Some(transport);
         self
     }
 
-    /// Where clients reach this silo, at its advertised ip address. Default 0: it is no gateway.
+    /// Where clients reach this silo, at its advertised ip address. Default 0: not a gateway.
     pub fn gateway_port(mut self, port: u16) -> Self {
-        self.gateway_port = port;
+        self.info.gateway_port = port;
         self
     }
 
-    /// The silo's name, for people. Default: the host's.
+    /// The silo's name, for people. Default, also where this is empty: the host's.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.info.silo_name = name.into();
         self
     }
 
-    /// The machine's name, for people, and to tell two machines with one private address apart. Default: what the machine calls itself.
+    /// The machine's name, for people, and to tell apart two machines with the same private
+    /// address. Default, also if this is empty: the name that the system gives.
     pub fn host(mut self, host: impl Into<String>) -> Self {
-        self.host = Some(host.into());
+        self.info.host_name = host.into();
         self
     }
 
-    /// What the silo is for; see [`ClusterView::role`](membership_core::ClusterView::role).
+    /// Its role; see [`ClusterView::role`](membership_core::ClusterView::role).
     pub fn role(mut self, role: impl Into<String>) -> Self {
-        self.role = role.into();
+        self.info.role = role.into();
         self
     }
 
     /// Its failure zone; see [`ClusterView::zone`](membership_core::ClusterView::zone).
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
-        self.zone = zone.into();
+        self.info.zone = zone.into();
         self
     }
 
-    /// Something that every silo should know of this one; see [`ClusterView::with`](membership_core::ClusterView::with). It is in the row
-    /// that everybody reads: keep it small.
+    /// All of it at once: gateway port, names, role, zone and metadata. Replaces what was given before.
+    pub fn info(mut self, info: SiloInfo) -> Self {
+        self.info = info;
+        self
+    }
+
+    /// Metadata that every silo sees; see
+    /// [`ClusterView::with`](membership_core::ClusterView::with). It is in the row that all silos
+    /// read: keep it small.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.metadata.insert(key.into(), value.into());
+        self.info.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// The defaults for a kind of network, instead of [`Preset::Lan`]. Replaces a configuration given before.
+    /// The defaults for a kind of network, instead of [`Preset::Lan`]. Replaces an earlier
+    /// configuration.
     pub fn preset(mut self, preset: Preset) -> Self {
         self.config = Config::preset(preset);
         self
     }
 
-    /// The whole configuration; checked by [`start`](Self::start). Replaces a preset given before.
+    /// The whole configuration, validated by [`start`](Self::start). Replaces an earlier preset.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
     }
 
-    /// Seeds every random choice, to make two runs more alike. Default: from the system.
+    /// Seed of all random choices, to make two runs more alike. Default: random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Called every 5 s while joining takes long, with who does not reach whom. Runs on the silo's own task: it must not block.
+    /// Called every 5 s during a long join, with the silos that hold it up. Runs on the silo's own
+    /// task: it must not block. [`events`](Self::events) has the same as a stream.
     pub fn on_progress(mut self, callback: impl Fn(&JoinProgress) + Send + Sync + 'static) -> Self {
         self.on_progress = Some(Arc::new(callback));
         self
     }
 
-    /// Starts the silo and returns once it is Active. Needs a tokio runtime with time and input/output.
+    /// The silo's events from its very start, joining included. See [`Silo::events`].
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.events.subscribe()
+    }
+
+    /// Starts the silo and returns once it is Active. Needs a tokio runtime with time and
+    /// input/output.
     ///
     /// # Errors
-    /// [`StartError`]; after at most `max_join_attempt_time`, of the table's settings where there is a table, it says which silos could not be
-    /// reached in which direction. Taking the row back may take up to 10 s more.
+    /// [`StartError`]. A join that takes longer than `max_join_attempt_time` (in an existing table,
+    /// the setting of the table) fails with the silos that could not be reached, and in which
+    /// direction. Undoing it may take another 10 s.
     ///
     /// # Cancellation
-    /// Dropping the future stops the silo in the background: the others see it as left.
+    /// Dropping the future stops the silo in the background: other silos see that it left.
     pub async fn start(self) -> Result<Silo, StartError> {
         self.config.validate()?;
         let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
@@ -158,52 +175,37 @@ impl SiloBuilder {
             (None, None) => return Err(StartError::NoListenAddress),
         };
         let advertise = advertised(transport.local_endpoint(), self.advertise)?;
-        let host = self.host.unwrap_or_else(host_name);
-        let identity = Identity {
-            cluster: self.table.cluster().clone(),
-            advertise,
-            instance,
-            gateway_port: self.gateway_port,
-            silo_name: self.name.unwrap_or_else(|| host.clone()),
-            host_name: host,
-            role: self.role,
-            zone: self.zone,
-            metadata: self.metadata,
-        };
-        let (inbox, inbound) = Inbox::channel(INBOX);
-        let hello = Hello {
-            cluster: identity.cluster.clone(),
-            advertise,
-            instance,
-            silo: None,
-            table_id: None,
-            version: 0,
-            authentication: Vec::new(),
-        };
+        let mut info = self.info;
+        if info.host_name.is_empty() {
+            info.host_name = host_name();
+        }
+        if info.silo_name.is_empty() {
+            info.silo_name.clone_from(&info.host_name);
+        }
+        let identity = Identity::new(self.table.cluster().clone(), advertise, instance, info);
+        let (inbox, inbound) = MessageInbox::channel(INBOX);
+        let hello = Hello::new(identity.cluster.clone(), advertise, instance);
         transport.start(hello, inbox).await?;
         let (requests, asked) = mpsc::channel(REQUESTS);
         let (stage, stages) = watch::channel(Stage::Running);
-        let (teller, told) = state::channel();
+        let mut events = self.events;
+        events.suspect_after(self.config.num_missed_probes_limit);
+        let (publisher, subscriber) = state::channel(events);
         let cluster = identity.cluster.clone();
         let limits = self.table.limits();
         let parts = Parts {
             table: TimedTable::new(self.table, self.config.table_call_timeout),
-            setup: Setup {
-                identity,
-                config: self.config,
-                limits,
-                seed,
-            },
+            setup: Setup::new(identity, self.config, limits, seed),
             transport,
             inbox: inbound,
             requests: asked,
             stage: stages,
-            teller,
+            publisher,
             on_progress: self.on_progress,
         };
         runtime.spawn(Driver::run(parts));
         Starting {
-            told,
+            subscriber,
             requests,
             stage,
             cluster,
@@ -218,7 +220,7 @@ fn random() -> Result<u64, StartError> {
     getrandom::u64().map_err(|e| StartError::Random(e.to_string()))
 }
 
-/// What can be said before anything is bound.
+/// The checks that are possible before anything is bound.
 fn check_advertised(
     listen: Option<SocketAddr>,
     advertise: Option<SocketAddr>,
@@ -241,7 +243,7 @@ fn advertised(bound: SocketAddr, advertise: Option<SocketAddr>) -> Result<Socket
     if address.port() == 0 {
         address.set_port(bound.port());
     }
-    // As rows and messages name it: a socket for both kinds of addresses calls an IPv4 address an IPv6 one.
+    // As in rows and messages: a dual-stack socket gives an IPv4 address as an IPv6 one.
     address.set_ip(address.ip().to_canonical());
     Ok(address)
 }
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_dial_is_refused_with_advice() {
+    fn an_address_that_cannot_be_dialled_is_refused_with_advice() {
         for listen in ["0.0.0.0:7100", "[::]:0", "[::ffff:0.0.0.0]:7100"] {
             let error = check_advertised(Some(at(listen)), None)
                 .unwrap_err()
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_named_as_others_name_it() {
+    fn an_ipv4_address_is_advertised_as_one() {
         assert_eq!(
             advertised(at("[::]:7100"), Some(at("[::ffff:10.0.0.5]:7100"))).unwrap(),
             at("10.0.0.5:7100")

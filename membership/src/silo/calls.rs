@@ -1,7 +1,8 @@
-//! Table calls that are under way. Each runs as a task of its own and ends as one input of the protocol, whatever happens to it.
+//! Table calls under way. Each runs in a task of its own and always ends as one input of the
+//! protocol.
 //!
-//! Nothing here waits for a call except [`Calls::next`], which may be dropped and called again at any time. Dropping [`Calls`] drops every
-//! call under way, which the table allows (clause T14).
+//! Only [`Calls::next`] waits for a call; it is cancel safe. Dropping [`Calls`] drops every call,
+//! which the table allows (clause T14).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::task::{Id, JoinSet};
 
 use crate::TimedTable;
 
-/// One call to make.
+/// A call.
 pub(super) enum Call {
     Initialize(InitializeRequest),
     Read(ReadRequest),
@@ -34,7 +35,8 @@ impl Call {
     }
 }
 
-/// The calls under way. The protocol keeps at most one read or commit and one heartbeat in flight, so this stays small.
+/// The calls under way: few, because the protocol has at most one read or commit and one heartbeat
+/// in flight.
 pub(super) struct Calls {
     table: Arc<TimedTable>,
     running: JoinSet<Input>,
@@ -50,7 +52,7 @@ impl Calls {
         }
     }
 
-    /// Begins a call.
+    /// Starts a call.
     pub(super) fn begin(&mut self, id: CallId, call: Call) {
         let operation = call.operation();
         let table = self.table.clone();
@@ -77,7 +79,7 @@ impl Calls {
         self.names.insert(task.id(), (id, operation));
     }
 
-    /// The next call that ended; waits for ever when there is none under way. Cancel safe.
+    /// The result of the next call that ends; waits for ever without a call. Cancel safe.
     pub(super) async fn next(&mut self) -> Input {
         loop {
             match self.running.join_next_with_id().await {
@@ -95,7 +97,7 @@ impl Calls {
         }
     }
 
-    /// What a call that panicked (or was aborted by the runtime) counts as: like one that timed out.
+    /// The result of a call that panicked or was aborted: the same as after a timeout.
     fn broken(&self, call: CallId, operation: Operation) -> Input {
         let error = TableError::new(
             crate::timed::unanswered(operation),

@@ -85,14 +85,14 @@ fn a_commit() -> Call {
 }
 
 fn an_initialize() -> Call {
-    Call::Initialize(InitializeRequest {
-        table_id: TableId::new(1),
-        settings: SharedSettings::default(),
-    })
+    Call::Initialize(InitializeRequest::new(
+        TableId::new(1),
+        SharedSettings::default(),
+    ))
 }
 
 #[tokio::test]
-async fn every_call_comes_back_once_whatever_the_provider_does() {
+async fn every_call_ends_once_whatever_the_provider_does() {
     for hangs in [false, true] {
         let mut calls = calls(hangs);
         calls.begin(CallId(1), a_commit());

@@ -1,7 +1,8 @@
-//! Both clocks of this process. Every silo of one process tells monotonic time from the same origin.
+//! The monotonic and the wall clock. All silos of one process have the same monotonic origin.
 //!
-//! While a machine is suspended its monotonic clock stands still on some systems, and whoever wakes would believe that what it knows is
-//! fresh: leases of others ran out meanwhile, and it may have been declared dead. Where the system tells, that time counts.
+//! On some systems the monotonic clock stands still while the machine is suspended. A silo would
+//! then take old knowledge for fresh after a resume, although leases have expired meanwhile and it
+//! may have been declared dead. Where the system provides the time of suspension, it is added.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -16,11 +17,12 @@ static SLEEP: Mutex<Sleep> = Mutex::new(Sleep {
     total: Duration::ZERO,
     noticed: None,
 });
-/// From this lead on the machine has slept since: whoever sees less has no need of the lock. And what it has slept until now. Nanoseconds.
+/// Caches in nanoseconds, so that most calls need no lock: a smaller lead means that the machine
+/// has not been suspended since, and the total suspension until now.
 static NEXT_LEAD: AtomicU64 = AtomicU64::new(0);
 static TOTAL: AtomicU64 = AtomicU64::new(0);
 
-/// The process's clocks. tokio's monotonic clock is the system's; in a test with a paused clock it is tokio's.
+/// The process's clocks. Monotonic time comes from tokio, so that a test may pause it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     origin: Instant,
@@ -47,15 +49,15 @@ impl Clock {
         }
     }
 
-    /// When tokio's clock shows `time`, if the machine does not sleep until then.
+    /// When tokio's clock shows `time`, if the machine is not suspended until then.
     pub(crate) fn instant(&self, time: MonoTime) -> Instant {
         let awake = Duration::from_nanos(time.as_nanos()).saturating_sub(slept());
-        // A wake-up in a hundred years is none; the addition would overflow on some systems.
+        // At most a hundred years: a larger addition would overflow on some systems.
         self.origin + awake.min(Duration::from_secs(100 * 365 * 86_400))
     }
 
-    /// A point of the standard library's clock; before the origin counts as the origin, and so does what may lie before the machine's last
-    /// sleep.
+    /// A time of the standard library's clock. Times before the origin, and times that may be
+    /// before the last suspension, count as the origin.
     pub(crate) fn at_std(&self, time: StdInstant) -> MonoTime {
         slept();
         let asleep = SLEEP
@@ -74,7 +76,7 @@ impl Clock {
     }
 }
 
-/// How long the machine has been suspended since this process first asked.
+/// How long the machine has been suspended since this process first called this.
 fn slept() -> Duration {
     let Some(lead) = lead() else {
         return Duration::ZERO;
@@ -93,7 +95,8 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What a clock that goes on during a sleep is ahead of the monotonic one; never more than it is, however late the second is read.
+/// By how much the clock that includes suspension is ahead of the monotonic one. Never too much:
+/// it is read first.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn lead() -> Option<Duration> {
     use rustix::time::{ClockId, clock_gettime};

@@ -1,16 +1,17 @@
-//! Owns the protocol: feeds it what happens and carries out what it wants, in order.
+//! Owns the protocol: gives it inputs and carries out its effects, in order.
 //!
-//! One task per silo. It never waits for the table, the network or the application: table calls are tasks of their own, `send` returns at
-//! once, and views go out through a cell that holds the newest. When the task is dropped with its runtime, everything it started goes too,
-//! and other silos find out (the row is not marked).
+//! One task per silo. It never waits for the table, the network or the application: table calls are
+//! tasks of their own, `send` returns at once, and views go into a cell that holds the newest. When
+//! the task is dropped with its runtime, everything that it started is dropped too; its row stays
+//! as it is, and other silos declare it dead.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use membership_core::MembershipTable;
 use membership_core::protocol::{
     Command, Effect, Input, JoinProgress, Protocol, Setup, Termination,
 };
+use membership_core::{MembershipTable, TableError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -20,14 +21,14 @@ use super::clock::Clock;
 use super::lag::{Lag, forward_hints};
 use super::report::Report;
 use super::request::{Request, Stage, Waiting};
-use super::state::Teller;
+use super::state::Publisher;
 use crate::TimedTable;
-use crate::transport::{Inbound, Transport};
+use crate::transport::{Encoder, Inbound, Transport};
 
-/// Called with each report of a join that takes long.
+/// Called with the progress of a long join.
 pub(super) type OnProgress = Arc<dyn Fn(&JoinProgress) + Send + Sync>;
 
-/// What a driver is made of.
+/// What a driver needs.
 pub(super) struct Parts {
     pub(super) setup: Setup,
     pub(super) table: TimedTable,
@@ -35,17 +36,18 @@ pub(super) struct Parts {
     pub(super) inbox: mpsc::Receiver<Inbound>,
     pub(super) requests: mpsc::Receiver<Request>,
     pub(super) stage: watch::Receiver<Stage>,
-    pub(super) teller: Teller,
+    pub(super) publisher: Publisher,
     pub(super) on_progress: Option<OnProgress>,
 }
 
 pub(super) struct Driver {
     pub(super) protocol: Protocol,
     pub(super) transport: Arc<dyn Transport>,
-    pub(super) teller: Teller,
+    pub(super) publisher: Publisher,
     pub(super) waiting: Waiting,
     pub(super) report: Report,
     pub(super) on_progress: Option<OnProgress>,
+    encoder: Encoder,
     clock: Clock,
     calls: Calls,
     inbox: mpsc::Receiver<Inbound>,
@@ -57,6 +59,8 @@ pub(super) struct Driver {
     hints: Arc<Notify>,
     helpers: JoinSet<()>,
     effects: Vec<Effect>,
+    /// Of the table call that is being handled.
+    pub(super) table_error: Option<TableError>,
     end: Option<Termination>,
 }
 
@@ -74,9 +78,10 @@ impl Driver {
             report: Report::new(&parts.setup.identity),
             protocol: Protocol::new(parts.setup),
             transport: parts.transport,
-            teller: parts.teller,
+            publisher: parts.publisher,
             waiting: Waiting::default(),
             on_progress: parts.on_progress,
+            encoder: Encoder::default(),
             clock: Clock::new(),
             calls: Calls::new(Arc::new(parts.table)),
             inbox: parts.inbox,
@@ -88,6 +93,7 @@ impl Driver {
             hints,
             helpers,
             effects: Vec::new(),
+            table_error: None,
             end: None,
         };
         driver.take(Input::Start);
@@ -99,7 +105,7 @@ impl Driver {
         driver.close().await;
     }
 
-    /// The farewell gets its moment to leave before anybody is told of the end: the process may exit when it hears of it.
+    /// Sends the farewell before it publishes the end, because the process may exit then.
     async fn close(self) {
         drop((self.helpers, self.calls));
         if tokio::time::timeout(CLOSING, self.transport.shutdown())
@@ -108,10 +114,13 @@ impl Driver {
         {
             tracing::warn!("the transport did not shut down within {CLOSING:?}");
         }
-        self.teller.end.send_replace(self.end);
+        if let Some(end) = &self.end {
+            self.publisher.events.ended(end);
+        }
+        self.publisher.end.send_replace(self.end);
     }
 
-    /// The next thing that happens. Every branch may be dropped half-way without losing anything.
+    /// The next input. Every branch is cancel safe.
     async fn next(&mut self) -> Option<Input> {
         let wake = self.protocol.next_wakeup();
         let wake_at = self.clock.instant(wake.unwrap_or_default());
@@ -140,7 +149,7 @@ impl Driver {
                 reason,
                 reply,
             } => Command::Evict {
-                request: self.waiting.for_answer(reply)?,
+                request: self.waiting.for_eviction(reply)?,
                 silo,
                 reason,
             },
@@ -152,11 +161,11 @@ impl Driver {
         Some(Input::Command(command))
     }
 
-    /// Somebody asked to leave; or the last handle is gone, and then nobody can drain any more.
+    /// A handle asked to leave; or the last handle is gone, so that nobody drains.
     fn leave(&mut self, handles: bool) -> Option<Input> {
         if !handles {
             self.dropped = true;
-            // A leave that was asked for to its end goes on as it is.
+            // A leave that needs no more handles goes on.
             return (self.asked != Stage::Finish).then_some(Input::Command(Command::Stop));
         }
         let stage = *self.stage.borrow_and_update();
@@ -171,9 +180,11 @@ impl Driver {
     fn take(&mut self, input: Input) {
         let now = self.clock.now();
         let mut effects = std::mem::take(&mut self.effects);
+        self.table_error = table_error(&input).cloned();
+        self.publisher.events.at(now);
         self.protocol.handle(now, input, &mut effects);
-        // Before the effects: whoever is woken by one of them finds the state that belongs to it.
-        self.teller.update(&self.protocol, now.mono);
+        // Before the effects: a task that one of them wakes finds the new state.
+        self.publisher.update(&self.protocol, now.mono);
         for effect in effects.drain(..) {
             self.carry_out(effect);
         }
@@ -182,7 +193,10 @@ impl Driver {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Send { to, header, body } => self.transport.send(to, &header, &body),
+            Effect::Send { to, header, body } => match self.encoder.encode(&header, &body) {
+                Ok(message) => self.transport.send(to, message),
+                Err(error) => tracing::error!(%error, message = body.name(), "message dropped"),
+            },
             Effect::Initialize { call, request } => {
                 self.calls.begin(call, Call::Initialize(request))
             }
@@ -197,25 +211,47 @@ impl Driver {
                         .update(me, Some(view.table_id()), view.version());
                 }
                 let now = self.clock.mono();
-                self.teller.publish(view.clone(), now);
+                self.publisher.publish(view.clone(), now);
                 self.report.view(view, now);
             }
             Effect::Tell(notice) => self.tell(notice),
-            Effect::Observe(observation) => self.report.observation(&observation),
+            Effect::Observe(observation) => {
+                self.publisher.events.observation(&observation);
+                self.report.observation(&observation);
+            }
             Effect::Stop(termination) => {
                 self.report.end(&termination);
                 self.end = Some(termination);
             }
-            other => tracing::error!(effect = ?other, "an effect this runtime does not know"),
+            other => tracing::error!(effect = ?other, "unknown effect"),
         }
     }
 }
 
-/// The bound of the inbox, in messages; behind it the transport stops reading.
+/// The error of a table call that failed.
+fn table_error(input: &Input) -> Option<&TableError> {
+    match input {
+        Input::Initialized {
+            result: Err(error), ..
+        }
+        | Input::Read {
+            result: Err(error), ..
+        }
+        | Input::Committed {
+            result: Err(error), ..
+        }
+        | Input::HeartbeatWritten {
+            result: Err(error), ..
+        } => Some(error),
+        _ => None,
+    }
+}
+
+/// The bound of the inbox, in messages; the transport stops reading when it is full.
 pub(super) const INBOX: usize = 4096;
-/// The bound of what handles may have asked without the driver having seen it.
+/// The bound on requests of handles that the driver has not seen yet.
 pub(super) const REQUESTS: usize = 256;
 /// How long a transport may take to shut down; a good one takes a second at most.
 const CLOSING: Duration = Duration::from_secs(2);
-/// A driver that took no input for this long is not running: its own lag task is due twice a second.
+/// A driver without an input for this long does not run: its own lag task gives one twice a second.
 pub(super) const SILENT: Duration = Duration::from_secs(30);

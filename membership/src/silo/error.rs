@@ -1,37 +1,40 @@
-//! What can go wrong with a silo, by what the caller does next.
+//! Errors of a silo, by what the caller does next.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use membership_core::intent::Refusal;
 use membership_core::protocol::{DeclaredDead, JoinError, Termination};
 use membership_core::{ConfigError, TableError};
 
 use crate::transport::TransportError;
 
-/// Why a silo did not start. It is not running, and its row, if there was one, is Dead, or will be by the votes of others where the table
-/// could not be written.
-#[derive(Debug, thiserror::Error)]
+crate::debug_as_display!(StartError, RequestError, WaitError);
+
+/// Why a silo did not start. It does not run. Its row, if there is one, is Dead, or will be by the
+/// votes of others if the table could not be written.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// A field of the configuration is out of range.
-    #[error("the configuration cannot work: {0}")]
+    #[error("invalid configuration: {0}")]
     Config(#[from] ConfigError),
     /// Neither an address to listen on nor a transport was given.
     #[error(
-        "nowhere to listen: give `.listen(address)`, or a transport of your own with `.transport(…)`"
+        "no address to listen on: give `.listen(address)`, or a transport of your own with `.transport(…)`"
     )]
     NoListenAddress,
-    /// The silo listens on every address of the machine, which nobody can dial.
+    /// The silo listens on every address of the machine, which others cannot dial.
     #[error(
-        "listening on {listen} tells nobody where to dial: give `.advertise(address)`, the address that other silos reach this one at"
+        "other silos cannot dial {listen}: give `.advertise(address)` with an address at which they reach this one"
     )]
     AdvertiseMissing {
         /// What it listens on.
         listen: SocketAddr,
     },
-    /// The advertised address stands for every address.
+    /// The advertised address is unspecified.
     #[error(
-        "{advertise} cannot be advertised, nobody can dial it: give `.advertise(address)` an address that other silos reach this one at"
+        "other silos cannot dial the advertised address {advertise}: give `.advertise(address)` with an address at which they reach this one"
     )]
     AdvertiseUnspecified {
         /// What was to be advertised.
@@ -46,13 +49,13 @@ pub enum StartError {
     /// The system gives no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(String),
-    /// It did not become Active; says who could not be reached in which direction.
+    /// The join failed; names the silos that could not be reached, and in which direction.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// Others ended its row while it joined.
+    /// Other silos declared it dead while it joined.
     #[error("{} was declared dead while it joined: {}", .0.silo, .0.cause())]
     DeclaredDead(Box<DeclaredDead>),
-    /// The tokio runtime was shut down, or somebody ended the silo, before it was Active.
+    /// The silo was stopped, or its tokio runtime was shut down, before it was Active.
     #[error("the silo stopped before it was Active")]
     Stopped,
 }
@@ -67,32 +70,36 @@ impl StartError {
     }
 }
 
-/// Why a request has no answer.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+/// Why a request failed.
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The silo had stopped: whether the request was carried out is in the table. (One that was accepted before is answered when the silo
-    /// stops: a refresh that the table is unavailable, an eviction that it was abandoned.)
-    #[error("the silo has stopped; the table says whether the request was carried out")]
+    /// The silo has stopped. The table shows whether the request was carried out. (A request that
+    /// was accepted before ends with another error: a refresh as `Table`, an eviction as
+    /// `Refused`.)
+    #[error("the silo has stopped; the table shows whether the request was carried out")]
     Stopped(Box<Termination>),
     /// More than a thousand requests wait already.
-    #[error("too many requests wait for an answer: ask again later")]
+    #[error("too many requests are waiting: try again later")]
     TooMany,
     /// The table could not be read.
     #[error(transparent)]
     Table(TableError),
+    /// The request must not be carried out.
+    #[error(transparent)]
+    Refused(Refusal),
 }
 
-/// Why [`Silo::wait_for`](super::Silo::wait_for) did not see what it waited for.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+/// Why [`Silo::wait_for`](super::Silo::wait_for) has no view.
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The time is over.
-    #[error("not seen within {waited:?}; the view is at version {version}")]
+    /// The timeout is over.
+    #[error("no such view within {waited:?}; the last one has version {version}")]
     TimedOut {
         /// How long it waited.
         waited: Duration,
-        /// The version of the last view looked at.
+        /// The version of the last view.
         version: u64,
     },
     /// The silo has stopped: there will be no more views.

@@ -4,29 +4,28 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use membership_core::intent::Answer;
 use membership_core::protocol::Termination;
 use membership_core::{
-    Change, ClusterName, ClusterView, FencingToken, MembershipEntry, MembershipTable, MonoTime,
-    SiloAddress, SiloStatus,
+    Change, ClusterName, ClusterView, FencingToken, MembershipEntry, MonoTime, SiloAddress,
+    SiloStatus,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::builder::SiloBuilder;
 use super::clock::Clock;
 use super::driver::SILENT;
 use super::error::{RequestError, WaitError};
+use super::events::Events;
 use super::health::Health;
-use super::leave::LeaveGuard;
 use super::request::{Request, Stage};
-use super::state::Told;
+use super::state::Subscriber;
 use super::views::Views;
 
 /// A running silo of this process. Clones are handles of the same silo.
 ///
-/// When the last handle is dropped the silo stops in the background, without draining: the others see it as left. (A [`Views`] stream is no
-/// handle.) When the tokio runtime is shut down under it, its row stays as it is, and the others find out as they would after a crash.
+/// When the last handle is dropped, the silo stops in the background without draining, and other
+/// silos see that it left. (Streams, [`Views`] and [`Events`], are not handles.) When its tokio
+/// runtime is shut down, its row stays as it is, and other silos declare it dead as after a crash.
 ///
 /// ```no_run
 /// use membership::{MemoryTable, Silo};
@@ -42,84 +41,23 @@ use super::views::Views;
 /// ```
 #[derive(Clone)]
 pub struct Silo {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
-    told: Told,
-    requests: mpsc::Sender<Request>,
-    /// Its end tells the driver that the last handle is gone.
-    stage: watch::Sender<Stage>,
-    clock: Clock,
-    cluster: ClusterName,
-    /// What was true when the silo became Active, for the case that nothing newer is there.
-    me: SiloAddress,
-    first: ClusterView,
-}
-
-/// A driver that runs, before it is known to be Active. Dropped, it stops the silo.
-pub(super) struct Starting {
-    pub(super) told: Told,
+pub(super) struct Inner {
+    pub(super) subscriber: Subscriber,
     pub(super) requests: mpsc::Sender<Request>,
+    /// Closed when the last handle is gone.
     pub(super) stage: watch::Sender<Stage>,
+    pub(super) clock: Clock,
     pub(super) cluster: ClusterName,
-}
-
-impl Starting {
-    /// Waits until the silo is Active, or has ended. Cancel safe; dropping the future drops the silo.
-    pub(super) async fn active(self) -> Result<Silo, Termination> {
-        let mut state = self.told.state.clone();
-        let mut view = self.told.view.clone();
-        let found = {
-            let active = async {
-                let me = state
-                    .wait_for(|s| s.status == SiloStatus::Active && s.me.is_some())
-                    .await
-                    .ok()
-                    .and_then(|s| s.me)?;
-                let first = view
-                    .wait_for(Option::is_some)
-                    .await
-                    .ok()
-                    .and_then(|v| v.clone())?;
-                Some((me, first))
-            };
-            tokio::select! {
-                biased;
-                end = self.told.termination() => return Err(end),
-                found = active => found,
-            }
-        };
-        let Some((me, first)) = found else {
-            return Err(self.told.termination().await);
-        };
-        let Self {
-            told,
-            requests,
-            stage,
-            cluster,
-        } = self;
-        Ok(Silo {
-            inner: Arc::new(Inner {
-                told,
-                requests,
-                stage,
-                clock: Clock::new(),
-                cluster,
-                me,
-                first,
-            }),
-        })
-    }
+    /// From when the silo became Active, in case that there is nothing newer.
+    pub(super) me: SiloAddress,
+    pub(super) first: ClusterView,
 }
 
 impl Silo {
-    /// Describes a silo of the cluster that `table` belongs to. Takes a table or an `Arc` of one, also of a `dyn MembershipTable`.
-    pub fn builder(table: impl MembershipTable) -> SiloBuilder {
-        SiloBuilder::new(table)
-    }
-
-    /// This silo's address: where it is dialled and which start of the process it is.
+    /// This silo's address: endpoint and epoch.
     #[must_use]
     pub fn me(&self) -> SiloAddress {
         self.inner.me
@@ -131,17 +69,25 @@ impl Silo {
         &self.inner.cluster
     }
 
-    /// The newest view. Cheap: no lock is held, nothing is copied but a few pointers. After the end, the last one there was.
+    /// The newest view; after the end, the last one. Cheap: it copies a few pointers.
     #[must_use]
     pub fn view(&self) -> ClusterView {
-        let newest = self.inner.told.view.borrow().clone();
+        let newest = self.inner.subscriber.view.borrow().clone();
         newest.unwrap_or_else(|| self.inner.first.clone())
     }
 
     /// The views as a stream, the current one first.
     #[must_use]
     pub fn views(&self) -> Views {
-        Views::new(self.inner.told.view.clone())
+        Views::new(self.inner.subscriber.view.clone())
+    }
+
+    /// What happens to this silo from now on, as a stream: views, suspicions, votes, the table's
+    /// state, the end. For logs and alerts; decide by [`view`](Self::view) and
+    /// [`health`](Self::health). [`SiloBuilder::events`](crate::SiloBuilder::events) begins before the silo joins.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.inner.subscriber.events.subscribe()
     }
 
     /// What changed from `older` to the newest view. See [`ClusterView::changes_since`].
@@ -150,7 +96,7 @@ impl Silo {
         self.view().changes_since(older)
     }
 
-    /// What the newest view says of a silo; none when it has no row.
+    /// A silo's row in the newest view; none without a row.
     #[must_use]
     pub fn get(&self, silo: &SiloAddress) -> Option<MembershipEntry> {
         self.view().get(silo).cloned()
@@ -162,22 +108,25 @@ impl Silo {
         self.view().leader().cloned()
     }
 
-    /// The Active silo that owns a key, by rendezvous hashing over the newest view. See [`ClusterView::owner`]: fence what is written.
+    /// The Active silo that owns a key, by rendezvous hashing over the newest view. Fence what it
+    /// writes: see [`ClusterView::owner`].
     #[must_use]
     pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<MembershipEntry> {
         self.view().owner(key).cloned()
     }
 
-    /// Table id and version of the newest view: see [`FencingToken`] and the [example](crate#fencing).
+    /// Table id and version of the newest view: see [`FencingToken`] and the
+    /// [example](crate#fencing).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.view().fencing_token()
     }
 
-    /// Waits for a view that satisfies `predicate`, which is asked about the current view and about newer ones; gives that view.
+    /// Waits for a view that satisfies `predicate`, the current one or a newer one; gives that
+    /// view.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], or [`WaitError::Stopped`] when the silo ended before. Cancel safe.
+    /// [`WaitError::TimedOut`], or [`WaitError::Stopped`] if the silo stopped before. Cancel safe.
     pub async fn wait_for(
         &self,
         mut predicate: impl FnMut(&ClusterView) -> bool,
@@ -204,8 +153,9 @@ impl Silo {
         }
     }
 
-    /// Reads the table, so that the view is at least at version `at_least`, or as recent as the table at the time of the call when that
-    /// is none; gives the version of the view then. One read that succeeds ends it, reached or not: compare.
+    /// Reads the table until the view has at least version `at_least`; without one, until it is as
+    /// recent as the table at the time of the call. Gives the version of the view. It ends after
+    /// one successful read, even if the version is lower: compare.
     ///
     /// # Errors
     /// [`RequestError`]. Cancellation: the read may still happen.
@@ -216,17 +166,21 @@ impl Silo {
             .map_err(RequestError::Table)
     }
 
-    /// Ends a silo without a vote: its row becomes Dead, cause `evicted`, with `reason` and this silo's address in it; the silo stops when
-    /// it finds out. For operators, and for applications that know for certain. Waits until that is in the table, or refused; with the
-    /// table down it waits until it is back: bound it with a timeout.
+    /// Ends a silo without a vote: its row becomes Dead, cause `evicted`, with `reason` and this
+    /// silo's address in it. The silo stops when it finds out. For operators, and for applications
+    /// that know for certain.
+    ///
+    /// Gives the version that says so, or none if the silo was Dead already. While the table is
+    /// down the call waits: bound it with a timeout.
     ///
     /// # Errors
-    /// [`RequestError`]. Cancellation: it may still happen.
+    /// [`RequestError`]; [`RequestError::Refused`] if the silo has no row, or the row cannot be
+    /// changed. Cancellation: the eviction may still happen.
     pub async fn evict(
         &self,
         silo: SiloAddress,
         reason: impl Into<String>,
-    ) -> Result<Answer, RequestError> {
+    ) -> Result<Option<u64>, RequestError> {
         let (reply, answer) = oneshot::channel();
         self.ask(
             Request::Evict {
@@ -236,7 +190,8 @@ impl Silo {
             },
             answer,
         )
-        .await
+        .await?
+        .map_err(RequestError::Refused)
     }
 
     async fn ask<T>(
@@ -248,33 +203,34 @@ impl Silo {
         if self.inner.requests.send(request).await.is_err() {
             return stopped(self.terminated().await);
         }
-        // A request that slips into the queue while the driver ends is never looked at: the end is an answer too.
+        // A request may enter the queue while the driver ends, and is then never handled.
         let answer = tokio::select! {
             biased;
             answer = answer => answer,
             end = self.terminated() => return stopped(end),
         };
-        answer.or_else(|_| match self.inner.told.ended() {
+        answer.or_else(|_| match self.inner.subscriber.ended() {
             Some(end) => stopped(end),
-            // The driver hung up on this request alone.
+            // The driver dropped this request alone.
             None => Err(RequestError::TooMany),
         })
     }
 
-    /// Tells the protocol that `from` answered, on a connection of the application's own, something that was sent at `asked`. It is
-    /// evidence of life, and suppresses a vote when a probe that began before `asked` failed. Never waits; dropped when the driver is busy.
+    /// Reports that `from` answered, on a connection of the application's own, a request that was
+    /// sent at `asked`. That is evidence of life: it suppresses a vote after a failed probe that
+    /// began before `asked`. Never waits; dropped when the driver is busy.
     pub fn heard_from(&self, from: SiloAddress, asked: Instant) {
         let asked = self.inner.clock.at_std(asked);
         let _: Result<(), TrySendError<Request>> =
             self.inner.requests.try_send(Request::Heard { from, asked });
     }
 
-    /// How the silo is doing, and which of it feeds which probe: see [`Health`].
+    /// How the silo is doing, for probes and dashboards: see [`Health`].
     #[must_use]
     pub fn health(&self) -> Health {
-        let state = *self.inner.told.state.borrow();
+        let state = *self.inner.subscriber.state.borrow();
         let now = self.inner.clock.mono();
-        let ended = self.inner.told.ended().is_some();
+        let ended = self.inner.subscriber.ended().is_some();
         let leaving = *self.inner.stage.borrow() > Stage::Running;
         Health {
             score: state.score.score,
@@ -288,122 +244,35 @@ impl Silo {
             table_age: now.since(self.view().confirmed_at()),
             table: state.table,
             ready: !ended && !leaving && state.status == SiloStatus::Active && !state.suspended,
-            live: !ended && now.since(self.inner.told.beat()) < SILENT,
+            live: !ended && now.since(self.inner.subscriber.last_input()) < SILENT,
             suspended: state.suspended,
         }
     }
 
-    /// This process's monotonic time, to compare with [`ClusterView::confirmed_at`]: a lease of length `d` holds while
-    /// `silo.now().since(view.confirmed_at()) < d`. On Linux and Android it goes on while the machine is suspended.
+    /// This process's monotonic time, to compare with [`ClusterView::confirmed_at`]: a lease of
+    /// length `d` holds while `silo.now().since(view.confirmed_at()) < d`. On Linux and Android it
+    /// includes the time in which the machine is suspended.
     #[must_use]
     pub fn now(&self) -> MonoTime {
         self.inner.clock.mono()
     }
 
-    /// Publishes that this silo is leaving (ShuttingDown), so that it gets no new work; waits until that is in the table, or until the
-    /// silo ended. Drain, then finish with the guard. Leaving cannot be taken back.
+    /// Waits for the end of the silo; says why: it left, or the table says that it is Dead (cause,
+    /// votes, evidence). It never ends the process: an application that cannot go on without
+    /// membership should exit when this returns, and be started again.
     ///
-    /// Takes no longer than [`Config::leave_timeout`](membership_core::Config::leave_timeout), also with the table down.
-    /// Cancellation: leaving has begun nevertheless, and waits for another `begin_leave`, a `leave`, or the last handle to go.
-    pub async fn begin_leave(&self) -> LeaveGuard {
-        self.ask_stage(Stage::Leave);
-        let mut state = self.inner.told.state.clone();
-        let version = tokio::select! {
-            biased;
-            state = state.wait_for(|s| s.leaving.is_some()) => state.ok().and_then(|s| s.leaving).flatten(),
-            _ = self.terminated() => None,
-        };
-        LeaveGuard::new(self.clone(), version)
-    }
-
-    /// Leaves without draining, and waits for the end: as [`begin_leave`](Self::begin_leave) and [`LeaveGuard::finish`] in one.
-    ///
-    /// Cancellation: the leave goes on in the background.
-    pub async fn leave(&self) -> Termination {
-        self.ask_stage(Stage::Finish);
-        self.terminated().await
-    }
-
-    /// Only ever forward; without effect after the end.
-    pub(super) fn ask_stage(&self, wanted: Stage) {
-        self.inner.stage.send_if_modified(|stage| {
-            let forward = wanted > *stage;
-            if forward {
-                *stage = wanted;
-            }
-            forward
-        });
-    }
-
-    /// Waits for the end of the silo and tells why: it left, or the table says that it is Dead (cause, votes, evidence). It never ends the
-    /// process; an application that cannot go on without membership should exit when this returns, and be started again.
-    ///
-    /// A tokio runtime that is shut down under the silo counts as `Left { clean: false }`. Cancel safe.
+    /// If the silo's tokio runtime is shut down, this gives `Left { clean: false }`. Cancel safe.
     pub async fn terminated(&self) -> Termination {
-        self.inner.told.termination().await
+        self.inner.subscriber.termination().await
     }
 }
 
 impl fmt::Debug for Silo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = *self.inner.told.state.borrow();
+        let state = *self.inner.subscriber.state.borrow();
         f.debug_struct("Silo")
             .field("me", &self.inner.me)
             .field("status", &state.status)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use membership_core::{Rows, SharedSettings, Snapshot, TableId, VersionRow};
-
-    use super::super::state;
-    use super::*;
-
-    #[tokio::test]
-    async fn a_request_that_nobody_looks_at_ends_with_the_silo() {
-        let (teller, told) = state::channel();
-        let (requests, queue) = mpsc::channel(4);
-        let (stage, _stages) = watch::channel(Stage::Running);
-        teller.change(|state| {
-            state.status = SiloStatus::Active;
-            state.me = Some(SiloAddress::new([127, 0, 0, 1].into(), 1, 1));
-        });
-        let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
-        let token = row.token(&[]);
-        teller.publish(
-            ClusterView::new(Snapshot {
-                version_row: Arc::new(row),
-                token,
-                rows: Rows::new(),
-            }),
-            MonoTime::ZERO,
-        );
-        let cluster = "test".parse().unwrap();
-        let silo = Starting {
-            told,
-            requests,
-            stage,
-            cluster,
-        }
-        .active()
-        .await
-        .unwrap();
-        let asking = tokio::spawn({
-            let silo = silo.clone();
-            async move { silo.refresh(None).await }
-        });
-        while queue.is_empty() {
-            tokio::task::yield_now().await;
-        }
-        let end = Termination::Left { clean: true };
-        teller.end.send_replace(Some(end.clone()));
-        assert_eq!(
-            asking.await.unwrap(),
-            Err(RequestError::Stopped(Box::new(end)))
-        );
     }
 }

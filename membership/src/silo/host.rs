@@ -1,6 +1,6 @@
 //! The name of this machine.
 
-/// From the kernel, `/etc/hostname`, or the environment; `unknown` where none of them says it.
+/// From the kernel, `/etc/hostname`, or the environment; `unknown` if none of them has it.
 pub(super) fn host_name() -> String {
     let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
     let from_file = files.iter().find_map(|path| {

@@ -1,4 +1,4 @@
-//! How late the executor runs what is due, and hints: two small tasks beside the driver, each telling it through one cell.
+//! Two small tasks beside the driver: one measures how late the executor runs, one forwards hints.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,8 @@ pub(super) struct Lag {
 }
 
 impl Lag {
-    /// Due every 100 to 500 ms, unevenly, so that it does not march in step with other periodic work. Runs until it is dropped.
+    /// Measures every 100 to 500 ms, at random, so as not to coincide with other periodic work.
+    /// Runs until it is dropped.
     pub(super) async fn measure(self, seed: u64) {
         let mut random = seed | 1;
         loop {
@@ -37,8 +38,8 @@ impl Lag {
     }
 }
 
-/// A store may hint as often as it likes; the driver hears of it this often at most.
-const HINTS_AT_MOST: Duration = Duration::from_millis(20);
+/// The driver gets at most one hint in this time, however often the store gives one.
+const MIN_HINT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Passes hints on until the stream ends. Runs until it is dropped.
 pub(super) async fn forward_hints(mut hints: HintStream, to: Arc<Notify>) {
@@ -47,7 +48,7 @@ pub(super) async fn forward_hints(mut hints: HintStream, to: Arc<Notify>) {
         .is_some()
     {
         to.notify_one();
-        tokio::time::sleep(HINTS_AT_MOST).await;
+        tokio::time::sleep(MIN_HINT_INTERVAL).await;
     }
 }
 
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_blocked_executor_shows() {
+    async fn a_blocked_executor_is_measured() {
         let lag = Lag::default();
         let task = tokio::spawn(lag.clone().measure(7));
         lag.next().await;

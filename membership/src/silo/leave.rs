@@ -7,7 +7,8 @@ use membership_core::protocol::Termination;
 use super::handle::Silo;
 use super::request::Stage;
 
-/// A silo that is leaving: the others know that it takes no new work. Drain, then [`finish`](Self::finish).
+/// A silo that is leaving: the others know that it takes no new work. Drain, then call
+/// [`finish`](Self::finish).
 ///
 /// Dropping the guard finishes in the background.
 pub struct LeaveGuard {
@@ -15,20 +16,61 @@ pub struct LeaveGuard {
     version: Option<u64>,
 }
 
+impl Silo {
+    /// Publishes that this silo is leaving (ShuttingDown), so that it gets no new work. Waits until
+    /// that is in the table, or until the silo has ended. Then drain, and finish with the guard.
+    /// Leaving cannot be undone.
+    ///
+    /// Takes at most [`Config::leave_timeout`](membership_core::Config::leave_timeout), also while
+    /// the table is down. Cancellation: the silo is leaving nevertheless, and waits for another
+    /// `begin_leave`, a `leave`, or the drop of the last handle.
+    pub async fn begin_leave(&self) -> LeaveGuard {
+        self.ask_stage(Stage::Leave);
+        let mut state = self.inner.subscriber.state.clone();
+        let version = tokio::select! {
+            biased;
+            state = state.wait_for(|s| s.leaving.is_some()) => state.ok().and_then(|s| s.leaving).flatten(),
+            _ = self.terminated() => None,
+        };
+        LeaveGuard::new(self.clone(), version)
+    }
+
+    /// Leaves without draining, and waits for the end: [`begin_leave`](Self::begin_leave) and
+    /// [`LeaveGuard::finish`] in one.
+    ///
+    /// Cancellation: the leave goes on in the background.
+    pub async fn leave(&self) -> Termination {
+        self.ask_stage(Stage::Finish);
+        self.terminated().await
+    }
+
+    /// Only forward; without effect after the end.
+    pub(super) fn ask_stage(&self, wanted: Stage) {
+        self.inner.stage.send_if_modified(|stage| {
+            let forward = wanted > *stage;
+            if forward {
+                *stage = wanted;
+            }
+            forward
+        });
+    }
+}
+
 impl LeaveGuard {
     pub(super) const fn new(silo: Silo, version: Option<u64>) -> Self {
         Self { silo, version }
     }
 
-    /// The version of the table that says ShuttingDown; none when that could not be written in time (the table was down), or when the
-    /// silo ended meanwhile.
+    /// The version of the table that says ShuttingDown; none if the table could not be written in
+    /// time, or if the silo ended meanwhile.
     #[must_use]
     pub const fn version(&self) -> Option<u64> {
         self.version
     }
 
-    /// Ends the row and waits until the silo has stopped, for no longer than
-    /// [`Config::leave_timeout`](membership_core::Config::leave_timeout), however long draining took. Found dead by others meanwhile, it ends as that.
+    /// Writes the end into the row and waits until the silo has stopped, for at most
+    /// [`Config::leave_timeout`](membership_core::Config::leave_timeout), however long draining
+    /// took. A silo that was declared dead meanwhile ends as that.
     ///
     /// Cancellation: the leave goes on in the background.
     pub async fn finish(self) -> Termination {

@@ -1,10 +1,11 @@
-//! A silo of this process: starting it, asking it, leaving.
+//! A silo of this process: start it, use it, leave.
 
 mod builder;
 mod calls;
 mod clock;
 mod driver;
 mod error;
+mod events;
 mod handle;
 mod health;
 mod host;
@@ -13,11 +14,13 @@ mod leave;
 mod notice;
 mod report;
 mod request;
+mod starting;
 mod state;
 mod views;
 
 pub use builder::SiloBuilder;
 pub use error::{RequestError, StartError, WaitError};
+pub use events::{Event, EventKind, Events};
 pub use handle::Silo;
 pub use health::Health;
 pub use leave::LeaveGuard;

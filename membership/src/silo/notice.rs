@@ -1,4 +1,4 @@
-//! What the protocol tells the application, passed on to whoever waits for it.
+//! Passes notices of the protocol to the callers and streams that wait for them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,6 +8,10 @@ use super::driver::Driver;
 
 impl Driver {
     pub(super) fn tell(&mut self, notice: Notice) {
+        let me = self.protocol.me();
+        self.publisher
+            .events
+            .notice(&notice, me, self.table_error.as_ref());
         self.report.notice(&notice);
         match notice {
             Notice::Joining { silo, version } => {
@@ -16,16 +20,16 @@ impl Driver {
             }
             Notice::JoinProgress(progress) => self.progress(&progress),
             Notice::LeaveBegun { version } => {
-                self.teller.change(|state| state.leaving = Some(version))
+                self.publisher.change(|state| state.leaving = Some(version))
             }
             Notice::Answered { request, answer } => self.waiting.answered(request, answer),
             Notice::Refreshed { request, result } => self.waiting.refreshed(request, result),
-            Notice::Table(table) => self.teller.change(|state| state.table = table),
+            Notice::Table(table) => self.publisher.change(|state| state.table = table),
             _ => {}
         }
     }
 
-    /// The application's code runs in this task: its panic must not end the silo.
+    /// The callback runs in this task: its panic must not end the silo.
     fn progress(&self, progress: &JoinProgress) {
         if let Some(callback) = &self.on_progress
             && catch_unwind(AssertUnwindSafe(|| callback(progress))).is_err()

@@ -1,4 +1,4 @@
-//! What a silo writes to its log and its metrics. State changes are one line each at info; nothing per probe above debug.
+//! A silo's log and metrics. One line per change of state at info; nothing per probe above debug.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use tracing::{debug, error, info, warn};
 use crate::metrics;
 use crate::transport::TransportStats;
 
-/// With more changes than this in one view, the log names their number only.
-const MOST_LINES: usize = 32;
-/// How often gauges that move by themselves are set.
+/// With more changes than this in one view, only their number is logged.
+const MAX_LINES: usize = 32;
+/// How often gauges of ages are set.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct Report {
@@ -39,7 +39,7 @@ impl Report {
         self.me.map_or_else(|| "-".to_owned(), |me| me.to_string())
     }
 
-    /// A few times a second: what changes without an event.
+    /// Called a few times a second, for what changes without an event.
     pub(super) fn tick(
         &mut self,
         protocol: &Protocol,
@@ -76,7 +76,7 @@ impl Report {
                     .filter(|c| c.kind != ChangeKind::Updated)
                     .collect();
                 debug!(silo, cluster = %self.cluster, version, changes = changes.len(), "view");
-                if seen.len() > MOST_LINES {
+                if seen.len() > MAX_LINES {
                     info!(silo, cluster = %self.cluster, version, changes = seen.len(), active = view.active().count(), "many silos changed");
                 } else {
                     for change in seen {
@@ -103,24 +103,24 @@ impl Report {
             }
             Notice::Active { version } => info!(silo, %cluster, version, "active"),
             Notice::LeaveBegun { version } => info!(silo, %cluster, version, "leaving"),
-            Notice::Table(TableState::Available) => info!(silo, %cluster, "the table works"),
+            Notice::Table(TableState::Available) => info!(silo, %cluster, "the table is available"),
             Notice::Table(TableState::Unavailable) => {
-                warn!(silo, %cluster, "the table does not answer; everybody keeps running")
+                warn!(silo, %cluster, "the table is unavailable; silos keep running, none is declared dead")
             }
             Notice::Table(TableState::Changed(how)) => {
-                error!(silo, %cluster, how = ?how, "this is not the table that was here: nothing is adopted or written any more; restart the silos");
+                error!(silo, %cluster, how = ?how, "this is not the table that the silo knew: it adopts and writes nothing any more; restart all silos");
             }
             Notice::Table(state) => {
-                error!(silo, %cluster, state = ?state, "the table cannot be used as it is")
+                error!(silo, %cluster, state = ?state, "the table cannot be used; run `membership doctor`")
             }
             Notice::SettingsDiffer { table, configured } => {
-                warn!(silo, %cluster, ?table, ?configured, "configured otherwise than the cluster's shared settings; the table's hold");
+                warn!(silo, %cluster, ?table, ?configured, "configured otherwise than the cluster's shared settings; the silo follows the table");
             }
             Notice::Suspended(true) => {
                 warn!(silo, %cluster, "suspended after a long pause, until the table can be read")
             }
-            Notice::Suspended(false) => info!(silo, %cluster, "going on after a pause"),
-            other => debug!(silo, %cluster, notice = ?other, "told"),
+            Notice::Suspended(false) => info!(silo, %cluster, "resumed after a pause"),
+            other => debug!(silo, %cluster, notice = ?other, "notice"),
         }
     }
 
@@ -136,7 +136,7 @@ impl Report {
                 warn!(silo, %cluster, peer = %accuser, "a vote against this silo")
             }
             Observation::Health { score, local } => info!(silo, %cluster, score, local, "health"),
-            Observation::Paused(pause) => warn!(silo, %cluster, ?pause, "this process stood still"),
+            Observation::Paused(pause) => warn!(silo, %cluster, ?pause, "this process was paused"),
             other => debug!(silo, %cluster, observation = ?other, "observed"),
         }
     }

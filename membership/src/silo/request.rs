@@ -1,13 +1,13 @@
-//! What handles ask of the driver, and where its answers go.
+//! Requests of handles to the driver, and its answers.
 
 use std::collections::BTreeMap;
 
-use membership_core::intent::Answer;
+use membership_core::intent::{Answer, Refusal};
 use membership_core::protocol::RequestId;
 use membership_core::{MonoTime, SiloAddress, TableError};
 use tokio::sync::oneshot;
 
-/// How far leaving has been asked for: only ever forward. It has a channel of its own, which is never full.
+/// How far the silo should leave: only forward. It has a channel of its own, which is never full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Running,
@@ -15,12 +15,12 @@ pub(super) enum Stage {
     Finish,
 }
 
-/// What a handle asks.
+/// A request of a handle.
 pub(super) enum Request {
     Evict {
         silo: SiloAddress,
         reason: String,
-        reply: oneshot::Sender<Answer>,
+        reply: oneshot::Sender<Evicted>,
     },
     Refresh {
         at_least: Option<u64>,
@@ -32,33 +32,36 @@ pub(super) enum Request {
     },
 }
 
+/// The version that says so; none when the silo was Dead already.
+pub(super) type Evicted = Result<Option<u64>, Refusal>;
+
 enum Reply {
-    Answer(oneshot::Sender<Answer>),
+    Evicted(oneshot::Sender<Evicted>),
     Refreshed(oneshot::Sender<Result<u64, TableError>>),
 }
 
 impl Reply {
     fn is_closed(&self) -> bool {
         match self {
-            Self::Answer(reply) => reply.is_closed(),
+            Self::Evicted(reply) => reply.is_closed(),
             Self::Refreshed(reply) => reply.is_closed(),
         }
     }
 }
 
-/// Requests without an answer yet. Dropping it tells all of them that there will be none.
+/// Requests without an answer yet. Dropping it ends all of them.
 #[derive(Default)]
 pub(super) struct Waiting {
     last: u64,
     replies: BTreeMap<RequestId, Reply>,
 }
 
-/// More callers than this wait for nothing that one of them would not get by asking again.
-const MOST: usize = 1024;
+/// More callers than this are refused.
+const MAX_WAITING: usize = 1024;
 
 impl Waiting {
-    pub(super) fn for_answer(&mut self, reply: oneshot::Sender<Answer>) -> Option<RequestId> {
-        self.insert(Reply::Answer(reply))
+    pub(super) fn for_eviction(&mut self, reply: oneshot::Sender<Evicted>) -> Option<RequestId> {
+        self.insert(Reply::Evicted(reply))
     }
 
     pub(super) fn for_refresh(
@@ -69,10 +72,10 @@ impl Waiting {
     }
 
     fn insert(&mut self, reply: Reply) -> Option<RequestId> {
-        if self.replies.len() >= MOST {
+        if self.replies.len() >= MAX_WAITING {
             self.replies.retain(|_, reply| !reply.is_closed());
         }
-        if self.replies.len() >= MOST {
+        if self.replies.len() >= MAX_WAITING {
             return None;
         }
         self.last += 1;
@@ -82,12 +85,15 @@ impl Waiting {
     }
 
     pub(super) fn answered(&mut self, id: RequestId, answer: Answer) {
-        // It waits for the next commit, and so does the caller.
-        if answer == Answer::Queued {
-            return;
-        }
-        if let Some(Reply::Answer(reply)) = self.replies.remove(&id) {
-            let _ = reply.send(answer);
+        let evicted = match answer {
+            Answer::Applied { version } => Ok(Some(version)),
+            Answer::Moot => Ok(None),
+            Answer::Refused(refusal) => Err(refusal),
+            // Queued: it waits for the next commit; so does the caller.
+            _ => return,
+        };
+        if let Some(Reply::Evicted(reply)) = self.replies.remove(&id) {
+            let _ = reply.send(evicted);
         }
     }
 
@@ -103,32 +109,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_that_gave_up_make_room_and_the_rest_is_bounded() {
+    fn waiting_callers_are_bounded_and_cancelled_ones_do_not_count() {
         let mut waiting = Waiting::default();
-        for _ in 0..MOST {
-            assert!(waiting.for_answer(oneshot::channel().0).is_some());
+        for _ in 0..MAX_WAITING {
+            assert!(waiting.for_eviction(oneshot::channel().0).is_some());
         }
         let (sender, receiver) = oneshot::channel();
-        assert!(waiting.for_answer(sender).is_some());
-        let held: Vec<_> = (1..MOST)
+        assert!(waiting.for_eviction(sender).is_some());
+        let held: Vec<_> = (1..MAX_WAITING)
             .map(|_| {
                 let (sender, receiver) = oneshot::channel();
                 assert!(waiting.for_refresh(sender).is_some());
                 receiver
             })
             .collect();
-        assert!(waiting.for_answer(oneshot::channel().0).is_none());
+        assert!(waiting.for_eviction(oneshot::channel().0).is_none());
         drop((receiver, held));
     }
 
     #[test]
-    fn a_queued_answer_is_not_the_last_word() {
+    fn a_queued_answer_is_not_final() {
         let mut waiting = Waiting::default();
         let (sender, mut receiver) = oneshot::channel();
-        let id = waiting.for_answer(sender).unwrap();
+        let id = waiting.for_eviction(sender).unwrap();
         waiting.answered(id, Answer::Queued);
         assert!(receiver.try_recv().is_err());
         waiting.answered(id, Answer::Moot);
-        assert_eq!(receiver.try_recv(), Ok(Answer::Moot));
+        assert_eq!(receiver.try_recv(), Ok(Ok(None)));
     }
 }

@@ -1,4 +1,4 @@
-//! What the driver tells its handles, through channels that never make it wait.
+//! What the driver publishes to its handles, through channels that never make it wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,9 @@ use membership_core::protocol::{Health as Score, Protocol, TableState, Terminati
 use membership_core::{ClusterView, MonoTime, SiloAddress, SiloStatus};
 use tokio::sync::watch;
 
-/// Where the silo stands.
+use super::events::{EventSender, EventSource};
+
+/// The silo's state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct State {
     pub(super) me: Option<SiloAddress>,
@@ -17,7 +19,7 @@ pub(super) struct State {
     pub(super) table: TableState,
     /// When the last view was published.
     pub(super) view_at: MonoTime,
-    /// The version that says ShuttingDown, once that is settled; the inner none: it could not be written.
+    /// Once known: the version that says ShuttingDown, or none if it could not be written.
     pub(super) leaving: Option<Option<u64>>,
 }
 
@@ -33,51 +35,56 @@ impl State {
     };
 }
 
-/// How the silo ended. `Vanished`: the driver is gone without an end, because its tokio runtime was shut down.
+/// How the silo ended, once it has.
 pub(super) type End = Option<Termination>;
 
 /// The driver's side.
-pub(super) struct Teller {
+pub(super) struct Publisher {
     pub(super) view: watch::Sender<Option<ClusterView>>,
     pub(super) state: watch::Sender<State>,
     pub(super) end: watch::Sender<End>,
-    beat: Arc<AtomicU64>,
+    pub(super) events: EventSender,
+    last_input: Arc<AtomicU64>,
 }
 
 /// The handles' side.
 #[derive(Clone)]
-pub(super) struct Told {
+pub(super) struct Subscriber {
     pub(super) view: watch::Receiver<Option<ClusterView>>,
     pub(super) state: watch::Receiver<State>,
     pub(super) end: watch::Receiver<End>,
-    beat: Arc<AtomicU64>,
+    pub(super) events: EventSource,
+    last_input: Arc<AtomicU64>,
 }
 
-pub(super) fn channel() -> (Teller, Told) {
+pub(super) fn channel(events: EventSender) -> (Publisher, Subscriber) {
     let (view, view_seen) = watch::channel(None);
     let (state, state_seen) = watch::channel(State::START);
     let (end, end_seen) = watch::channel(None);
-    let beat = Arc::new(AtomicU64::new(0));
+    let last_input = Arc::new(AtomicU64::new(0));
+    let source = events.source();
     (
-        Teller {
+        Publisher {
             view,
             state,
             end,
-            beat: beat.clone(),
+            events,
+            last_input: last_input.clone(),
         },
-        Told {
+        Subscriber {
             view: view_seen,
             state: state_seen,
             end: end_seen,
-            beat,
+            events: source,
+            last_input,
         },
     )
 }
 
-impl Teller {
-    /// After each input: whatever changed.
+impl Publisher {
+    /// After each input: publishes what changed.
     pub(super) fn update(&self, protocol: &Protocol, now: MonoTime) {
-        self.beat.store(now.as_nanos(), Ordering::Relaxed);
+        self.last_input.store(now.as_nanos(), Ordering::Relaxed);
         self.state.send_if_modified(|state| {
             let next = State {
                 me: protocol.me(),
@@ -96,22 +103,23 @@ impl Teller {
         self.state.send_modify(change);
     }
 
-    pub(super) fn publish(&self, view: ClusterView, now: MonoTime) {
+    pub(super) fn publish(&mut self, view: ClusterView, now: MonoTime) {
         self.change(|state| state.view_at = now);
+        self.events.view(&view);
         self.view.send_replace(Some(view));
     }
 }
 
-impl Told {
+impl Subscriber {
     /// When the driver last took an input.
-    pub(super) fn beat(&self) -> MonoTime {
-        MonoTime::from_nanos(self.beat.load(Ordering::Relaxed))
+    pub(super) fn last_input(&self) -> MonoTime {
+        MonoTime::from_nanos(self.last_input.load(Ordering::Relaxed))
     }
 
-    /// The end, if it came; also when the driver vanished with its runtime.
+    /// The end, if it came; also if the driver was dropped with its runtime.
     pub(super) fn ended(&self) -> Option<Termination> {
         let end = self.end.borrow().clone();
-        end.or_else(|| self.end.has_changed().is_err().then_some(VANISHED))
+        end.or_else(|| self.end.has_changed().is_err().then_some(DROPPED))
     }
 
     /// Waits for the end. Cancel safe.
@@ -122,12 +130,12 @@ impl Told {
             .await
             .ok()
             .and_then(|end| end.clone());
-        found.unwrap_or(VANISHED)
+        found.unwrap_or(DROPPED)
     }
 }
 
-/// A driver that was dropped has marked nothing: others will find out.
-const VANISHED: Termination = Termination::Left { clean: false };
+/// The end of a silo whose driver was dropped with its runtime: its row does not say so.
+const DROPPED: Termination = Termination::Left { clean: false };
 
 #[cfg(test)]
 mod tests {
@@ -141,21 +149,17 @@ mod tests {
         row.version = version;
         let token =
             membership_core::VersionToken::new(row.table_id, version, CommitId::new(0), &[]);
-        ClusterView::new(Snapshot {
-            version_row: Arc::new(row),
-            token,
-            rows: Rows::new(),
-        })
+        ClusterView::new(Snapshot::new(token, row, Rows::new()))
     }
 
     #[tokio::test]
     async fn a_stream_gives_the_newest_view_once_and_ends_with_the_driver() {
-        let (teller, told) = channel();
-        teller.publish(view(1), MonoTime::ZERO);
-        let mut views = Views::new(told.view.clone());
+        let (mut publisher, subscriber) = channel(EventSender::new());
+        publisher.publish(view(1), MonoTime::ZERO);
+        let mut views = Views::new(subscriber.view.clone());
         assert_eq!(views.next().await, Some(view(1)));
-        teller.publish(view(2), MonoTime::ZERO);
-        teller.publish(view(3), MonoTime::ZERO);
+        publisher.publish(view(2), MonoTime::ZERO);
+        publisher.publish(view(3), MonoTime::ZERO);
         assert_eq!(views.next().await, Some(view(3)));
         assert!(
             tokio::time::timeout(std::time::Duration::from_millis(10), views.next())
@@ -163,32 +167,35 @@ mod tests {
                 .is_err(),
             "no view twice"
         );
-        teller.publish(view(4), MonoTime::ZERO);
-        drop(teller);
+        publisher.publish(view(4), MonoTime::ZERO);
+        drop(publisher);
         assert_eq!(views.next().await, Some(view(4)));
         assert_eq!(views.next().await, None);
         assert_eq!(
-            Views::new(told.view.clone()).next().await,
+            Views::new(subscriber.view.clone()).next().await,
             Some(view(4)),
             "a stream taken after the end"
         );
     }
 
     #[tokio::test]
-    async fn a_driver_that_vanishes_ends_unclean_and_one_that_ends_tells_how() {
-        let (teller, told) = channel();
-        assert_eq!(told.ended(), None);
-        drop(teller);
+    async fn a_dropped_driver_ends_unclean_and_another_as_it_says() {
+        let (publisher, subscriber) = channel(EventSender::new());
+        assert_eq!(subscriber.ended(), None);
+        drop(publisher);
         assert_eq!(
-            (told.ended(), told.termination().await),
-            (Some(VANISHED), VANISHED)
+            (subscriber.ended(), subscriber.termination().await),
+            (Some(DROPPED), DROPPED)
         );
-        let (teller, told) = channel();
-        teller
+        let (publisher, subscriber) = channel(EventSender::new());
+        publisher
             .end
             .send_replace(Some(Termination::Left { clean: true }));
-        drop(teller);
-        assert_eq!(told.ended(), Some(Termination::Left { clean: true }));
-        assert_eq!(told.termination().await, Termination::Left { clean: true });
+        drop(publisher);
+        assert_eq!(subscriber.ended(), Some(Termination::Left { clean: true }));
+        assert_eq!(
+            subscriber.termination().await,
+            Termination::Left { clean: true }
+        );
     }
 }

@@ -10,10 +10,12 @@ use tokio::sync::watch;
 
 use crate::watched::Watched;
 
-/// The views of a silo: the current one first, then each newer one. Versions strictly rise. A slow reader misses views in between, never
-/// the newest ([`ClusterView::changes_since`] tells what happened meanwhile). Ends when the silo has stopped for good.
+/// The views of a silo: the current one first, then newer ones. Versions strictly rise. A slow
+/// reader misses views in between, never the newest ([`ClusterView::changes_since`] gives what
+/// changed meanwhile). Ends when the silo has stopped for good.
 ///
-/// Does not keep the silo running. Dropping it, or the future of [`next`](Self::next), loses nothing.
+/// Does not keep the silo running. Dropping it, or the future of [`next`](Self::next), loses
+/// nothing.
 pub struct Views {
     inner: Watched<Option<ClusterView>>,
     last: Option<u64>,

@@ -1,6 +1,7 @@
-//! What a transport counts.
+//! The counters of a transport.
 
-/// Counters of a transport since its start. A message is counted as sent when the system took its last byte.
+/// Counters of a transport since its start. A message counts as sent when the system took its last
+/// byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransportStats {
@@ -20,26 +21,26 @@ pub struct TransportStats {
     pub accepted: u64,
     /// Connections open now, both kinds.
     pub open: u64,
-    /// Bytes that wait in queues now.
+    /// Bytes in queues now.
     pub queued_bytes: u64,
     /// Messages dropped because a queue was full.
     pub dropped_queue_full: u64,
-    /// Messages dropped because their connection had gone or could not be made.
+    /// Messages dropped because their connection was closed or could not be made.
     pub dropped_no_connection: u64,
-    /// Messages dropped because they are larger than any message may be.
+    /// Messages dropped because they are larger than the bound.
     pub dropped_too_large: u64,
     /// Incoming connections refused because there were too many.
     pub refused_too_many: u64,
-    /// Incoming connections refused because they are of another cluster.
+    /// Incoming connections refused because they belong to another cluster.
     pub refused_cluster: u64,
-    /// Incoming connections refused because there is no common protocol version.
+    /// Incoming connections refused because no protocol version is common.
     pub refused_version: u64,
-    /// Incoming connections closed because the handshake was not one of ours, or damaged.
+    /// Incoming connections closed because their handshake was of another protocol, or damaged.
     pub refused_handshake: u64,
     /// Incoming connections closed because the handshake took too long.
     pub handshake_timeouts: u64,
-    /// Connections closed because of a frame or message above its bound.
+    /// Connections closed because a frame or message was above its bound.
     pub closed_oversized: u64,
-    /// Connections closed because of a frame or message that made no sense.
+    /// Connections closed because a frame or message was invalid.
     pub closed_garbage: u64,
 }

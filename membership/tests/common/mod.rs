@@ -1,9 +1,12 @@
-//! What the scenarios share: processes that can be killed, tables that can fail, networks that can be cut.
+//! Shared by the scenarios: processes that can be killed, tables that can fail, networks that can
+//! be cut.
 #![allow(
     dead_code,
     clippy::unwrap_used,
     reason = "each test file uses its own part; tests may unwrap"
 )]
+
+pub mod network;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -13,8 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use membership::protocol::{Destination, Header, Message};
-use membership::transport::{Hello, Inbox, TcpTransport, Transport, TransportError};
+use membership::protocol::Destination;
+use membership::transport::{
+    EncodedMessage, Hello, Inbox, TcpTransport, Transport, TransportError,
+};
 use membership::{
     CauseOfDeath, ClusterName, ClusterView, CommitOutcome, CommitRequest, Config, Guarantees,
     HeartbeatWrite, InitializeRequest, MembershipTable, MemoryStore, MemoryTable, Operation,
@@ -78,7 +83,8 @@ pub fn is_dead(view: &ClusterView, silo: &SiloAddress) -> bool {
     view.status(silo) == Some(SiloStatus::Dead)
 }
 
-/// A silo on a tokio runtime of its own, so that it can end as a crashed process does: from one moment to the next, row unmarked.
+/// A silo on a tokio runtime of its own, so that it can end as a crashed process does: from one
+/// moment to the next, row unmarked.
 pub struct Process {
     runtime: Option<Runtime>,
     pub silo: Silo,
@@ -144,14 +150,14 @@ impl Transport for CutTransport {
         self.inner.local_endpoint()
     }
 
-    async fn start(&self, hello: Hello, inbox: Inbox) -> Result<(), TransportError> {
+    async fn start(&self, hello: Hello, inbox: Arc<dyn Inbox>) -> Result<(), TransportError> {
         self.inner.start(hello, inbox).await
     }
 
-    fn send(&self, to: Destination, header: &Header, body: &Arc<Message>) {
+    fn send(&self, to: Destination, message: EncodedMessage) {
         let cut = matches!(&to, Destination::Endpoint(at) | Destination::Fresh(at) if self.cut.lock().unwrap().contains(at));
         if !cut {
-            self.inner.send(to, header, body);
+            self.inner.send(to, message);
         }
     }
 

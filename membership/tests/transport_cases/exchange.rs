@@ -1,7 +1,9 @@
-//! Messages find their way, and their way back.
+//! Messages and their answers.
 
 use membership::protocol::{Destination, LinkId, Message};
-use membership::transport::{Hello, Inbox, TcpConfig, TcpTransport, Transport, TransportError};
+use membership::transport::{
+    Hello, MessageInbox, TcpConfig, TcpTransport, Transport, TransportError,
+};
 use membership::{ClusterName, InstanceId};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -25,7 +27,7 @@ async fn a_probe_and_its_answer() {
         (stats.dialled, stats.sent, stats.received, stats.open),
         (1, 100, 100, 1)
     );
-    // Whoever is asked does not use the asker's connection for questions of its own.
+    // A peer uses an incoming connection for answers only.
     b.probe(a.endpoint(), 7);
     answer(&mut a).await;
     assert_eq!(b.message().await.2, Message::ProbeAck { nonce: 7 });
@@ -46,7 +48,7 @@ async fn a_silo_reaches_itself() {
 }
 
 #[tokio::test]
-async fn fresh_always_dials_and_carries_the_answer() {
+async fn a_fresh_connection_is_always_dialled_and_carries_the_answer() {
     let (mut a, mut b) = (Peer::new(1).await, Peer::new(2).await);
     let mut links = Vec::new();
     for nonce in 0..3 {
@@ -59,7 +61,7 @@ async fn fresh_always_dials_and_carries_the_answer() {
 }
 
 #[tokio::test]
-async fn what_is_sent_while_dialling_arrives_in_order() {
+async fn messages_sent_during_a_dial_arrive_in_order() {
     let (a, mut b) = (Peer::new(1).await, Peer::new(2).await);
     (0..50).for_each(|nonce| a.probe(b.endpoint(), nonce));
     for nonce in 0..50 {
@@ -79,7 +81,7 @@ async fn an_answer_to_a_closed_connection_is_lost() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_and_not_hammered() {
+async fn a_dead_endpoint_is_reported_and_not_dialled_too_often() {
     let free = TcpTransport::bind(any_port()).await.unwrap().local_addr();
     let mut a = Peer::new(1).await;
     let begun = tokio::time::Instant::now();
@@ -131,7 +133,7 @@ async fn another_cluster_is_refused_with_both_names() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_and_made_again() {
+async fn an_idle_connection_is_closed_and_dialled_again() {
     let config = || {
         let mut config = TcpConfig::default();
         config.idle_timeout = Duration::from_millis(50);
@@ -151,7 +153,7 @@ async fn an_idle_connection_is_closed_and_made_again() {
 }
 
 #[tokio::test]
-async fn a_farewell_leaves_before_the_silo_does() {
+async fn a_farewell_is_sent_before_the_shutdown() {
     let (a, mut b) = (Peer::new(1).await, Peer::new(2).await);
     // Not even dialled yet.
     a.send(
@@ -178,7 +180,7 @@ async fn a_farewell_leaves_before_the_silo_does() {
 }
 
 #[tokio::test]
-async fn a_taken_port_is_named_and_a_second_start_refused() {
+async fn a_port_in_use_is_named_and_a_second_start_refused() {
     let a = Peer::new(1).await;
     let error = TcpTransport::bind(a.endpoint()).await.unwrap_err();
     assert!(matches!(error, TransportError::Bind { .. }));
@@ -188,16 +190,9 @@ async fn a_taken_port_is_named_and_a_second_start_refused() {
             .contains(&format!("cannot listen on {}", a.endpoint())),
         "{error}"
     );
-    let hello = Hello {
-        cluster: ClusterName::new("a", "b").unwrap(),
-        advertise: a.endpoint(),
-        instance: InstanceId::new(1),
-        silo: None,
-        table_id: None,
-        version: 0,
-        authentication: Vec::new(),
-    };
-    let (inbox, _receiver) = Inbox::channel(1);
+    let cluster = ClusterName::new("a", "b").unwrap();
+    let hello = Hello::new(cluster, a.endpoint(), InstanceId::new(1));
+    let (inbox, _receiver) = MessageInbox::channel(1);
     assert!(matches!(
         a.transport.start(hello, inbox).await,
         Err(TransportError::AlreadyStarted)

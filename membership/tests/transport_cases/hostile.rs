@@ -1,6 +1,5 @@
-//! Strangers, broken peers and frozen ones cost little.
+//! Strangers, broken peers and frozen peers cost little.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use membership::protocol::{Destination, Message};
@@ -13,7 +12,7 @@ use super::large::snapshot;
 use super::support::{DEADLINE, Peer, answer, any_port, recorded_hello};
 
 /// A connection whose handshake is done.
-async fn shaken(peer: &Peer) -> TcpStream {
+async fn after_handshake(peer: &Peer) -> TcpStream {
     let hello = recorded_hello().await;
     let mut stream = TcpStream::connect(peer.endpoint()).await.unwrap();
     stream.write_all(&hello).await.unwrap();
@@ -26,7 +25,7 @@ async fn shaken(peer: &Peer) -> TcpStream {
 
 async fn is_closed(mut stream: TcpStream) {
     let mut rest = Vec::new();
-    // An end or a reset; never silence.
+    // By an end of the stream, or by a reset.
     let _ = timeout(DEADLINE, stream.read_to_end(&mut rest))
         .await
         .expect("still open");
@@ -40,7 +39,7 @@ async fn still_works(peer: &mut Peer) {
 }
 
 #[tokio::test]
-async fn a_client_of_something_else_is_closed_at_once() {
+async fn a_client_of_another_protocol_is_closed_at_once() {
     let mut a = Peer::new(1).await;
     let mut client = TcpStream::connect(a.endpoint()).await.unwrap();
     client
@@ -63,7 +62,7 @@ async fn garbage_after_the_handshake_closes_the_connection() {
         &[0, 0, 0, 0],
         &[0, 0, 0, 1, 0],
     ] {
-        let mut stream = shaken(&a).await;
+        let mut stream = after_handshake(&a).await;
         stream.write_all(garbage).await.unwrap();
         is_closed(stream).await;
     }
@@ -79,7 +78,7 @@ async fn a_length_above_the_bound_closes_the_connection() {
         &[0x7f, 0xff, 0xff, 0xff, 2][..],
         &[0, 0, 0, 6, 3, 0x7f, 0xff, 0xff, 0xff, 1],
     ] {
-        let mut stream = shaken(&a).await;
+        let mut stream = after_handshake(&a).await;
         stream.write_all(huge).await.unwrap();
         is_closed(stream).await;
     }
@@ -88,7 +87,7 @@ async fn a_length_above_the_bound_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_loses_its_place() {
+async fn a_silent_client_is_closed_after_the_handshake_timeout() {
     let mut config = TcpConfig::default();
     config.handshake_timeout = Duration::from_millis(100);
     config.max_incoming_handshakes = 2;
@@ -112,7 +111,7 @@ async fn unfinished_messages_share_one_bound() {
     let a = Peer::with(1, any_port(), "test", config).await;
     let mut streams = Vec::new();
     for _ in 0..3 {
-        let mut stream = shaken(&a).await;
+        let mut stream = after_handshake(&a).await;
         let piece = vec![1; 40_000];
         stream
             .write_all(&u32::try_from(piece.len() + 5).unwrap().to_be_bytes())
@@ -127,7 +126,7 @@ async fn unfinished_messages_share_one_bound() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_read_costs_a_bounded_queue() {
-    // It shakes hands and then never reads again.
+    // It never reads again after the handshake.
     let listener = TcpListener::bind(any_port()).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let hello = recorded_hello().await;
@@ -137,7 +136,7 @@ async fn a_peer_that_does_not_read_costs_a_bounded_queue() {
     frozen.write_all(&hello).await.unwrap();
     a.until(|s| s.sent == 1).await;
 
-    // Each snapshot is a body of its own, so nothing is shared.
+    // Each snapshot is a body of its own, so that no memory is shared.
     let template = snapshot(3_000);
     let one = membership::transport::encode(&a.header(), &template)
         .unwrap()
@@ -146,11 +145,7 @@ async fn a_peer_that_does_not_read_costs_a_bounded_queue() {
     for nonce in 1..=2_000 {
         a.probe(endpoint, nonce);
         if nonce % 10 == 0 {
-            a.transport.send(
-                Destination::Endpoint(endpoint),
-                &a.header(),
-                &Arc::new(template.clone()),
-            );
+            a.send(Destination::Endpoint(endpoint), template.clone());
             tokio::task::yield_now().await;
         }
         largest = largest.max(a.transport.stats().queued_bytes);
@@ -167,8 +162,9 @@ async fn a_peer_that_does_not_read_costs_a_bounded_queue() {
 }
 
 #[tokio::test]
-async fn a_connection_that_swallows_everything_is_replaced() {
-    // A peer whose machine went away without a word looks like this: sends succeed, nothing ever comes back.
+async fn a_connection_without_answers_is_replaced() {
+    // As with a peer whose machine has lost power: sends succeed, and nothing ever
+    // comes back.
     let listener = TcpListener::bind(any_port()).await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let hello = recorded_hello().await;

@@ -1,4 +1,4 @@
-//! The bound on a frame does not bound the cluster.
+//! Messages larger than a frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,27 +26,28 @@ pub fn snapshot(count: u16) -> Message {
             InstanceId::new(i.into()),
             WallTime::from_millis(1_763_000_000_000),
         );
-        entry.host_name = format!("host-{i}.example.org");
-        entry.silo_name = format!("silo-{i}");
+        entry.info.host_name = format!("host-{i}.example.org");
+        entry.info.silo_name = format!("silo-{i}");
         rows.insert(Row::encode(entry));
     }
     let mut version_row = VersionRow::initial(TableId::new(7), SharedSettings::default());
     version_row.version = 1;
-    version_row.recent.push(CommitRecord {
-        version: 1,
-        id: CommitId::new(1),
-        committer: None,
-        changed: membership::ChangedKeys::Count(count.into()),
-    });
+    version_row.recent.push(CommitRecord::new(
+        1,
+        CommitId::new(1),
+        None,
+        membership::ChangedKeys::Count(count.into()),
+    ));
     let token = version_row.token(&[]);
-    Message::Delta(Box::new(Delta {
-        from: None,
-        version_row: Arc::new(version_row),
+    let (digest, all) = (rows.digest(), rows.iter().cloned().collect());
+    Message::Delta(Box::new(Delta::new(
+        None,
+        version_row,
         token,
-        digest: rows.digest(),
-        rows: rows.iter().cloned().collect(),
-        removed: Vec::new(),
-    }))
+        digest,
+        all,
+        Vec::new(),
+    )))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,8 +59,7 @@ async fn ten_thousand_rows_arrive_at_many() {
     }
     let body = Arc::new(snapshot(10_000));
     for other in &others {
-        a.transport
-            .send(Destination::Endpoint(other.endpoint()), &a.header(), &body);
+        a.send_shared(Destination::Endpoint(other.endpoint()), &body);
     }
     for other in &mut others {
         let (_, _, received) = other.message().await;
@@ -81,7 +81,7 @@ async fn a_probe_overtakes_a_snapshot_that_is_under_way() {
     a.send(Destination::Endpoint(endpoint), snapshot(30_000));
     let (mut slow, _) = listener.accept().await.unwrap();
     slow.write_all(&hello).await.unwrap();
-    // The writer has begun with it, and cannot go on because nobody reads.
+    // The writer has begun, and cannot go on because the peer does not read.
     a.until(|s| s.queued_bytes == 0).await;
     a.probe(endpoint, 1);
     slow.read_exact(&mut [0; 8]).await.unwrap();
@@ -119,7 +119,7 @@ async fn a_probe_overtakes_a_snapshot_that_is_under_way() {
 }
 
 #[tokio::test]
-async fn a_message_above_the_bound_is_told_and_harms_nothing() {
+async fn a_message_above_the_bound_is_reported_and_dropped() {
     let mut config = TcpConfig::default();
     config.max_message_bytes = 100_000;
     let mut a = Peer::with(1, any_port(), "test", config).await;
@@ -127,7 +127,7 @@ async fn a_message_above_the_bound_is_told_and_harms_nothing() {
     a.send(Destination::Endpoint(b.endpoint()), snapshot(1_000));
     let (to, reason) = a.failure().await;
     assert!(
-        to == b.endpoint() && reason.contains("larger than any message"),
+        to == b.endpoint() && reason.contains("larger than the bound"),
         "{reason}"
     );
     assert_eq!(a.transport.stats().dropped_too_large, 1);

@@ -1,4 +1,4 @@
-//! A process that comes back at the same address is reached at once.
+//! A process that restarts at the same address is reached at once.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn a_new_process_at_the_same_port_is_reached_within_200_ms() {
     // Several restarts, of which the quickest counts: the machine may be busy with other things.
     let mut quickest = Duration::MAX;
     for restart in 0..5 {
-        // A crash: nothing is said, the system closes the sockets.
+        // A crash: the system closes the sockets.
         drop(b);
         a.until(|s| s.open == 0).await;
         a.probe(endpoint, 2);
@@ -45,26 +45,18 @@ async fn a_new_process_that_introduces_itself_replaces_the_old_connection() {
     a.probe(b.endpoint(), 1);
     answer(&mut b).await;
     a.message().await;
-    // Another process claims b's address. It gets no message by that: b's address is dialled again, and leads to b.
+    // Another process claims b's address. It gets no message by that: b's address is dialled again,
+    // and leads to b.
     let claimant = TcpTransport::bind("127.0.0.1:0".parse().unwrap())
         .await
         .unwrap();
-    let (inbox, _receiver) = membership::transport::Inbox::channel(8);
-    let hello = membership::transport::Hello {
-        cluster: b.cluster.clone(),
-        advertise: b.endpoint(),
-        instance: membership::InstanceId::new(66),
-        silo: None,
-        table_id: None,
-        version: 0,
-        authentication: Vec::new(),
-    };
+    let (inbox, _receiver) = membership::transport::MessageInbox::channel(8);
+    let instance = membership::InstanceId::new(66);
+    let hello = membership::transport::Hello::new(b.cluster.clone(), b.endpoint(), instance);
     claimant.start(hello, inbox).await.unwrap();
-    claimant.send(
-        Destination::Endpoint(a.endpoint()),
-        &b.header(),
-        &std::sync::Arc::new(Message::Probe { nonce: 9 }),
-    );
+    let probe = std::sync::Arc::new(Message::Probe { nonce: 9 });
+    let probe = b.encoder.encode(&b.header(), &probe).unwrap();
+    claimant.send(Destination::Endpoint(a.endpoint()), probe);
     assert_eq!(a.message().await.2, Message::Probe { nonce: 9 });
     a.probe(b.endpoint(), 2);
     answer(&mut b).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use membership::protocol::{Destination, Header, LinkId, Message};
 use membership::transport::{
-    Hello, Inbound, Inbox, TcpConfig, TcpTransport, Transport, TransportStats,
+    Encoder, Hello, Inbound, MessageInbox, TcpConfig, TcpTransport, Transport, TransportStats,
 };
 use membership::{ClusterName, InstanceId, SiloAddress};
 use tokio::io::AsyncReadExt;
@@ -18,6 +18,7 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 
 pub struct Peer {
     pub transport: TcpTransport,
+    pub encoder: Encoder,
     pub inbox: Receiver<Inbound>,
     pub me: SiloAddress,
     pub instance: InstanceId,
@@ -40,22 +41,16 @@ impl Peer {
         config: TcpConfig,
     ) -> Self {
         let transport = TcpTransport::bind_with(address, config).await.unwrap();
-        let (inbox, receiver) = Inbox::channel(64);
+        let (inbox, receiver) = MessageInbox::channel(64);
         let me = SiloAddress::at(transport.local_endpoint(), 1);
         let instance = InstanceId::new(instance);
         let cluster: ClusterName = cluster.parse().unwrap();
-        let hello = Hello {
-            cluster: cluster.clone(),
-            advertise: transport.local_addr(),
-            instance,
-            silo: Some(me),
-            table_id: None,
-            version: 0,
-            authentication: Vec::new(),
-        };
+        let mut hello = Hello::new(cluster.clone(), transport.local_addr(), instance);
+        hello.silo = Some(me);
         transport.start(hello, inbox).await.unwrap();
         Self {
             transport,
+            encoder: Encoder::default(),
             inbox: receiver,
             me,
             instance,
@@ -81,7 +76,13 @@ impl Peer {
     }
 
     pub fn send(&self, to: Destination, body: Message) {
-        self.transport.send(to, &self.header(), &Arc::new(body));
+        self.send_shared(to, &Arc::new(body));
+    }
+
+    /// Sends a body that goes to others too.
+    pub fn send_shared(&self, to: Destination, body: &Arc<Message>) {
+        let message = self.encoder.encode(&self.header(), body).unwrap();
+        self.transport.send(to, message);
     }
 
     pub fn probe(&self, to: SocketAddr, nonce: u64) {

@@ -1,4 +1,4 @@
-//! One build of all tests that need more than the default features, so that nothing is compiled twice for want of the same features.
+//! One build of all tests with all features, so that nothing is compiled twice because of another choice of features.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::providers::{PROVIDERS, SILOS, SUITE};
+use super::shares::{BY_DEFAULT, SHARES, is_chosen};
 use crate::{Failure, cargo, output};
 
 /// A test program.
@@ -22,82 +22,58 @@ pub struct Program {
 /// What is built: always the same packages with the same features, whichever shares are asked for.
 #[derive(Debug)]
 pub struct Plan {
-    packages: BTreeSet<String>,
-    features: BTreeSet<String>,
     targets: BTreeSet<String>,
 }
 
 impl Plan {
-    /// Everything that the table names.
-    pub fn new(root: &Path, containers: bool) -> Result<Self, Failure> {
-        let text = output(
-            Command::new(cargo())
-                .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
-                .current_dir(root),
-        )?;
-        let metadata: Value = serde_json::from_str(&text)?;
-        let known = metadata["packages"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let mut plan = Self {
-            packages: BTreeSet::new(),
-            features: BTreeSet::new(),
-            targets: BTreeSet::new(),
-        };
-        let (silos, full, stores) = SILOS;
-        for (package, features) in PROVIDERS
-            .iter()
-            .map(|line| (line.package, line.features))
-            .chain([(silos, [full].as_slice())])
-        {
-            let found = known.iter().find(|one| one["name"] == package);
-            let found = found.filter(|one| features.iter().all(|feature| !one["features"][feature].is_null())).ok_or_else(|| {
-                Failure::new(format!("xtask/src/test/providers.rs names the package {package} with {features:?}, which is not there"))
+    /// Every test that belongs to a share.
+    ///
+    /// # Errors
+    /// A share names a package that does not exist.
+    pub fn new(root: &Path) -> Result<Self, Failure> {
+        let mut metadata = Command::new(cargo());
+        metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+        let metadata: Value = serde_json::from_str(&output(metadata.current_dir(root))?)?;
+        let packages = metadata["packages"].as_array().map(Vec::as_slice);
+        let packages = packages.unwrap_or_default();
+        let mut targets = BTreeSet::new();
+        for share in SHARES {
+            let package = packages.iter().find(|one| one["name"] == share.package);
+            let package = package.ok_or_else(|| {
+                Failure::new(format!(
+                    "xtask/src/test/shares.rs names the package {}, which does not exist",
+                    share.package
+                ))
             })?;
-            plan.packages.insert(package.to_owned());
-            plan.features.extend(
-                features
-                    .iter()
-                    .map(|feature| format!("{package}/{feature}")),
-            );
-            for target in found["targets"].as_array().into_iter().flatten() {
+            for target in package["targets"].as_array().into_iter().flatten() {
                 let name = target["name"].as_str().unwrap_or_default();
-                let is_test = target["kind"]
-                    .as_array()
-                    .is_some_and(|kinds| kinds.iter().any(|kind| kind == "test"));
-                if is_test && (package != silos || name == stores || name == SUITE) {
-                    plan.targets.insert(name.to_owned());
+                let mut kinds = target["kind"].as_array().into_iter().flatten();
+                if kinds.any(|kind| kind == "test") && is_chosen(share.package, name) {
+                    targets.insert(name.to_owned());
                 }
             }
         }
-        if containers {
-            plan.features
-                .insert("conformance-tests/containers".to_owned());
-        }
-        Ok(plan)
+        Ok(Self { targets })
     }
 
-    /// `cargo test` of these packages with these features.
-    pub fn command(&self, root: &Path) -> Command {
+    /// `cargo test` of these packages with all features.
+    pub fn command(root: &Path) -> Command {
         let mut command = Command::new(cargo());
-        command.args(["test", "--locked"]).current_dir(root);
-        for package in &self.packages {
-            command.args(["--package", package]);
+        command
+            .args(["test", "--locked", "--workspace", "--all-features"])
+            .current_dir(root);
+        for package in BY_DEFAULT {
+            command.args(["--exclude", package]);
         }
-        command.arg("--features").arg(
-            self.features
-                .iter()
-                .map(String::as_str)
-                .collect::<Vec<_>>()
-                .join(","),
-        );
         command
     }
 
-    /// Compiles the tests and answers the programs.
+    /// Compiles the tests; the programs.
+    ///
+    /// # Errors
+    /// What the compiler says is on standard error.
     pub fn build(&self, root: &Path) -> Result<Vec<Program>, Failure> {
-        let mut command = self.command(root);
+        let mut command = Self::command(root);
         command.args([
             "--no-run",
             "--message-format=json-render-diagnostics",
@@ -108,41 +84,37 @@ impl Plan {
             command.args(["--test", target]);
         }
         let text = output(command.stderr(Stdio::inherit()))?;
-        let mut programs = Vec::new();
-        for message in text
+        let messages = text
             .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        {
-            let is_test =
-                message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
-            let (Some(path), true) = (message["executable"].as_str(), is_test) else {
-                continue;
-            };
-            let manifest = PathBuf::from(message["manifest_path"].as_str().unwrap_or_default());
-            let folder = manifest.parent().map(Path::to_path_buf).unwrap_or_default();
-            let target = message["target"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            let package = package_name(message["package_id"].as_str().unwrap_or_default());
-            programs.push(Program {
-                package,
-                target,
-                folder,
-                path: PathBuf::from(path),
-            });
-        }
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let mut programs: Vec<Program> = messages.filter_map(|message| program(&message)).collect();
         programs.sort_by(|a, b| (&a.package, &a.target).cmp(&(&b.package, &b.target)));
         Ok(programs)
     }
 }
 
+/// The test program that a message of cargo's reports, if it reports one.
+fn program(message: &Value) -> Option<Program> {
+    let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+    let path = message["executable"].as_str().filter(|_| is_test)?;
+    let manifest = PathBuf::from(message["manifest_path"].as_str().unwrap_or_default());
+    Some(Program {
+        package: package_name(message["package_id"].as_str().unwrap_or_default()),
+        target: message["target"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        folder: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
+        path: PathBuf::from(path),
+    })
+}
+
 /// The name in an id like `path+file:///folder/name#0.1.0` or `path+file:///folder/other#name@0.1.0`.
 fn package_name(id: &str) -> String {
-    let (place, rest) = id.rsplit_once('#').unwrap_or(("", id));
+    let (folder, rest) = id.rsplit_once('#').unwrap_or(("", id));
     match rest.split_once('@') {
         Some((name, _)) => name.to_owned(),
-        None => place.rsplit('/').next().unwrap_or_default().to_owned(),
+        None => folder.rsplit('/').next().unwrap_or_default().to_owned(),
     }
 }
 
@@ -164,10 +136,10 @@ mod tests {
 
     #[test]
     fn the_table_names_packages_that_exist() {
-        let plan = Plan::new(&crate::root(), false).unwrap();
-        assert!(
-            plan.packages.contains("conformance-tests") && plan.targets.contains("launch"),
-            "{plan:?}"
-        );
+        let plan = Plan::new(&crate::root()).unwrap();
+        for target in ["conformance", "launch", "servers", "stores"] {
+            assert!(plan.targets.contains(target), "{target}: {plan:?}");
+        }
+        assert!(!plan.targets.contains("demo"), "{plan:?}");
     }
 }

@@ -1,45 +1,47 @@
-//! Shares, one after the other or side by side. What a share prints stays together: with others beside it, it is shown when the share has ended.
+//! Shares one after the other, or side by side: the longest first, and one heavy share at a time.
+//!
+//! What a share prints stays together: with others beside it, it is shown when the share has ended.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::build::Program;
-use super::providers::Provider;
-use super::share::{Manner, Outcome};
+use super::run::{Outcome, Runner};
+use super::shares::Share;
 use crate::{Failure, say};
 
-/// Where a share's words go.
+/// Where the output of a share goes.
 #[derive(Debug)]
-pub enum Voice {
-    /// To the terminal, as they are said.
-    Loud,
+pub enum Output {
+    /// To the terminal, at once.
+    Terminal,
     /// Into a file without a name, for later.
-    Kept(File),
+    File(File),
 }
 
-impl Voice {
-    /// A line.
-    pub fn say(&mut self, text: &str) -> Result<(), Failure> {
+impl Output {
+    /// Prints a line.
+    pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         match self {
-            Self::Loud => say(text),
-            Self::Kept(file) => writeln!(file, "{text}")?,
+            Self::Terminal => say(text),
+            Self::File(file) => writeln!(file, "{text}")?,
         }
         Ok(())
     }
 
-    /// What a command prints.
-    pub fn lend(&self, command: &mut Command) -> Result<(), Failure> {
-        if let Self::Kept(file) = self {
+    /// Makes a command print here.
+    pub fn attach(&self, command: &mut Command) -> Result<(), Failure> {
+        if let Self::File(file) = self {
             command.stdout(file.try_clone()?).stderr(file.try_clone()?);
         }
         Ok(())
     }
 
-    fn kept(self) -> Result<String, Failure> {
-        let Self::Kept(mut file) = self else {
+    fn text(self) -> Result<String, Failure> {
+        let Self::File(mut file) = self else {
             return Ok(String::new());
         };
         let mut bytes = Vec::new();
@@ -49,85 +51,205 @@ impl Voice {
     }
 }
 
-/// Runs them all, as many at once as `jobs` says; their outcomes in the order in which they were given.
+/// Runs all shares, as many at once as `jobs` says; their outcomes in the order in which they ended.
 pub fn run(
-    lines: &[&'static Provider],
+    shares: &[&'static Share],
     jobs: usize,
-    manner: &Manner,
+    runner: &Runner,
     programs: &[Program],
 ) -> Result<Vec<Outcome>, Failure> {
-    if jobs <= 1 || lines.len() <= 1 {
-        let loudly = |line: &&'static Provider| {
-            say(&format!("\n=== {}", line.name));
-            manner.share(line, programs, &mut Voice::Loud)
+    if jobs <= 1 || shares.len() <= 1 {
+        let aloud = |share: &&'static Share| {
+            say(&format!("\n=== {}", share.name));
+            runner.share(share, programs, &mut Output::Terminal)
         };
-        return lines.iter().map(loudly).collect();
+        return shares.iter().map(aloud).collect();
     }
-    say(&format!("{} shares, {jobs} at once", lines.len()));
-    let waiting: Mutex<VecDeque<_>> = Mutex::new(lines.iter().enumerate().collect());
-    let done: Mutex<Vec<(usize, Result<Outcome, Failure>)>> = Mutex::new(Vec::new());
-    let next = || {
-        waiting
-            .lock()
-            .map_or(None, |mut waiting| waiting.pop_front())
-    };
+    say(&format!("{} shares, {jobs} at once", shares.len()));
+    let lanes = Lanes::new(shares, jobs);
     std::thread::scope(|scope| {
-        for _ in 0..jobs.min(lines.len()) {
+        for _ in 0..jobs.min(shares.len()) {
             scope.spawn(|| {
-                while let Some((place, line)) = next() {
-                    say(&format!("began: {}", line.name));
-                    let outcome = aside(line, manner, programs);
-                    if let Ok(mut done) = done.lock() {
-                        done.push((place, outcome));
-                    }
+                while let Some(share) = lanes.next() {
+                    lanes.done(share, beside_others(share, runner, programs));
                 }
             });
         }
     });
-    let mut done = done
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    done.sort_by_key(|(place, _)| *place);
-    done.into_iter().map(|(_, outcome)| outcome).collect()
+    let state = lanes.state.into_inner();
+    state
+        .unwrap_or_else(PoisonError::into_inner)
+        .outcomes
+        .into_iter()
+        .collect()
 }
 
-/// One share whose words are kept until its end, and then shown at once.
-fn aside(line: &Provider, manner: &Manner, programs: &[Program]) -> Result<Outcome, Failure> {
-    let mut voice = Voice::Kept(tempfile::tempfile()?);
-    let outcome = manner.share(line, programs, &mut voice);
+/// One share, whose output is kept until its end, and then shown at once.
+fn beside_others(share: &Share, runner: &Runner, programs: &[Program]) -> Result<Outcome, Failure> {
+    let mut output = Output::File(tempfile::tempfile()?);
+    let outcome = runner.share(share, programs, &mut output);
     say(&format!(
         "\n=== {}\n{}",
-        line.name,
-        voice.kept()?.trim_end()
+        share.name,
+        output.text()?.trim_end()
     ));
-    if let Ok(outcome) = &outcome {
-        let verdict = if outcome.wrong.is_empty() {
-            "passed"
-        } else {
-            "FAILED"
-        };
-        say(&format!(
-            "\nended: {} after {} s, {verdict}",
-            line.name,
-            outcome.took.as_secs()
-        ));
-    }
     outcome
+}
+
+/// What waits, what runs, and what has ended.
+struct Lanes {
+    jobs: u64,
+    began: Instant,
+    state: Mutex<State>,
+    /// Signalled when a share has ended.
+    ended: Condvar,
+}
+
+struct State {
+    /// The longest first.
+    waiting: Vec<&'static Share>,
+    running: Vec<(&'static Share, Instant)>,
+    outcomes: Vec<Result<Outcome, Failure>>,
+}
+
+impl Lanes {
+    fn new(shares: &[&'static Share], jobs: usize) -> Self {
+        let mut waiting = shares.to_vec();
+        waiting.sort_by_key(|share| std::cmp::Reverse(share.seconds));
+        Self {
+            jobs: u64::try_from(jobs).unwrap_or(1),
+            began: Instant::now(),
+            state: Mutex::new(State {
+                waiting,
+                running: Vec::new(),
+                outcomes: Vec::new(),
+            }),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// The next share, when one may run; nothing when none waits any more.
+    fn next(&self) -> Option<&'static Share> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(share) = state.take() {
+                state.running.push((share, Instant::now()));
+                say(&format!("began: {}", share.name));
+                return Some(share);
+            }
+            if state.waiting.is_empty() {
+                return None;
+            }
+            state = self
+                .ended
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn done(&self, share: &'static Share, outcome: Result<Outcome, Failure>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running.retain(|(one, _)| one.name != share.name);
+        let verdict = match &outcome {
+            Ok(outcome) if outcome.wrong.is_empty() => {
+                format!("passed after {} s", outcome.took.as_secs())
+            }
+            Ok(outcome) => format!("FAILED after {} s", outcome.took.as_secs()),
+            Err(failure) => format!("FAILED: {failure}"),
+        };
+        state.outcomes.push(outcome);
+        let (ended, left) = (state.outcomes.len(), state.left(self.jobs));
+        let all = ended + state.running.len() + state.waiting.len();
+        say(&format!(
+            "\nended: {}, {verdict}; {ended} of {all} shares in {}, about {} left",
+            share.name,
+            minutes(self.began.elapsed()),
+            minutes(left)
+        ));
+        self.ended.notify_all();
+    }
+}
+
+impl State {
+    /// Takes the first share that may run now: beside a heavy one no other heavy one.
+    fn take(&mut self) -> Option<&'static Share> {
+        let heavy = self.running.iter().any(|(share, _)| share.heavy);
+        let place = self
+            .waiting
+            .iter()
+            .position(|share| !(heavy && share.heavy))?;
+        Some(self.waiting.remove(place))
+    }
+
+    /// How long the rest takes: no less than its longest share, nor than what the lanes have to do.
+    fn left(&self, jobs: u64) -> Duration {
+        let waiting = self.waiting.iter().map(|share| share.seconds);
+        let running = self
+            .running
+            .iter()
+            .map(|(share, since)| share.seconds.saturating_sub(since.elapsed().as_secs()));
+        let rest: Vec<u64> = waiting.chain(running).collect();
+        let heavy = self.waiting.iter().filter(|share| share.heavy);
+        let heavy = heavy.map(|share| share.seconds).sum::<u64>();
+        let longest = rest.iter().copied().max().unwrap_or(0);
+        let work = rest.iter().sum::<u64>().div_ceil(jobs);
+        Duration::from_secs(longest.max(work).max(heavy))
+    }
+}
+
+/// A duration in minutes and seconds.
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds / 60 {
+        0 => format!("{seconds} s"),
+        minutes => format!("{minutes} min {} s", seconds % 60),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::shares::named;
     use super::*;
 
     #[test]
-    fn what_a_command_prints_is_kept_in_its_place() {
-        let mut voice = Voice::Kept(tempfile::tempfile().unwrap());
-        voice.say("before").unwrap();
+    fn the_output_of_a_command_stays_in_its_place() {
+        let mut output = Output::File(tempfile::tempfile().unwrap());
+        output.line("before").unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo out; echo err >&2"]);
-        voice.lend(&mut command).unwrap();
+        output.attach(&mut command).unwrap();
         assert!(command.status().unwrap().success());
-        voice.say("after").unwrap();
-        assert_eq!(voice.kept().unwrap(), "before\nout\nerr\nafter\n");
+        output.line("after").unwrap();
+        assert_eq!(output.text().unwrap(), "before\nout\nerr\nafter\n");
+    }
+
+    #[test]
+    fn the_longest_share_starts_first_and_heavy_ones_wait_for_each_other() {
+        let shares = ["toy", "zookeeper", "redis", "cassandra"].map(|name| named(name).unwrap());
+        let lanes = Lanes::new(&shares, 3);
+        let begun: Vec<_> = (0..3)
+            .map(|_| lanes.state.lock().unwrap().take().unwrap())
+            .collect();
+        let names: Vec<_> = begun.iter().map(|share| share.name).collect();
+        assert_eq!(names, ["cassandra", "zookeeper", "redis"]);
+
+        let lanes = Lanes::new(&shares, 3);
+        let begun: Vec<_> = (0..3).map(|_| lanes.next().unwrap().name).collect();
+        assert_eq!(begun, ["cassandra", "redis", "toy"]);
+        assert!(lanes.state.lock().unwrap().take().is_none());
+    }
+
+    #[test]
+    fn the_time_left_is_that_of_the_longest_or_of_all_shares() {
+        let left = |names: &[&str], jobs| {
+            let shares: Vec<_> = names.iter().map(|name| named(name).unwrap()).collect();
+            Lanes::new(&shares, 1).state.lock().unwrap().left(jobs)
+        };
+        let seconds = |name| named(name).unwrap().seconds;
+        let longest = Duration::from_secs(seconds("redis"));
+        assert_eq!(left(&["redis", "toy"], 2), longest);
+        let both = Duration::from_secs(seconds("redis") + seconds("toy"));
+        assert_eq!(left(&["redis", "toy"], 1), both);
+        assert_eq!(minutes(Duration::from_secs(125)), "2 min 5 s");
     }
 }

@@ -1,9 +1,10 @@
-//! `cargo xtask test`: every test, against real servers; `cargo xtask soak`: the same for long.
+//! `cargo xtask test`: every store against its real server; `cargo xtask soak`: the same for hours.
 
+mod available;
 mod build;
 mod lanes;
-mod providers;
-mod share;
+mod run;
+mod shares;
 
 use std::path::Path;
 use std::process::Command;
@@ -11,18 +12,27 @@ use std::time::Instant;
 
 use crate::{Failure, backends, cargo, say, status};
 use build::Plan;
-use providers::{PROVIDERS, Provider};
-use share::{LIMIT, Manner, Outcome};
+use run::{LIMIT, Outcome, Runner};
+use shares::{SHARES, Share};
 
-/// Runs all tests, those against real servers included; installs the servers that are missing.
+/// Runs what a plain `cargo test` leaves out: every store against its real server, and all features. Installs servers that are missing.
+///
+/// Says first which stores this machine can test and which tools the others lack, runs what it can, and names the rest at the end.
 #[derive(clap::Args)]
 pub struct Test {
-    /// Only the tests of these stores: memory, sqlite, redis, valkey, postgres, mariadb (or mysql), dynamodb (or
+    /// Only these shares of the tests: memory, sqlite, redis, valkey, postgres, mariadb (or mysql), dynamodb (or
     /// dynamo), mongodb, mongodb-set (three members), azure-table (or azurite), etcd, etcd-set, zookeeper (or
-    /// zk), zookeeper-set (three servers), consul, consul-set, cassandra. Several, or separated by commas.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = providers::named)]
-    only: Vec<&'static Provider>,
-    /// Servers as containers, by a Docker engine, and not as processes of this machine.
+    /// zk), zookeeper-set (three servers), consul, consul-set, cassandra. Several, or separated by commas. What
+    /// this machine cannot test is then an error.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = shares::named)]
+    only: Vec<&'static Share>,
+    /// Fail if this machine cannot test every store.
+    #[arg(long, conflicts_with = "only")]
+    all: bool,
+    /// Run every case also over set-ups that repeat the suite of another one (TLS, three servers), not only the cases that differ.
+    #[arg(long)]
+    whole: bool,
+    /// Servers as containers of a Docker engine, and not as processes of this machine.
     #[arg(long)]
     containers: bool,
     /// How many shares run side by side: most of their time they wait for servers that a test has killed or frozen. With more than one, what a
@@ -31,7 +41,7 @@ pub struct Test {
     jobs: u8,
 }
 
-/// One for each core, but not more than a few: each starts servers of its own.
+/// One for each core, but not more than a few: each starts servers of its own, and most need a core for a while.
 fn side_by_side() -> u8 {
     std::thread::available_parallelism().map_or(1, |cores| {
         u8::try_from(cores.get()).unwrap_or(u8::MAX).min(4)
@@ -42,8 +52,8 @@ fn side_by_side() -> u8 {
 #[derive(clap::Args)]
 pub struct Soak {
     /// Only the tests of these stores.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = providers::named)]
-    only: Vec<&'static Provider>,
+    #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., value_parser = shares::named)]
+    only: Vec<&'static Share>,
     /// Servers as containers.
     #[arg(long)]
     containers: bool,
@@ -55,35 +65,44 @@ pub struct Soak {
 impl Test {
     /// Runs them; an error if any share went wrong.
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
-        let manner = Manner {
+        let mut environment = environment(root, self.containers);
+        if self.whole {
+            environment.push(("MEMBERSHIP_CONFORMANCE_SETUPS", "whole".to_owned()));
+        }
+        let runner = Runner {
             limit: Some(LIMIT),
             ignored_too: false,
             watched: false,
-            environment: environment(root, self.containers),
+            environment,
         };
-        let mut outcomes = Vec::new();
-        if self.only.is_empty() {
-            let mut command = Command::new(cargo());
-            command
-                .args(["test", "--locked", "--no-fail-fast"])
-                .current_dir(root);
-            heading("cargo test: what needs no server");
-            // No limit: it compiles, too.
-            let unlimited = Manner {
-                limit: None,
-                ..manner.clone()
-            };
-            outcomes.push(unlimited.whole("cargo test", command)?);
+        let chosen = chosen(&self.only, |share| !share.by_default);
+        let available = available::sort(chosen, self.containers);
+        if !available.missing.is_empty() && (self.all || !self.only.is_empty()) {
+            return Err(Failure::new(format!(
+                "not every store that was asked for can be tested here\n{}",
+                available.missing.join("\n")
+            )));
         }
-        shares(
+        let mut outcomes = Vec::new();
+        run_shares(
             root,
-            &self.only,
+            &available.shares,
             self.containers,
             self.jobs,
-            &manner,
+            &runner,
             &mut outcomes,
         )?;
-        summary(&outcomes)
+        if self.only.is_empty() {
+            heading("the examples in the documentation");
+            let mut command = Plan::command(root);
+            command.arg("--doc");
+            let unlimited = Runner {
+                limit: None,
+                ..runner
+            };
+            outcomes.push(unlimited.whole("doc tests", command)?);
+        }
+        summary(&outcomes, &available.missing)
     }
 }
 
@@ -92,7 +111,7 @@ impl Soak {
     pub fn run(&self, root: &Path) -> Result<(), Failure> {
         let mut environment = environment(root, self.containers);
         environment.push(("MEMBERSHIP_CONFORMANCE_EFFORT", "soak".to_owned()));
-        let manner = Manner {
+        let runner = Runner {
             limit: None,
             ignored_too: true,
             watched: true,
@@ -106,30 +125,26 @@ impl Soak {
                 "test",
                 "--locked",
                 "-p",
-                "membership-core",
-                "--features",
-                "testing",
+                "membership-testing",
                 "--test",
                 "campaign",
             ]);
             command
                 .env("MEMBERSHIP_SEEDS", &self.seeds)
                 .current_dir(root);
-            outcomes.push(manner.whole("campaign", command)?);
+            outcomes.push(runner.whole("campaign", command)?);
             heading("messages per silo, among up to a thousand");
             let mut command = Command::new(cargo());
             command.args([
                 "test",
                 "--locked",
                 "-p",
-                "membership-core",
-                "--features",
-                "testing",
+                "membership-testing",
                 "--test",
                 "load",
             ]);
             command.args(["--", "--include-ignored"]).current_dir(root);
-            outcomes.push(manner.whole("load", command)?);
+            outcomes.push(runner.whole("load", command)?);
             // Larger clusters, a floor for each kind of fault, and the experiments that take longest. chitchat's part of the whole grid is
             // run with one of the ten seeds: with all of them it takes days.
             for (what, arguments) in [
@@ -156,17 +171,20 @@ impl Soak {
                     .args(["run", "--locked", "--release", "-p", "membership-sim", "--"])
                     .args(arguments)
                     .current_dir(root);
-                outcomes.push(manner.whole(what, command)?);
+                outcomes.push(runner.whole(what, command)?);
             }
         }
-        let everything: Vec<&Provider> = PROVIDERS.iter().collect();
-        let asked = if self.only.is_empty() {
-            &everything
-        } else {
-            &self.only
-        };
-        shares(root, asked, self.containers, 1, &manner, &mut outcomes)?;
-        summary(&outcomes)
+        let chosen = chosen(&self.only, |_| true);
+        let available = available::sort(chosen, self.containers);
+        run_shares(
+            root,
+            &available.shares,
+            self.containers,
+            1,
+            &runner,
+            &mut outcomes,
+        )?;
+        summary(&outcomes, &available.missing)
     }
 }
 
@@ -183,53 +201,44 @@ fn environment(root: &Path, containers: bool) -> Vec<(&'static str, String)> {
     environment
 }
 
-/// Installs the servers, builds once, and runs each share; what fails does not keep the others.
-fn shares(
+/// The shares that were asked for; without any, those that `usual` says.
+fn chosen(only: &[&'static Share], usual: impl Fn(&Share) -> bool) -> Vec<&'static Share> {
+    let is_asked = |share: &&Share| only.iter().any(|one| one.name == share.name);
+    SHARES
+        .iter()
+        .filter(|share| {
+            if only.is_empty() {
+                usual(share)
+            } else {
+                is_asked(share)
+            }
+        })
+        .collect()
+}
+
+/// Installs the servers, builds once, and runs each share; a failure does not stop the others.
+fn run_shares(
     root: &Path,
-    only: &[&'static Provider],
+    chosen: &[&'static Share],
     containers: bool,
     jobs: u8,
-    manner: &Manner,
+    runner: &Runner,
     outcomes: &mut Vec<Outcome>,
 ) -> Result<(), Failure> {
-    let chosen: Vec<&Provider> = match only {
-        [] => PROVIDERS.iter().filter(|line| !line.by_default).collect(),
-        only => PROVIDERS
-            .iter()
-            .filter(|line| only.iter().any(|one| one.name == line.name))
-            .collect(),
-    };
     if !containers {
-        let kinds: Vec<_> = chosen
-            .iter()
-            .filter_map(|line| line.server)
-            .filter(|kind| {
-                kind.url_variables()
-                    .iter()
-                    .all(|name| std::env::var_os(name).is_none())
-            })
-            .collect();
+        let mut kinds: Vec<_> = chosen.iter().filter_map(|share| share.server).collect();
+        kinds.retain(|kind| !available::is_given(*kind));
+        kinds.dedup();
         // The shares that need it will say that it is missing.
         if let Err(failure) = backends::ready(&kinds) {
             say(&format!("error: {failure}"));
         }
     }
-    heading("building the tests that need servers");
+    heading("building all tests with all features");
     let began = Instant::now();
-    let plan = Plan::new(root, containers)?;
-    let programs = plan.build(root)?;
+    let programs = Plan::new(root)?.build(root)?;
     say(&format!("built in {} s", began.elapsed().as_secs()));
-    outcomes.extend(lanes::run(&chosen, jobs.into(), manner, &programs)?);
-    if only.is_empty() {
-        heading("the examples in the documentation");
-        let mut command = plan.command(root);
-        command.arg("--doc");
-        let unlimited = Manner {
-            limit: None,
-            ..manner.clone()
-        };
-        outcomes.push(unlimited.whole("doc tests", command)?);
-    }
+    outcomes.extend(lanes::run(chosen, jobs.into(), runner, &programs)?);
     Ok(())
 }
 
@@ -237,13 +246,12 @@ fn heading(text: &str) {
     say(&format!("\n=== {text}"));
 }
 
-fn summary(outcomes: &[Outcome]) -> Result<(), Failure> {
+fn summary(outcomes: &[Outcome], missing: &[String]) -> Result<(), Failure> {
     heading("summary");
     for outcome in outcomes {
-        let tests = if outcome.tests == 0 {
-            String::new()
-        } else {
-            format!("{} tests", outcome.tests)
+        let tests = match outcome.tests {
+            0 => String::new(),
+            tests => format!("{tests} tests"),
         };
         let verdict = if outcome.wrong.is_empty() {
             "passed"
@@ -251,13 +259,16 @@ fn summary(outcomes: &[Outcome]) -> Result<(), Failure> {
             "FAILED"
         };
         say(&format!(
-            "{:<12} {tests:>10} {:>6} s  {verdict}",
+            "{:<13} {tests:>10} {:>6} s  {verdict}",
             outcome.name,
             outcome.took.as_secs()
         ));
         for line in &outcome.wrong {
-            say(&format!("             {line}"));
+            say(&format!("              {line}"));
         }
+    }
+    for line in missing {
+        say(&format!("not tested: {line}"));
     }
     let failed: Vec<&str> = outcomes
         .iter()

@@ -1,6 +1,9 @@
-    /// With this, damage, wipes and backups are staged already.
-    async fn documents(&self, cluster: &ClusterName) -> Result<Option<Box<dyn DocumentStore>>, TableError> {
-        let config = {{Title}}Config::from_url(&self.server.url())?;
-        Ok(Some(Box::new({{Title}}Documents::open(&config, cluster).await?)))
+    type Raw = DocumentAccess;
+
+    /// Damage, wipes and backups go through the provider's own documents.
+    async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<DocumentAccess, Stop> {
+        let config = {{Title}}Config::from_url(&backend.url())?;
+        let documents = {{Title}}Documents::open(&config, cluster).await?;
+        Ok(DocumentAccess::new(documents))
     }
 

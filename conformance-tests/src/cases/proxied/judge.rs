@@ -24,7 +24,12 @@ fn brief(snapshot: &Snapshot) -> String {
     let rows: Vec<String> = snapshot
         .rows
         .entries()
-        .map(|e| format!("{} (version {}, {:?})", e.address, e.written_at, e.role))
+        .map(|e| {
+            format!(
+                "{} (version {}, {:?})",
+                e.address, e.written_at, e.info.role
+            )
+        })
         .collect();
     format!(
         "version {} by commit {} with {}",
@@ -180,12 +185,7 @@ impl Route {
 
     async fn deleted(&self, prepared: &Prepared, answer: Option<Answered>) -> Verdict {
         let fresh = self.cx.another(&self.judge).await?;
-        let state = fresh
-            .read(&ReadRequest {
-                barrier: true,
-                ..ReadRequest::all()
-            })
-            .await;
+        let state = fresh.read(&ReadRequest::all().with_barrier(true)).await;
         let gone = matches!(&state, Err(e) if e.kind() == TableErrorKind::NotInitialized);
         let begun = matches!(&state, Err(e) if e.kind() == TableErrorKind::BeingDeleted);
         let whole = matches!(&state, Ok(ReadAnswer::Snapshot { snapshot, .. }) if *snapshot == prepared.before.0);
@@ -258,7 +258,7 @@ impl Route {
         decide: Decide,
     ) -> Verdict {
         let request = &prepared.request;
-        let (before, made) = (&prepared.before.0, request.makes());
+        let (before, made) = (&prepared.before.0, request.next_version());
         let with_it = request.apply_to(before, request.next_token(&[]));
         let said = answer
             .as_ref()
@@ -400,11 +400,7 @@ impl Route {
             row.is_none(),
             "asked for a row that is not there, it gives {row:?}"
         );
-        let barrier = ReadRequest {
-            known: None,
-            heartbeats: true,
-            barrier: true,
-        };
+        let barrier = ReadRequest::all().with_barrier(true);
         let answer = self
             .patient("the next read", || self.table.read(&barrier))
             .await?;

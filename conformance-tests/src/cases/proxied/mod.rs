@@ -2,9 +2,9 @@
 //! are lost or held, servers that are away, futures dropped with a question on its way. T2, T5, T13, T14.
 
 mod away;
+mod created;
 mod cut;
 mod dropped;
-mod founded;
 mod judge;
 mod lanes;
 mod operation;
@@ -12,9 +12,9 @@ mod route;
 mod trips;
 
 pub(super) use away::CASES as AWAY;
+pub(super) use created::CASES as CREATED;
 pub(super) use cut::CASES as CUT;
 pub(super) use dropped::CASES as DROPPED;
-pub(super) use founded::CASES as FOUNDED;
 pub(super) use trips::CASES as TRIPS;
 
 use crate::Stop;

@@ -99,11 +99,11 @@ impl Route {
             return Ok(());
         };
         table
-            .read(&ReadRequest {
-                known: Some(snapshot.token.clone()),
-                heartbeats: true,
-                barrier: true,
-            })
+            .read(
+                &ReadRequest::all()
+                    .with_known(snapshot.token.clone())
+                    .with_barrier(true),
+            )
             .await?;
         table.read_row(&self.silos[0].address, None).await?;
         table.update_i_am_alive(&self.beat(&self.silos[0])).await?;
@@ -191,7 +191,7 @@ impl Route {
             .get(&self.silos[0].address)
             .cloned()
             .unwrap_or_else(|| self.silos[0].clone());
-        entry.role = format!("mark {}", self.cx.number());
+        entry.info.role = format!("mark {}", self.cx.number());
         entry
     }
 

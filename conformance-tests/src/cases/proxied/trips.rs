@@ -61,19 +61,12 @@ async fn once(route: &Route, counted: &mut RoundTrips) -> Verdict {
         "unchanged to somebody who knows nothing"
     );
     most(&mut counted.read, n);
-    let known = ReadRequest {
-        known: Some(before.token.clone()),
-        heartbeats: true,
-        barrier: false,
-    };
+    let known = ReadRequest::all().with_known(before.token.clone());
     most(
         &mut counted.read_unchanged,
         count(route, "read", table.read(&known)).await?.1,
     );
-    let barrier = ReadRequest {
-        barrier: true,
-        ..ReadRequest::all()
-    };
+    let barrier = ReadRequest::all().with_barrier(true);
     most(
         &mut counted.read_with_barrier,
         count(route, "read with barrier", table.read(&barrier))

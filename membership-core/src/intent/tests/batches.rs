@@ -217,7 +217,7 @@ fn what_cannot_fit_alone_is_refused() {
         matches!(&applied.answers[i], Answer::Refused(Refusal::TooLarge(_)))
     };
     let mut big = entry(silo(1), SiloStatus::Joining);
-    big.host_name = "x".repeat(60_000);
+    big.info.host_name = "x".repeat(60_000);
     let big = intent(silo(1), Action::Join(Box::new(big)));
     // A new row leaves room for votes and death.
     let limits = TableLimits {

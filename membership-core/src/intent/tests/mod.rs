@@ -11,17 +11,12 @@ use std::time::Duration;
 
 use crate::intent::{Action, Answer, Applied, Intent, Observed, Refusal, apply};
 use crate::{
-    CauseOfDeath, CommitId, CommitRequest, Config, Death, Evidence, Extra, Grounds, InstanceId,
-    IntentId, MembershipEntry, MonoTime, Now, Row, Rows, SharedSettings, SiloAddress, SiloStatus,
-    Snapshot, Suspicion, TableId, TableLimits, VersionRow, WallTime,
+    CauseOfDeath, CommitId, CommitRequest, Config, Death, Evidence, InstanceId, IntentId,
+    MembershipEntry, MonoTime, Now, Row, Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot,
+    Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
 };
 
-pub(super) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 100,
-    bytes_per_row: 65_536,
-    bytes_per_commit: 4_000_000,
-    rows: 5_000,
-};
+pub(super) const LIMITS: TableLimits = TableLimits::new(100, 65_536, 4_000_000, 5_000);
 /// An hour on both clocks, so that there is a past.
 pub(super) const NOW: Now = Now {
     mono: MonoTime::from_nanos(3_600_000_000_000),
@@ -50,13 +45,7 @@ pub(super) fn entry(address: SiloAddress, status: SiloStatus) -> MembershipEntry
 
 pub(super) fn died(address: SiloAddress, cause: CauseOfDeath, ago: Duration) -> MembershipEntry {
     let mut e = entry(address, SiloStatus::Dead);
-    e.death = Some(Death {
-        cause,
-        at: NOW.wall.minus(ago),
-        by: None,
-        version: 3,
-        extra: Extra::default(),
-    });
+    e.death = Some(Death::new(cause, NOW.wall.minus(ago), None, 3));
     e
 }
 
@@ -66,11 +55,7 @@ pub(super) fn table(entries: impl IntoIterator<Item = MembershipEntry>) -> Snaps
     let mut version_row = VersionRow::initial(TableId::new(1), SharedSettings::default());
     version_row.version = 9;
     version_row.row_count = rows.len() as u64;
-    Snapshot {
-        token: version_row.token(&[]),
-        version_row: version_row.into(),
-        rows,
-    }
+    Snapshot::new(version_row.token(&[]), version_row, rows)
 }
 
 pub(super) fn actives(ports: impl IntoIterator<Item = u16>) -> Vec<MembershipEntry> {
@@ -90,21 +75,11 @@ pub(super) fn vote_at(accuser: SiloAddress, at: WallTime) -> Suspicion {
         timeout_ms: 5000,
         ..Evidence::default()
     };
-    Suspicion {
-        accuser,
-        at,
-        grounds: Grounds::Silent,
-        evidence,
-        extra: Extra::default(),
-    }
+    Suspicion::new(accuser, at, SuspicionReason::Silent, evidence)
 }
 
 pub(super) fn intent(author: SiloAddress, action: Action) -> Intent {
-    Intent {
-        id: IntentId::new(1),
-        author: Some(author),
-        action,
-    }
+    Intent::new(IntentId::new(1), Some(author), action)
 }
 
 pub(super) fn suspect(author: SiloAddress, suspect: SiloAddress) -> Intent {

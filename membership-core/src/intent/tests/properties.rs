@@ -31,13 +31,13 @@ impl Dice {
         } else {
             NOW.wall.minus(ago)
         };
-        let grounds = if self.one_in(4) {
-            Grounds::Stuck
+        let reason = if self.one_in(4) {
+            SuspicionReason::Stuck
         } else {
-            Grounds::Silent
+            SuspicionReason::Silent
         };
         Suspicion {
-            grounds,
+            reason,
             ..vote_at(accuser, at)
         }
     }
@@ -168,12 +168,12 @@ fn whatever_the_batch_the_rules_hold() {
         for (id, intent) in (1u128..).zip(&mut intents) {
             intent.id = IntentId::new(id);
         }
-        let limits = TableLimits {
-            rows_per_commit: 2 + usize::try_from(dice.below(12)).unwrap(),
-            bytes_per_row: 1500 + usize::try_from(dice.below(3000)).unwrap(),
-            bytes_per_commit: 3000 + usize::try_from(dice.below(9000)).unwrap(),
-            rows: 4 + usize::try_from(dice.below(30)).unwrap(),
-        };
+        let limits = TableLimits::new(
+            2 + usize::try_from(dice.below(12)).unwrap(),
+            1500 + usize::try_from(dice.below(3000)).unwrap(),
+            3000 + usize::try_from(dice.below(9000)).unwrap(),
+            4 + usize::try_from(dice.below(30)).unwrap(),
+        );
         let mut rounds = 0;
         while !intents.is_empty() {
             let applied = run_within(&t, &observed, &intents, &limits);
@@ -316,18 +316,19 @@ impl Check<'_> {
         let Some(death) = &new.death else { return };
         assert_eq!((death.version, death.at), (self.after.version(), NOW.wall));
         note(death.cause.as_str());
-        let grounds = match death.cause {
-            CauseOfDeath::Voted => Grounds::Silent,
-            CauseOfDeath::Stuck => Grounds::Stuck,
+        let reason = match death.cause {
+            CauseOfDeath::Voted => SuspicionReason::Silent,
+            CauseOfDeath::Stuck => SuspicionReason::Stuck,
             _ => return,
         };
         assert!(
-            grounds == Grounds::Silent || old.status == SiloStatus::Joining,
+            reason == SuspicionReason::Silent || old.status == SiloStatus::Joining,
             "seed {seed}"
         );
-        let counted = new.suspicions.iter().filter(|v| {
-            v.grounds == grounds && self.was_active(&v.accuser) && self.is_fresh(old, v)
-        });
+        let counted = new
+            .suspicions
+            .iter()
+            .filter(|v| v.reason == reason && self.was_active(&v.accuser) && self.is_fresh(old, v));
         let endpoints: BTreeSet<_> = counted.map(|v| v.accuser.endpoint()).collect();
         assert!(!endpoints.contains(&new.address.endpoint()));
         assert!(

@@ -130,17 +130,8 @@ fn no_silo_goes_before_the_older_ones_at_its_address() {
             .filter(|e| e.status == SiloStatus::Dead)
             .map(|e| e.address)
             .collect();
-        let intent = Intent {
-            id: IntentId::new(1),
-            author: None,
-            action: Action::RemoveDefunct { silos: all },
-        };
-        let limits = TableLimits {
-            rows_per_commit: 10,
-            bytes_per_row: 65_536,
-            bytes_per_commit: 1 << 20,
-            rows: 5_000,
-        };
+        let intent = Intent::new(IntentId::new(1), None, Action::RemoveDefunct { silos: all });
+        let limits = TableLimits::new(10, 65_536, 1 << 20, 5_000);
         let applied = apply(
             &t,
             &Observed::default(),

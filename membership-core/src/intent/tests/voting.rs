@@ -335,7 +335,7 @@ fn a_clock_set_back_does_not_silence_its_silo() {
 fn stuck_joiners_are_counted_apart() {
     let stuck = |accuser, suspect| {
         let mut v = vote(accuser);
-        v.grounds = Grounds::Stuck;
+        v.reason = SuspicionReason::Stuck;
         intent(
             accuser,
             Action::Suspect {
@@ -436,7 +436,7 @@ fn at_most_needed_and_three_are_kept_and_those_that_count_longest() {
 fn a_full_row_can_still_die() {
     let idle = |port| vote_at(silo(port), WallTime::from_millis(u64::from(port)));
     let mut e = accused(silo(5), [idle(3), idle(4), vote(silo(1))]);
-    e.host_name = "x".repeat(400);
+    e.info.host_name = "x".repeat(400);
     let limits = TableLimits {
         bytes_per_row: Row::encode(e.clone()).size(),
         ..LIMITS
@@ -464,7 +464,7 @@ fn a_full_row_can_still_die() {
     }
     // A vote that would push out one that counts does not fit.
     let mut e = accused(silo(5), [vote_at(silo(1), NOW.wall)]);
-    e.host_name = "x".repeat(400);
+    e.info.host_name = "x".repeat(400);
     let limits = TableLimits {
         bytes_per_row: Row::encode(e.clone()).size(),
         ..LIMITS

@@ -78,7 +78,7 @@ impl Dice {
         v.evidence.timeout_ms = self.number();
         v.evidence.misses = self.number() as u32;
         if self.in_a_hundred(20) {
-            v.grounds = Grounds::Stuck;
+            v.reason = SuspicionReason::Stuck;
         }
         v
     }
@@ -187,7 +187,7 @@ impl World {
 
     fn apply(&mut self, commit: &CommitRequest) -> VersionToken {
         let token = commit.next_token(&[]);
-        if commit.makes() <= MAX {
+        if commit.next_version() <= MAX {
             self.table = commit.apply_to(&self.table, token.clone());
         }
         token
@@ -438,10 +438,7 @@ impl World {
                     }
                     Judgement::Conflict => {
                         let snapshot = self.dice.in_a_hundred(50).then(|| self.table.clone());
-                        Ok(CommitOutcome::Conflict(Conflict {
-                            newest: None,
-                            snapshot,
-                        }))
+                        Ok(CommitOutcome::Conflict(Conflict::new(None, snapshot)))
                     }
                     Judgement::OutcomeUnknown => Err(unknown_outcome()),
                     Judgement::Refused(kind) => {

@@ -43,9 +43,9 @@ fn inserts(writer: &Writer) -> bool {
 fn stranger(epoch: u64) -> (MembershipEntry, Heartbeats) {
     let mut e = entry(silo(1).with_epoch(epoch), SiloStatus::Active);
     e.instance_id = InstanceId::new(5);
-    e.host_name = "elsewhere".to_owned();
-    let beats = Heartbeats {
-        silos: [(
+    e.info.host_name = "elsewhere".to_owned();
+    let beats = Heartbeats::new(
+        [(
             e.address,
             Heartbeat {
                 counter: 7,
@@ -53,8 +53,8 @@ fn stranger(epoch: u64) -> (MembershipEntry, Heartbeats) {
             },
         )]
         .into(),
-        cluster: None,
-    };
+        None,
+    );
     (e, beats)
 }
 
@@ -84,7 +84,7 @@ fn only_an_answer_to_my_own_question_says_that_the_address_is_in_use() {
 #[test]
 fn a_clock_set_back_locks_no_host_out() {
     let mut old = entry(silo(1).with_epoch(NOON.as_millis() + 5), SiloStatus::Dead);
-    old.host_name = "host-1".to_owned();
+    old.info.host_name = "host-1".to_owned();
     let (ctx, _, writer) = first_read(vec![old], &Heartbeats::default());
     assert_eq!(ctx.me.epoch(), NOON.as_millis() + 6);
     assert!(inserts(&writer));
@@ -250,10 +250,7 @@ fn both_directions_are_needed_and_a_clock_alone_excuses_nobody() {
         counter: 7,
         at: NOON.minus(secs(3600)),
     };
-    let beats = Heartbeats {
-        silos: [(silo(2), beat), (silo(3), beat)].into(),
-        cluster: None,
-    };
+    let beats = Heartbeats::new([(silo(2), beat), (silo(3), beat)].into(), None);
     let none = BTreeSet::new();
     let passed = PassedOver {
         stale: &none,

@@ -25,19 +25,14 @@ use super::message::Message;
 use super::{Identity, Setup};
 use crate::model::version::RECENT_COMMITS;
 use crate::{
-    ChangedKeys, ClusterName, CommitId, CommitRecord, Config, Evidence, Extra, Grounds, InstanceId,
-    MembershipEntry, MonoTime, Now, Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot,
-    Suspicion, TableId, TableLimits, VersionRow, WallTime,
+    ChangedKeys, ClusterName, CommitId, CommitRecord, Config, Evidence, Extra, InstanceId,
+    MembershipEntry, MonoTime, Now, Rows, SharedSettings, SiloAddress, SiloInfo, SiloStatus,
+    Snapshot, Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
 };
 
 /// When every test begins, by the wall clock.
 const NOON: WallTime = WallTime::from_millis(1_795_000_000_000);
-const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 100,
-    bytes_per_row: 65_536,
-    bytes_per_commit: 1 << 20,
-    rows: 5_000,
-};
+const LIMITS: TableLimits = TableLimits::new(100, 65_536, 1 << 20, 5_000);
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -60,23 +55,13 @@ fn instance(silo: SiloAddress) -> InstanceId {
 }
 
 fn setup() -> Setup {
-    let identity = Identity {
-        cluster: ClusterName::new("default", "tests").unwrap(),
-        advertise: silo(1).endpoint(),
-        instance: instance(silo(1)),
-        gateway_port: 0,
+    let cluster = ClusterName::new("default", "tests").unwrap();
+    let info = SiloInfo {
         host_name: "host-1".to_owned(),
-        silo_name: String::new(),
-        role: String::new(),
-        zone: String::new(),
-        metadata: std::collections::BTreeMap::new(),
+        ..SiloInfo::default()
     };
-    Setup {
-        identity,
-        config: Config::default(),
-        limits: LIMITS,
-        seed: 7,
-    }
+    let identity = Identity::new(cluster, silo(1).endpoint(), instance(silo(1)), info);
+    Setup::new(identity, Config::default(), LIMITS, 7)
 }
 
 /// I am silo 1, Active, an hour after my start.
@@ -101,16 +86,11 @@ fn pass_time(ctx: &mut Ctx, by: Duration) {
 fn entry(silo: SiloAddress, status: SiloStatus) -> MembershipEntry {
     let mut entry = MembershipEntry::new(silo, instance(silo), NOON);
     entry.status = status;
-    entry.host_name = format!("host-{silo}");
+    entry.info.host_name = format!("host-{silo}");
     entry.active_since =
         (status == SiloStatus::Active).then(|| u64::from(silo.port()) + silo.epoch());
-    entry.death = (status == SiloStatus::Dead).then(|| crate::Death {
-        cause: crate::CauseOfDeath::Voted,
-        at: NOON,
-        by: None,
-        version: 1,
-        extra: Extra::default(),
-    });
+    entry.death = (status == SiloStatus::Dead)
+        .then(|| crate::Death::new(crate::CauseOfDeath::Voted, NOON, None, 1));
     entry
 }
 
@@ -139,12 +119,7 @@ fn snapshot_with(
     row.version = version;
     let oldest = version.saturating_sub(RECENT_COMMITS as u64 - 1).max(1);
     row.recent = (oldest..=version)
-        .map(|v| CommitRecord {
-            version: v,
-            id: commit_id(v),
-            committer: None,
-            changed: ChangedKeys::Count(1),
-        })
+        .map(|v| CommitRecord::new(v, commit_id(v), None, ChangedKeys::Count(1)))
         .collect();
     row.row_count = entries.len() as u64;
     let mut rows = Rows::new();
@@ -152,11 +127,7 @@ fn snapshot_with(
         entry.written_at = version;
         rows.insert(crate::Row::encode(entry));
     }
-    Snapshot {
-        token: row.token(&[]),
-        version_row: Arc::new(row),
-        rows,
-    }
+    Snapshot::new(row.token(&[]), row, rows)
 }
 
 /// I read this just now.
@@ -166,13 +137,12 @@ fn believe(ctx: &mut Ctx, snapshot: Snapshot) {
 }
 
 fn vote(accuser: u8, at: WallTime) -> Suspicion {
-    Suspicion {
-        accuser: silo(accuser),
+    Suspicion::new(
+        silo(accuser),
         at,
-        grounds: Grounds::Silent,
-        evidence: Evidence::default(),
-        extra: Extra::default(),
-    }
+        SuspicionReason::Silent,
+        Evidence::default(),
+    )
 }
 
 /// What was sent since the last look, with whom it was meant for.

@@ -392,11 +392,7 @@ fn a_table_that_was_wiped_is_left_alone_and_gives_no_leases_while_probes_are_ans
     }));
     let mut row = VersionRow::initial(TableId::new(2), SharedSettings::default());
     row.version = 40;
-    w.table = Snapshot {
-        token: row.token(&[]),
-        version_row: Arc::new(row),
-        rows: Rows::new(),
-    };
+    w.table = Snapshot::new(row.token(&[]), row, Rows::new());
     let call = reads(&effects)[0];
     let answer = w.answer(call);
     w.take(answer);

@@ -250,11 +250,7 @@ fn a_table_that_moved_on_without_it_never_takes_it_and_another_table_is_not_writ
     let call = read(&mut ctx, &mut writer).unwrap();
     let mut row = VersionRow::initial(TableId::new(2), SharedSettings::default());
     row.version = 5;
-    let other = Snapshot {
-        token: row.token(&[]),
-        version_row: Arc::new(row),
-        rows: Rows::new(),
-    };
+    let other = Snapshot::new(row.token(&[]), row, Rows::new());
     writer.on_read(&mut ctx, call, read_table(other));
     assert!(
         !ctx.out.iter().any(|e| matches!(e, Effect::Commit { .. })),
@@ -325,11 +321,7 @@ fn suspicion(n: u8) -> crate::intent::Intent {
         suspect: silo(n),
         votes: vec![vote(1, NOON)],
     };
-    crate::intent::Intent {
-        id: crate::IntentId::new(u128::from(n)),
-        author: Some(silo(1)),
-        action,
-    }
+    crate::intent::Intent::new(crate::IntentId::new(u128::from(n)), Some(silo(1)), action)
 }
 
 fn pump(
@@ -558,7 +550,12 @@ fn contention_of_an_hour_ago_is_forgotten() {
 #[test]
 fn a_token_of_another_commit_proves_nothing() {
     let (mut ctx, mut writer, call, request) = committing();
-    let token = crate::VersionToken::new(TableId::new(1), request.makes(), CommitId::new(1), &[]);
+    let token = crate::VersionToken::new(
+        TableId::new(1),
+        request.next_version(),
+        CommitId::new(1),
+        &[],
+    );
     assert!(
         writer
             .on_committed(&mut ctx, call, Ok(CommitOutcome::Committed(token)))

@@ -105,10 +105,7 @@ impl DocumentStore for MemoryDocumentStore {
                 .cloned()
                 .unwrap_or_default()
         });
-        Ok(DocumentRead {
-            document,
-            heartbeats,
-        })
+        Ok(DocumentRead::new(document, heartbeats))
     }
 
     async fn store_if_unchanged(
@@ -188,18 +185,10 @@ impl DocumentStore for MemoryDocumentStore {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits {
-            rows_per_commit: 1000,
-            bytes_per_row: 1 << 16,
-            bytes_per_commit: 1 << 23,
-            rows: 20_000,
-        }
+        TableLimits::new(1000, 1 << 16, 1 << 23, 20_000)
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: Durability::Kept,
-        }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 }

@@ -22,9 +22,7 @@ use super::{
     MembershipTable, Operation, ReadAnswer, ReadRequest, RowChange, RowRead, TableError,
     TableErrorKind, TableLimits,
 };
-use crate::{
-    ClusterName, Heartbeat, Heartbeats, MAX_CLUSTER_CELL_BYTES, SiloAddress, VersionToken,
-};
+use crate::{ClusterName, Heartbeat, Heartbeats, SiloAddress, VersionToken};
 
 /// How often a write that lost the race for the document is judged anew. Each loss is somebody's progress; a commit seldom needs more
 /// than one, because the next judgement says conflict.
@@ -131,9 +129,8 @@ impl<D: DocumentStore> DocumentTable<D> {
                 state: Arc::default(),
             },
             (Stored::Document { revision, text }, _) => {
-                let state = text::decode(&text).map_err(|why| {
-                    self.fail(super::rules::kind_of(&why), during, why.to_string())
-                })?;
+                let state = text::decode(&text)
+                    .map_err(|why| self.fail(why.kind(), during, why.to_string()))?;
                 Loaded {
                     revision: Some(revision),
                     state: Arc::new(state),
@@ -244,12 +241,9 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
             .state
             .current(known, Operation::ReadRow, self.store())?;
         let row = loaded.state.rows.by_key(&silo.row_key()).cloned();
-        let beat = |h: Heartbeats| -> Option<Heartbeat> { h.silos.get(silo).copied() };
-        Ok(RowRead {
-            token: version_row.token(&[]),
-            heartbeat: row.as_ref().and(heartbeats).and_then(beat),
-            row,
-        })
+        let stored = |h: Heartbeats| -> Option<Heartbeat> { h.silos.get(silo).copied() };
+        let heartbeat = row.as_ref().and(heartbeats).and_then(stored);
+        Ok(RowRead::new(version_row.token(&[]), row, heartbeat))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
@@ -295,16 +289,11 @@ impl<D: DocumentStore> MembershipTable for DocumentTable<D> {
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
         let during = Operation::UpdateIAmAlive;
+        write.validate(self.store())?;
         match write {
             HeartbeatWrite::Silo { silo, heartbeat } => {
                 self.documents.put_heartbeat(silo, heartbeat).await
             }
-            HeartbeatWrite::Cluster { text } if text.len() > MAX_CLUSTER_CELL_BYTES => Err(self
-                .fail(
-                    TableErrorKind::LimitExceeded,
-                    during,
-                    "the cluster's cell takes 4096 bytes",
-                )),
             HeartbeatWrite::Cluster { text } => self.documents.put_cluster_cell(text).await,
         }
         .map_err(|e| e.during(during))

@@ -49,6 +49,17 @@ pub struct DocumentRead {
     pub heartbeats: Option<Heartbeats>,
 }
 
+impl DocumentRead {
+    /// A document, with heartbeats where they were asked for.
+    #[must_use]
+    pub const fn new(document: Stored, heartbeats: Option<Heartbeats>) -> Self {
+        Self {
+            document,
+            heartbeats,
+        }
+    }
+}
+
 /// One cluster's place in a store that can compare-and-swap one document.
 ///
 /// Errors carry the kind of [`TableError`] that fits; the operation in them is filled in by the table. Every future may be dropped at any

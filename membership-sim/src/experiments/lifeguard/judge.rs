@@ -1,4 +1,5 @@
-//! What came of the runs of `lifeguard`, beside the published figures, and who is compared with whom.
+//! The results of the runs of `lifeguard` beside the published figures, and the comparison of the
+//! systems.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +8,9 @@ use crate::figures::{Figures, mean, number, quantile, spread};
 use crate::report::Report;
 use crate::systems::System;
 
-/// What Consul's agents sent in the paper, by each of 128 members in each second of 4,320 runs of 120 s: of SWIM 435.33 million messages
-/// and 149.15 GiB, of Lifeguard 481.42 million and 146.13 GiB (table VI). False deaths are those of table IV, latencies those of table V.
+/// The messages of Consul's agents in the paper, of each of 128 members in each second of 4,320
+/// runs of 120 s: of SWIM 435.33 million messages and 149.15 GiB, of Lifeguard 481.42 million and
+/// 146.13 GiB (table VI). False deaths are those of table IV, latencies those of table V.
 const PUBLISHED: [(&str, [&str; 4], [&str; 6]); 2] = [
     (
         "SWIM, published",
@@ -29,10 +31,11 @@ struct Runs<'a> {
     of: Vec<&'a (Piece, Outcome)>,
 }
 
-/// What of a run is counted.
+/// A count of a run.
 type Count = fn(&Outcome) -> usize;
 
-/// What is compared, in its order: each is the mean over the repetitions of the sum over all cells, of repeated and of single anomalies.
+/// The compared counts, in order: each is the mean over the repetitions of the sum over all cells,
+/// of repeated and of single anomalies.
 const COMPARED: [(&str, Count); 3] = [
     ("false deaths", |o| o.all),
     ("false deaths at healthy members", |o| o.healthy),
@@ -63,7 +66,7 @@ impl<'a> Runs<'a> {
             .map(|(_, outcome)| outcome)
     }
 
-    /// A sum over these cells, by repetition.
+    /// A sum over these cells, for each repetition.
     #[allow(clippy::cast_precision_loss, reason = "figures for people")]
     fn sums(&self, what: Count, which: fn(&Cell) -> bool) -> Vec<f64> {
         let sum = |repeat: u32| -> usize {
@@ -78,7 +81,7 @@ impl<'a> Runs<'a> {
             .collect()
     }
 
-    /// How far the repetitions go.
+    /// The spread of the repetitions.
     fn spread(&self, what: Count, which: fn(&Cell) -> bool) -> String {
         spread(&self.sums(what, which), 0)
     }
@@ -94,7 +97,8 @@ impl<'a> Runs<'a> {
             .collect()
     }
 
-    /// The median of when the first one noticed; infinite when half of them were never noticed, none when nobody was to be.
+    /// The median of the first detections; infinite when half of the members were never detected,
+    /// none when no member had to be.
     fn median(&self) -> Option<f64> {
         quantile(&self.times(|o| &o.first), 0.5)
     }
@@ -222,7 +226,7 @@ pub(super) fn judge(silos: u16, systems: &[System], results: &[(Piece, Outcome)]
     }
     let mut report = Report::default();
     report.table(
-        format!("{silos} members, blocked and released again and again for 120 s"),
+        format!("{silos} members, blocked and released repeatedly for 120 s"),
         again,
     );
     let long: BTreeSet<u64> = results
@@ -233,20 +237,24 @@ pub(super) fn judge(silos: u16, systems: &[System], results: &[(Piece, Outcome)]
         .collect();
     report.table(
         format!(
-            "{silos} members, blocked once; times are of those blocked for {} ms",
+            "{silos} members, blocked once; times are those of members blocked for {} ms",
             list(long.iter(), "or")
         ),
         single,
     );
     report.note(format!(
-        "{} The same seeds, network and blocked members for each system, and another world for each cell; 120 s of quiet before, 60 s \
-         after. A false death is one member's belief that a member is dead that was never blocked; *at healthy*: held by a member that was \
-         never blocked. *Given up*: different members that somebody believed dead. Who was not noticed, or not by all, counts as noticed after infinite \
-         time (–). With fewer than 1,000 samples p99.9 is the longest of them, with fewer than 100 p99 as well. Load of each member, over \
-         the time of the anomaly, and what ours asks of its table beside that. What must hold compares sums over both tables, of \
-         repetitions their mean. The published figures are of Consul agents on one machine (Lifeguard, arXiv 1707.00788, tables IV to \
+        "{} Each system has the same seeds, network and blocked members; each cell has a world \
+         of its own, with 120 s of quiet before and 60 s after. A false death is the belief of \
+         one member that a never-blocked member is dead; *at healthy*: the member with \
+         the belief was never blocked either. *Given up*: distinct members that any member \
+         believed dead. A member that was not noticed, or not by all, counts as noticed after \
+         infinite time (–). With fewer than 1,000 samples p99.9 is the longest of them, with \
+         fewer than 100 p99 as well. Load is per member, over the time of the anomaly; beside it \
+         are the requests of membership to its table. The conditions that must hold compare sums \
+         over both tables, and means of repetitions. The published figures are those of Consul \
+         agents on one machine (Lifeguard, arXiv 1707.00788, tables IV to \
          VI; their load derived).",
-        told(&rows)
+        cells_of(&rows)
     ));
     verdict(&rows, &mut report);
     report
@@ -273,7 +281,7 @@ fn rows<'a>(systems: &[System], results: &'a [(Piece, Outcome)]) -> Vec<Runs<'a>
             of: of(*system).collect(),
         })
         .collect();
-    // Who ran fewer cells is compared in these.
+    // A system that ran fewer cells is compared in these cells.
     let (shared, ours) = (cells_of(System::Chitchat), cells_of(System::Membership));
     if !shared.is_empty() && shared != ours && systems.contains(&System::Membership) {
         let of = of(System::Membership)
@@ -288,8 +296,8 @@ fn rows<'a>(systems: &[System], results: &'a [(Piece, Outcome)]) -> Vec<Runs<'a>
     rows
 }
 
-/// Which cells each system had, with how many seeds, and how often.
-fn told(rows: &[Runs<'_>]) -> String {
+/// The cells of each system, with the number of seeds and repetitions.
+fn cells_of(rows: &[Runs<'_>]) -> String {
     let mut kinds: Vec<(String, Vec<&str>)> = Vec::new();
     for runs in rows.iter().filter(|runs| !runs.shared) {
         let pieces = || runs.of.iter().map(|(piece, _)| piece);
@@ -326,7 +334,7 @@ fn told(rows: &[Runs<'_>]) -> String {
     kinds.join(" ")
 }
 
-/// `1, 2 or 3`.
+/// Joins items as in `1, 2 or 3`.
 fn list(items: impl Iterator<Item = impl ToString>, before_last: &str) -> String {
     let mut items: Vec<String> = items.map(|item| item.to_string()).collect();
     match (items.pop(), items.is_empty()) {
@@ -383,7 +391,7 @@ mod tests {
     use super::super::grid;
     use super::*;
 
-    /// The sample as it is run, with made-up outcomes.
+    /// The sample with made-up outcomes.
     fn sample(of: impl Fn(System, Cell) -> Outcome) -> Report {
         let mut results = Vec::new();
         for system in [System::Membership, System::Foca] {
@@ -432,8 +440,8 @@ mod tests {
     }
 
     #[test]
-    fn chitchat_is_compared_in_its_own_cells() {
-        // Ours would win with all of its cells counted per run, and loses in those that both had.
+    fn chitchat_is_compared_in_the_cells_that_it_ran() {
+        // Ours would win if all of its cells counted per run, and loses in those that both had.
         let report = sample(|system, cell| {
             let all = match system {
                 System::Membership => usize::from(cell.is_for_chitchat()) * 2,
@@ -503,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_never_noticed_is_noticed_late() {
+    fn a_member_that_is_never_detected_counts_as_late() {
         let late = |share: fn(usize) -> bool| {
             sample(move |system, cell| {
                 let mut first = noticed(cell, 8.0);

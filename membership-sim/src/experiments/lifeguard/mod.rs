@@ -1,45 +1,48 @@
-//! `lifeguard`: members that are blocked before they send and after they receive, for a while or again and again, as in the paper of that
-//! name.
+//! `lifeguard`: members that are blocked before they send and after they receive, once or
+//! repeatedly, as in the paper of that name.
 
 mod judge;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use membership_core::testing::{Dice, TableTraffic};
+use membership_testing::{Rng, TableTraffic};
 
 use super::{QUIET, draw, each, false_deaths, repeats, unique, victims};
-use crate::arena::{Arena, Member, Traffic, Trouble, settled};
+use crate::arena::{Arena, Failure, Member, Traffic, settled};
 use crate::report::{Common, Report};
 use crate::systems::System;
 
-/// How long the anomaly goes on, and how long a single one may take to be noticed.
+/// The duration of the repeated anomaly, and the time within which a single anomaly must be
+/// detected.
 const RUN: Duration = Duration::from_secs(120);
-/// After the anomaly, for what it caused.
+/// The time after the anomaly in which its consequences count.
 const AFTER: Duration = Duration::from_secs(60);
-/// A single anomaly of fewer milliseconds is none that anybody is to notice.
+/// A single anomaly that is shorter than this many milliseconds need not be detected.
 const NOTICEABLE: u64 = 16_384;
-/// So many repetitions of each cell, each with a seed of its own, as in the paper.
+/// The repetitions of each cell, each with a seed of its own, as in the paper.
 const REPETITIONS: u64 = 10;
 
-/// Slow members: who is taken for dead, and how soon.
+/// Slow members: which are declared dead, and how soon
 #[derive(clap::Args, Clone, Debug)]
 pub struct Lifeguard {
     #[command(flatten)]
     pub common: Common,
-    /// Members
+    /// The number of members
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(40..=1000))]
     pub silos: u16,
-    /// Which systems
+    /// The systems
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [System::Membership, System::Foca, System::Chitchat])]
     pub systems: Vec<System>,
-    /// All cells of the paper's grid (432 of repeated anomalies, 54 of single ones) and not a sample of them, chitchat in all of them, and
-    /// ten seeds: takes days of a core, nearly all of them for chitchat
+    /// Run all cells of the paper's grid (432 of repeated anomalies, 54 of single ones) instead of
+    /// a sample, chitchat in all of them, with ten seeds: takes days of a core, nearly all of them
+    /// for chitchat
     #[arg(long)]
     pub full: bool,
 }
 
-/// One cell: so many members, blocked for so long, and again after so long; zero: never again. Times are in milliseconds.
+/// One cell: the number of blocked members, how long they are blocked, and how long they are
+/// released in between; zero: blocked once. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cell {
     members: usize,
@@ -48,14 +51,15 @@ struct Cell {
 }
 
 impl Cell {
-    /// One run of chitchat takes a quarter of a minute of a core, and each is repeated: of the sample it gets what lies in the middle.
+    /// One run of chitchat takes a quarter of a minute of a core, and each is repeated, so it runs
+    /// only the cells in the middle of the sample.
     const fn is_for_chitchat(self) -> bool {
         self.members == 16
     }
 
-    /// What decides the dice of a run: equal for every system.
-    fn dice(self, seed: u64) -> Dice {
-        Dice::new(seed ^ (self.members as u64) << 48 ^ self.on << 24 ^ self.off)
+    /// The random number generator of a run, equal for every system.
+    fn rng(self, seed: u64) -> Rng {
+        Rng::new(seed ^ (self.members as u64) << 48 ^ self.on << 24 ^ self.off)
     }
 }
 
@@ -98,7 +102,7 @@ fn grid(full: bool, quick: bool) -> Vec<Cell> {
     cells
 }
 
-/// One run: the so-and-so-manieth repetition of a cell with a seed.
+/// One run: a repetition of a cell with a seed.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     system: System,
@@ -109,12 +113,13 @@ struct Piece {
 
 #[derive(Clone, Debug, Default)]
 struct Outcome {
-    /// False deaths; of these, held by members that were never blocked.
+    /// False deaths; of these, declared by members that were never blocked.
     all: usize,
     healthy: usize,
     victims: usize,
     blocked: usize,
-    /// Of each member that was blocked once for long enough: seconds until somebody noticed, and until everybody had; infinite if never.
+    /// For each member that was blocked once for long enough: seconds until the first member
+    /// detected it, and until all had; infinite if never.
     first: Vec<f64>,
     full: Vec<f64>,
     traffic: Traffic,
@@ -123,11 +128,11 @@ struct Outcome {
 }
 
 impl Lifeguard {
-    /// Runs it.
+    /// Runs the experiment.
     ///
     /// # Errors
-    /// When a world stands still.
-    pub fn report(&self) -> Result<Report, Trouble> {
+    /// When a simulation stops.
+    pub fn report(&self) -> Result<Report, Failure> {
         let seeds = self
             .common
             .seeds_or(if self.full { REPETITIONS } else { 1 });
@@ -163,11 +168,11 @@ impl Lifeguard {
         Ok(judge::judge(self.silos, &systems, &results))
     }
 
-    fn one(&self, piece: &Piece) -> Result<Outcome, Trouble> {
+    fn one(&self, piece: &Piece) -> Result<Outcome, Failure> {
         let (silos, cell) = (usize::from(self.silos), piece.cell);
-        let mut dice = cell.dice(piece.seed);
-        let blocked = draw(&mut dice, silos, cell.members);
-        let mut world = piece.system.world(dice.number(), silos)?;
+        let mut rng = cell.rng(piece.seed);
+        let blocked = draw(&mut rng, silos, cell.members);
+        let mut world = piece.system.world(rng.next_u64(), silos)?;
         settled(&mut *world, silos, QUIET)?;
         let well: BTreeSet<Member> = (0..silos)
             .filter(|member| !blocked.contains(member))
@@ -234,16 +239,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_grid_is_the_papers() {
+    fn the_whole_grid_equals_the_papers_grid() {
         let cells = grid(true, false);
         assert_eq!(cells.iter().filter(|cell| cell.off > 0).count(), 432);
         assert_eq!(cells.iter().filter(|cell| cell.off == 0).count(), 54);
     }
 
     #[test]
-    fn no_two_cells_begin_in_the_same_world() {
+    fn each_cell_has_a_seed_of_its_own() {
         let cells = grid(true, false);
-        let first = |cell: &Cell| (cell.dice(1).number(), cell.dice(2).number());
+        let first = |cell: &Cell| (cell.rng(1).next_u64(), cell.rng(2).next_u64());
         assert_eq!(
             cells.iter().map(first).collect::<BTreeSet<_>>().len(),
             cells.len()

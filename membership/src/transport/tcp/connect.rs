@@ -1,27 +1,20 @@
-//! Making connections: dialling, accepting, and the handshake of both.
+//! Making a connection, and the handshake of both sides.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 use membership_core::InstanceId;
 use tokio::io::BufReader;
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::counters::add;
 use super::handshake::{self, HandshakeError, Introduction};
-use super::routes::{Phase, Shared};
-use crate::transport::Inbox;
+use super::shared::{Permit, Phase, Shared};
 
-/// How long to wait after the system refused to hand out a connection, usually for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a silo of a large cluster has thousands
-/// of connections that mostly rest.
+/// What each connection reads ahead: room for a few probes. Longer frames are read past it, and a
+/// silo of a large cluster has thousands of connections that are mostly idle.
 const READ_AHEAD: usize = 512;
 
 pub(super) type Reader = BufReader<OwnedReadHalf>;
@@ -31,9 +24,9 @@ pub(super) type Reader = BufReader<OwnedReadHalf>;
 pub(super) struct Connection {
     pub(super) reader: Reader,
     pub(super) writer: OwnedWriteHalf,
-    /// Where others dial the other side, as it says.
+    /// Where others dial the other side, by its hello.
     pub(super) advertise: SocketAddr,
-    /// The process at the other end, as it says.
+    /// The process at the other end, by its hello.
     pub(super) instance: InstanceId,
 }
 
@@ -49,13 +42,14 @@ impl Connection {
 }
 
 fn halves(stream: TcpStream) -> (Reader, OwnedWriteHalf) {
-    // Without it a probe may wait for the acknowledgement of the one before. A system that cannot do it still works.
+    // Without it a probe may wait for the acknowledgement of the one before. A system that does not
+    // support it still works.
     let _ = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();
     (BufReader::with_capacity(READ_AHEAD, reader), writer)
 }
 
-/// Dials, within the two timeouts of the configuration. The error is for people.
+/// Dials, with the two timeouts of the configuration. The error is for people.
 pub(super) async fn dial(
     shared: &Shared,
     to: SocketAddr,
@@ -76,7 +70,7 @@ pub(super) async fn dial(
         let limit = shared.config.handshake_timeout;
         match timeout(limit, handshake::dial(&mut reader, &mut writer, me)).await {
             Err(_) => Err(format!(
-                "{to} accepts connections, but says nothing within {limit:?}: the process hangs, or it is no silo"
+                "{to} accepts connections, but sends nothing within {limit:?}: the process hangs, or it is not a silo"
             )),
             Ok(Err(error)) => Err(format!("{to}: {error}")),
             Ok(Ok(peer)) => Ok(Connection::new(reader, writer, &peer)),
@@ -94,90 +88,11 @@ pub(super) async fn dial(
     result
 }
 
-/// One of a bounded number of places.
-#[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    /// A place, unless all `limit` of them are taken.
-    pub(super) fn take(taken: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
-        if taken.fetch_add(1, Relaxed) < limit {
-            return Some(Self(taken.clone()));
-        }
-        taken.fetch_sub(1, Relaxed);
-        None
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
-/// Accepts connections until the transport stops.
-pub(super) async fn accept_all(
-    shared: Arc<Shared>,
-    listener: TcpListener,
-    inbox: Inbox,
-    phase: watch::Receiver<Phase>,
-) {
-    let mut end = phase.clone();
-    let mut failing = false;
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = end.wait_for(|p| *p != Phase::Running) => return,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                failing = false;
-                let config = &shared.config;
-                let places = Place::take(&shared.incoming, config.max_incoming).zip(Place::take(
-                    &shared.in_handshake,
-                    config.max_incoming_handshakes,
-                ));
-                let Some((place, in_handshake)) = places else {
-                    add(&shared.counters.refused_too_many, 1);
-                    continue;
-                };
-                let (shared, inbox, phase) = (shared.clone(), inbox.clone(), phase.clone());
-                tokio::spawn(async move {
-                    let _place = place;
-                    incoming(&shared, stream, in_handshake, &inbox, &phase).await;
-                });
-            }
-            Err(error) => {
-                // Said once, however long it lasts.
-                if !failing {
-                    tracing::warn!(%error, "cannot accept connections");
-                }
-                failing = true;
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn incoming(
-    shared: &Arc<Shared>,
-    stream: TcpStream,
-    in_handshake: Place,
-    inbox: &Inbox,
-    phase: &watch::Receiver<Phase>,
-) {
-    // What the handshake needs is gone after it: connections are many, and live long.
-    let connection = Box::pin(welcome(shared, stream, in_handshake, phase)).await;
-    if let Some(connection) = connection {
-        shared.run_incoming(connection, inbox, phase).await;
-    }
-}
-
-/// The handshake with whoever dialled.
-async fn welcome(
+/// The handshake of an incoming connection.
+pub(super) async fn accept_handshake(
     shared: &Shared,
     stream: TcpStream,
-    _in_handshake: Place,
+    _in_handshake: Permit,
     phase: &watch::Receiver<Phase>,
 ) -> Option<Connection> {
     let me = shared.introduction()?;

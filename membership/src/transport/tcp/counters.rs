@@ -11,7 +11,7 @@ macro_rules! counters {
         pub(super) struct Counters { $(pub(super) $name: AtomicU64),+ }
 
         impl Counters {
-            /// All of them now; not one moment, but each on its own.
+            /// All counters; each is read at a slightly different time.
             pub(super) fn read(&self) -> TransportStats {
                 TransportStats { $($name: self.$name.load(Relaxed)),+ }
             }

@@ -1,14 +1,15 @@
-//! Frames: what a connection consists of after its first bytes.
+//! Frames: the format of a connection after its first bytes.
 //!
-//! A frame is its length (4 bytes, big endian, of what follows), one byte for its kind, and its content. A message longer than [`CHUNK`]
-//! travels as a `Start` frame and `More` frames, between which other frames may stand: a probe never waits behind a whole snapshot.
-//! Nothing here allocates what a length merely claims.
+//! A frame is its length (4 bytes, big endian, of what follows), one byte for its kind, and its
+//! content. A message longer than [`CHUNK`] travels as a `Start` frame and `More` frames. Other
+//! frames may be sent between them, so that a probe never waits for a whole snapshot. No memory is
+//! allocated for a length before the bytes arrive.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// A longer message is cut into pieces of this many bytes: how long a probe may wait behind a snapshot.
+/// A longer message is cut into pieces of this many bytes: the most that a probe waits for.
 pub(super) const CHUNK: usize = 64 * 1024;
 /// The longest frame that is accepted: room for a newer build with larger pieces.
 pub(super) const MAX_FRAME: usize = 256 * 1024;
@@ -17,9 +18,9 @@ pub(super) const MAX_FRAME: usize = 256 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// Who I am; the first frame in each direction.
+    /// Who the sender is; the first frame in each direction.
     Hello = 0,
-    /// Instead of a hello: I will not talk to you, and why, as text. The last frame.
+    /// Instead of a hello: the connection is refused, with the reason as text. The last frame.
     Refuse = 1,
     /// A whole message.
     Message = 2,
@@ -27,9 +28,9 @@ pub(super) enum Kind {
     Start = 3,
     /// The next piece of it.
     More = 4,
-    /// Does this connection work? Says nothing about the silo behind it.
+    /// Asks whether the connection works. Says nothing about the silo behind it.
     Ping = 5,
-    /// It does.
+    /// The answer to a ping.
     Pong = 6,
 }
 
@@ -49,24 +50,24 @@ impl Kind {
     }
 }
 
-/// Why no frame could be read. The connection is of no use after it.
+/// Why a frame could not be read. The connection is useless then.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
-    /// The other side closed it, between two frames.
+    /// The other side closed the connection, between two frames.
     #[error("closed by the other side")]
     Closed,
-    /// It broke.
+    /// The connection broke.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// A length above the bound.
     #[error("a frame or message of {0} bytes, above the bound")]
     Oversized(u64),
-    /// Nothing that this protocol says.
+    /// Invalid in this protocol.
     #[error("not understood: {0}")]
     Garbage(&'static str),
 }
 
-/// Appends a frame whose content is the given parts one after the other; together at most [`MAX_FRAME`] - 1 bytes.
+/// Appends a frame with these parts as its content, together at most [`MAX_FRAME`] - 1 bytes.
 pub(super) fn put(buffer: &mut Vec<u8>, kind: Kind, parts: &[&[u8]]) {
     let length = 1 + parts.iter().map(|p| p.len()).sum::<usize>();
     debug_assert!(length <= MAX_FRAME);
@@ -83,7 +84,7 @@ pub(super) async fn read<R: AsyncRead + Unpin>(
     limit: usize,
 ) -> Result<(Kind, Vec<u8>), FrameError> {
     let mut head = [0; 5];
-    // The end of the stream is only in order before the first byte.
+    // The stream may end only before the first byte.
     if from.read(&mut head[..1]).await? == 0 {
         return Err(FrameError::Closed);
     }
@@ -103,7 +104,7 @@ pub(super) async fn read<R: AsyncRead + Unpin>(
     Ok((kind, bytes))
 }
 
-/// Puts the pieces of a long message together; at most one per connection is under way.
+/// Joins the pieces of a long message; each connection has at most one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     total: usize,

@@ -1,7 +1,8 @@
-//! The first bytes of a connection: both sides say who they are before anything else.
+//! The handshake: both sides say who they are before anything else.
 //!
-//! A fixed mark, then one `Hello` frame in each direction; the side that accepted may answer with `Refuse` and a reason instead. The
-//! protocol versions come first and keep their place for ever, so that builds that have nothing else in common can still say so.
+//! A fixed mark, then one `Hello` frame in each direction; the side that accepted may send `Refuse`
+//! and a reason instead. The protocol versions always come first, so that builds without a common
+//! version can say so.
 
 use std::net::SocketAddr;
 
@@ -15,11 +16,11 @@ use crate::transport::Hello;
 
 /// The first bytes in each direction. Not text, so that no text protocol begins like this.
 pub(super) const MARK: [u8; 8] = *b"\x93silo\r\n\x01";
-/// The longest handshake frame. A hello of this build has at most about 5 KiB.
+/// The longest handshake frame. A hello of this build has at most 5 KiB.
 const MAX_HELLO: usize = 16 * 1024;
-/// How much may stand in [`Hello::authentication`].
+/// The most bytes of [`Hello::authentication`].
 pub(super) const MAX_AUTHENTICATION: usize = 1024;
-/// How much of the other side's reason is repeated.
+/// The longest reason of the other side that is shown.
 const MAX_REASON_CHARS: usize = 400;
 
 /// The versions of one side, oldest and newest.
@@ -30,7 +31,7 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// Those of this build.
+    /// The versions of this build.
     pub(super) const MINE: Self = Self {
         min: MIN_PROTOCOL_VERSION,
         max: PROTOCOL_VERSION,
@@ -43,7 +44,8 @@ impl Versions {
     }
 }
 
-/// What one side says of itself after its versions. Newer builds may append fields: what follows is ignored.
+/// What one side says of itself after its versions. Newer builds may append fields, which are
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Introduction {
     /// The cluster's name as text, for people.
@@ -83,21 +85,21 @@ impl From<&Hello> for Introduction {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     /// The other side does not speak this protocol.
-    #[error("what answers there is no silo")]
+    #[error("what answers there is not a silo")]
     Foreign,
     /// The connection broke, or a frame was wrong.
     #[error("handshake failed: {0}")]
     Frame(#[from] FrameError),
-    /// Not understood.
-    #[error("handshake not understood: {0}")]
+    /// Damaged.
+    #[error("damaged handshake: {0}")]
     Damaged(#[from] postcard::Error),
     /// Another cluster.
-    #[error("it is of cluster `{theirs}`, this silo is of `{mine}`")]
+    #[error("it belongs to cluster `{theirs}`, this silo to `{mine}`")]
     Cluster { theirs: String, mine: String },
     /// No version in common.
-    #[error("no common protocol version: it speaks {} to {}, this silo {} to {}", .theirs.min, .theirs.max, Versions::MINE.min, Versions::MINE.max)]
+    #[error("no common protocol version: it supports {} to {}, this silo {} to {}", .theirs.min, .theirs.max, Versions::MINE.min, Versions::MINE.max)]
     Version { theirs: Versions },
-    /// The other side refused, in its own words.
+    /// The other side refused; its reason.
     #[error("refused by the other side: {0}")]
     Refused(String),
 }
@@ -116,8 +118,8 @@ pub(super) fn encode(versions: Versions, me: &Introduction) -> Result<Vec<u8>, H
     Ok(bytes)
 }
 
-/// The content of a hello frame, judged.
-pub(super) fn judge(content: &[u8], me: &Introduction) -> Result<Introduction, HandshakeError> {
+/// Decodes and checks the content of a hello frame.
+pub(super) fn check(content: &[u8], me: &Introduction) -> Result<Introduction, HandshakeError> {
     let (theirs, rest) = postcard::take_from_bytes::<Versions>(content)?;
     if Versions::MINE.common(theirs).is_none() {
         return Err(HandshakeError::Version { theirs });
@@ -132,7 +134,7 @@ pub(super) fn judge(content: &[u8], me: &Introduction) -> Result<Introduction, H
     Ok(peer)
 }
 
-/// The side that dialled: speaks first.
+/// The side that dialled: sends first.
 pub(super) async fn dial<R, W>(
     reader: &mut R,
     writer: &mut W,
@@ -146,7 +148,7 @@ where
     read(reader, me).await
 }
 
-/// The side that accepted: listens first, and tells the other why it is refused.
+/// The side that accepted: reads first, and sends the reason if it refuses.
 pub(super) async fn accept<R, W>(
     reader: &mut R,
     writer: &mut W,
@@ -163,18 +165,17 @@ where
         }
         Err(error) => {
             let reason = match &error {
-                // Told from the other side's point of view.
                 HandshakeError::Cluster { theirs, mine } => {
-                    format!("this silo is of cluster `{mine}`, not of `{theirs}`")
+                    format!("this silo belongs to cluster `{mine}`, not to `{theirs}`")
                 }
                 HandshakeError::Version { theirs } => {
                     let mine = Versions::MINE;
                     format!(
-                        "this silo speaks protocol {} to {}, not {} to {}",
+                        "this silo supports protocol versions {} to {}, not {} to {}",
                         mine.min, mine.max, theirs.min, theirs.max
                     )
                 }
-                HandshakeError::Damaged(_) => "the handshake was not understood".to_owned(),
+                HandshakeError::Damaged(_) => "the handshake is damaged".to_owned(),
                 HandshakeError::Foreign | HandshakeError::Frame(_) | HandshakeError::Refused(_) => {
                     return Err(error);
                 }
@@ -193,7 +194,7 @@ async fn read<R: AsyncRead + Unpin>(
     me: &Introduction,
 ) -> Result<Introduction, HandshakeError> {
     let mut mark = [0; MARK.len()];
-    // Byte by byte, so that whoever says something else is known at once and not waited for.
+    // Byte by byte, so that another protocol is refused at its first byte.
     for (i, expected) in MARK.iter().enumerate() {
         reader.read_exact(&mut mark[i..=i]).await?;
         if mark[i] != *expected {
@@ -201,7 +202,7 @@ async fn read<R: AsyncRead + Unpin>(
         }
     }
     match frame::read(reader, MAX_HELLO).await? {
-        (Kind::Hello, content) => judge(&content, me),
+        (Kind::Hello, content) => check(&content, me),
         (Kind::Refuse, content) => Err(HandshakeError::Refused(readable(
             &String::from_utf8_lossy(&content),
         ))),
@@ -209,7 +210,7 @@ async fn read<R: AsyncRead + Unpin>(
     }
 }
 
-/// A stranger's text, fit for a log.
+/// Text of an unauthenticated peer, made safe for a log.
 fn readable(text: &str) -> String {
     text.chars()
         .take(MAX_REASON_CHARS)

@@ -1,49 +1,21 @@
-//! What waits to be sent on one connection. Bounded whatever the other side does; the newest messages win, because an old probe or
-//! an old delta is worth nothing.
+//! Messages that wait to be sent on one connection. Bounded, whatever the other side does: the
+//! oldest are dropped, because an old probe or an old delta is useless.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::counters::{Counters, add, sub};
 use super::frame::CHUNK;
-
-/// One encoded message: its own head, and a body that it may share with others.
-#[derive(Clone, Debug)]
-pub(super) struct Item {
-    pub(super) head: Bytes,
-    pub(super) body: Bytes,
-}
-
-impl Item {
-    pub(super) fn len(&self) -> usize {
-        self.head.len() + self.body.len()
-    }
-
-    /// The bytes from `from`, at most `most`, as two slices.
-    pub(super) fn part(&self, from: usize, most: usize) -> [&[u8]; 2] {
-        let cut = |bytes: &'_ [u8], skip: usize, most: usize| -> (usize, usize) {
-            let start = skip.min(bytes.len());
-            (start, bytes.len().min(start + most))
-        };
-        let (a, b) = cut(&self.head, from, most);
-        let (c, d) = cut(
-            &self.body,
-            from.saturating_sub(self.head.len()),
-            most - (b - a),
-        );
-        [&self.head[a..b], &self.body[c..d]]
-    }
-}
+use crate::transport::EncodedMessage;
 
 /// The bounds of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Messages of at most [`CHUNK`] bytes that wait.
+    /// Messages of at most [`CHUNK`] bytes.
     pub(super) messages: usize,
-    /// Bytes of longer messages that wait; one always may, however long.
+    /// Bytes of longer messages; one may always wait, however long.
     pub(super) bytes: usize,
 }
 
@@ -52,10 +24,10 @@ pub(super) struct Bounds {
 pub(super) struct Batch {
     pub(super) ping: bool,
     pub(super) pong: bool,
-    /// Short messages, together not much more than [`CHUNK`] bytes.
-    pub(super) short: Vec<Item>,
+    /// Short messages, together a little more than [`CHUNK`] bytes at most.
+    pub(super) short: Vec<EncodedMessage>,
     /// A long message, if the writer wanted one.
-    pub(super) long: Option<Item>,
+    pub(super) long: Option<EncodedMessage>,
 }
 
 impl Batch {
@@ -66,8 +38,8 @@ impl Batch {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    short: VecDeque<Item>,
-    long: VecDeque<Item>,
+    short: VecDeque<EncodedMessage>,
+    long: VecDeque<EncodedMessage>,
     long_bytes: usize,
     ping: bool,
     pong: bool,
@@ -97,8 +69,9 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a message; older ones are dropped for it when the queue is full. How many were: not 0 means that the other side does not read.
-    pub(super) fn push(&self, item: Item) -> usize {
+    /// Adds a message. If the queue is full, older ones are dropped; gives how many. Not 0 means
+    /// that the other side does not read.
+    pub(super) fn push(&self, item: EncodedMessage) -> usize {
         let mut waiting = self.lock();
         if waiting.closed {
             add(&self.counters.dropped_no_connection, 1);
@@ -135,13 +108,13 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Asks for an answer to a ping; several wishes are one.
+    /// Asks for an answer to a ping; several requests are one.
     pub(super) fn pong(&self) {
         self.lock().pong = true;
         self.changed.notify_one();
     }
 
-    /// What to send next, perhaps nothing.
+    /// What to send next; may be empty.
     pub(super) fn take(&self, want_long: bool) -> Batch {
         let mut waiting = self.lock();
         let mut batch = Batch {
@@ -160,7 +133,7 @@ impl Queue {
         taken += short;
         if want_long {
             batch.long = waiting.long.pop_front();
-            let long = batch.long.as_ref().map_or(0, Item::len);
+            let long = batch.long.as_ref().map_or(0, EncodedMessage::len);
             waiting.long_bytes -= long;
             taken += long;
         }
@@ -168,7 +141,7 @@ impl Queue {
         batch
     }
 
-    /// Until there may be something to take. Cancel safe.
+    /// Waits until there may be something to take. Cancel safe.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -178,8 +151,8 @@ impl Queue {
         waiting.short.is_empty() && waiting.long.is_empty()
     }
 
-    /// Hands everything that waits to another connection.
-    pub(super) fn pour_into(&self, other: &Self) {
+    /// Moves all messages to the queue of another connection.
+    pub(super) fn move_to(&self, other: &Self) {
         let (short, long) = {
             let mut waiting = self.lock();
             waiting.long_bytes = 0;
@@ -194,7 +167,7 @@ impl Queue {
         }
     }
 
-    /// Drops everything that waits.
+    /// Drops all messages.
     pub(super) fn clear(&self) {
         let mut waiting = self.lock();
         let (items, bytes) = waiting

@@ -11,7 +11,7 @@ use crate::error::{in_time, not_written};
 use crate::{{Title}}Config;
 
 /// How much fits. `rows_per_commit` is one less than the operations that the store takes in one batch: the version row is one of them.
-pub(crate) const LIMITS: TableLimits = TableLimits { rows_per_commit: 99, bytes_per_row: 1 << 16, bytes_per_commit: 3 << 20, rows: 5_000 };
+pub(crate) const LIMITS: TableLimits = TableLimits::new(99, 1 << 16, 3 << 20, 5_000);
 
 /// Names one stored state of the version row, as the store does (an ETag, a revision, a version): never the same again.
 pub(crate) type Tag = Vec<u8>;

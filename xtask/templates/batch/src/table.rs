@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use membership_core::encoding::encode_version_row;
 use membership_core::{
-    Attempt, ClusterName, CommitOutcome, CommitRequest, Conflict, Decision, Durability, Guarantees, HeartbeatWrite, InitializeRequest,
+    ClusterName, CommitOutcome, CommitRequest, Conflict, Decision, Durability, Guarantees, HeartbeatWrite, InitializeRequest,
     MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, Row, RowChange, RowRead, Rows, SiloAddress,
     Snapshot, TableError, TableErrorKind, TableLimits, VersionRow, VersionToken, usable_version_row,
 };
@@ -96,7 +96,7 @@ impl {{Title}}Table {
                 self.forget_heartbeats(request).await;
                 return Ok(CommitOutcome::Committed(request.next_token(&[])));
             }
-            attempt = CommitRequest { attempt: Attempt::Again, ..attempt };
+            attempt = attempt.again();
         }
         Err(error(TableErrorKind::Busy, "the version row changed under every attempt"))
     }
@@ -143,7 +143,7 @@ impl {{Title}}Table {
                 // Made anew since this delete has marked it: another delete was faster, and this cluster is not ours to delete.
                 Ok(_) if marked => return Ok(()),
                 Ok(row) => {
-                    text = encode_version_row(&VersionRow { deleting: true, ..row });
+                    text = encode_version_row(&row.marked_as_deleting());
                     marked = self.write(Some(&tag), Some(&text), &[]).await?;
                     continue;
                 }
@@ -174,8 +174,8 @@ fn decode(rows: Vec<(String, String)>) -> Rows {
 }
 
 fn conflict(row: &VersionRow, rows: Rows) -> CommitOutcome {
-    let snapshot = Snapshot { token: row.token(&[]), version_row: Arc::new(row.clone()), rows };
-    CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot: Some(snapshot) })
+    let snapshot = Snapshot::new(row.token(&[]), Arc::new(row.clone()), rows);
+    CommitOutcome::Conflict(Conflict::new(row.recent.last().cloned(), Some(snapshot)))
 }
 
 #[async_trait]
@@ -205,7 +205,7 @@ impl MembershipTable for {{Title}}Table {
         });
         Ok(match &request.known {
             Some(known) if known.version() == row.version => ReadAnswer::Unchanged { heartbeats },
-            _ => ReadAnswer::Snapshot { snapshot: Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows }, heartbeats },
+            _ => ReadAnswer::Snapshot { snapshot: Snapshot::new(row.token(&[]), row, rows), heartbeats },
         })
     }
 
@@ -215,7 +215,7 @@ impl MembershipTable for {{Title}}Table {
         let (text, stray) = (stored.version_row.as_ref().map(|(_, text)| text.as_str()), stored.row.as_ref().map(|_| key.as_str()));
         let version = usable_version_row(text, stray, known, during, STORE)?;
         let row = stored.row.map(|body| Row::decode(key, body));
-        Ok(RowRead { token: version.token(&[]), heartbeat: row.as_ref().and(stored.heartbeat), row })
+        Ok(RowRead::new(version.token(&[]), row, stored.heartbeat))
     }
 
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
@@ -243,6 +243,6 @@ impl MembershipTable for {{Title}}Table {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 }

@@ -1,20 +1,19 @@
 //! The suite that every provider runs; and the process that it kills.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 
-use conformance_tests::{Suite, child};
+use conformance_tests::Suite;
+use conformance_tests::helpers::passes;
+use conformance_tests::servers::crash_child as run_crash_child;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conformance() {
-    let report = Suite::new(support::{{Title}}::start().await).run().await;
-    assert!(report.passed(), "{report}");
+    passes(Suite::new(support::backend().await)).await;
 }
 
 /// Does nothing unless it is the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
-    if let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(support::CHILD)) {
-        child::run(&*membership_{{ident}}::open(url, cluster).await.unwrap()).await;
-    }
+    run_crash_child(&support::{{Title}}).await;
 }

@@ -71,10 +71,10 @@ impl DocumentStore for {{Title}}Documents {
     }
 
     fn limits(&self) -> TableLimits {
-        TableLimits { rows_per_commit: 500, bytes_per_row: 1 << 16, bytes_per_commit: DOCUMENT_BYTES / 2, rows: 1000 }
+        TableLimits::new(500, 1 << 16, DOCUMENT_BYTES / 2, 1000)
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 }

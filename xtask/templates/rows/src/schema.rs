@@ -12,7 +12,7 @@ use crate::{{Title}}Config;
 
 /// How much fits. What the store's documentation says; then what was tried.
 pub(crate) const LIMITS: TableLimits =
-    TableLimits { rows_per_commit: 1000, bytes_per_row: 1 << 16, bytes_per_commit: 1 << 22, rows: 20_000 };
+    TableLimits::new(1000, 1 << 16, 1 << 22, 20_000);
 
 /// What a transaction is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

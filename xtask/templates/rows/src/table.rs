@@ -1,7 +1,6 @@
 //! The contract over the transactions of `schema.rs`. Complete as it stands.
 
 use std::fmt;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use membership_core::encoding::encode_version_row;
@@ -62,7 +61,7 @@ impl {{Title}}Table {
         let next = match request.decide(stored.as_deref(), &LIMITS, STORE)? {
             Decision::Write(next) => next,
             Decision::Committed(token) => return Ok(CommitOutcome::Committed(token)),
-            Decision::Conflict(row) => return Ok(CommitOutcome::Conflict(Conflict { newest: row.recent.last().cloned(), snapshot: None })),
+            Decision::Conflict(row) => return Ok(CommitOutcome::Conflict(Conflict::new(row.recent.last().cloned(), None))),
         };
         for change in &request.changes {
             let fits = match change {
@@ -73,7 +72,7 @@ impl {{Title}}Table {
             if !fits {
                 // The newest commit is the one before this one, which does not happen.
                 let newest = next.recent.iter().rev().nth(1).cloned();
-                return Ok(CommitOutcome::Conflict(Conflict { newest, snapshot: None }));
+                return Ok(CommitOutcome::Conflict(Conflict::new(newest, None)));
             }
         }
         tx.replace_version_row(&encode_version_row(&next)).await?;
@@ -90,7 +89,7 @@ impl {{Title}}Table {
                 // Made anew since this delete has marked it: another delete was faster, and this cluster is not ours to delete.
                 Ok(_) if marked => return Ok(()),
                 Ok(row) => {
-                    tx.replace_version_row(&encode_version_row(&VersionRow { deleting: true, ..row })).await?;
+                    tx.replace_version_row(&encode_version_row(&row.marked_as_deleting())).await?;
                     tx.commit().await?;
                     marked = true;
                     continue;
@@ -148,7 +147,7 @@ impl MembershipTable for {{Title}}Table {
                 return Ok(ReadAnswer::Unchanged { heartbeats });
             }
             let rows = rows.into_iter().map(|(key, body)| Row::decode(key, body)).collect();
-            let snapshot = Snapshot { token: row.token(&[]), version_row: Arc::new(row), rows };
+            let snapshot = Snapshot::new(row.token(&[]), row, rows);
             Ok(ReadAnswer::Snapshot { snapshot, heartbeats })
         };
         read.await.map_err(|e: TableError| e.during(Operation::Read).of_a_read())
@@ -163,7 +162,7 @@ impl MembershipTable for {{Title}}Table {
             let key = silo.row_key();
             let row = tx.row(&key).await?.map(|body| Row::decode(key.as_str(), body));
             let heartbeat = if row.is_some() { tx.heartbeat(&key).await? } else { None };
-            Ok(RowRead { token: version.token(&[]), row, heartbeat })
+            Ok(RowRead::new(version.token(&[]), row, heartbeat))
         };
         read.await.map_err(|e: TableError| e.during(Operation::ReadRow).of_a_read())
     }
@@ -197,6 +196,6 @@ impl MembershipTable for {{Title}}Table {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees { reads: Recency::Linearizable, durability: Durability::Kept }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 }

@@ -1,8 +1,8 @@
-//! Bytes that were sent once are understood for ever.
+//! The encoding is frozen: later builds must read what earlier ones sent.
 //!
-//! Each file of `tests/corpus` holds what this or an earlier build sends. It must decode to the expected value, and the value must encode
-//! to the file. `MEMBERSHIP_BLESS=1` writes files that are missing; one that exists is never changed: add another, under a new protocol
-//! version, instead.
+//! Each file of `tests/corpus` has bytes that this or an earlier build sends. They must decode to
+//! the expected value, and the value must encode to them. `MEMBERSHIP_BLESS=1` writes missing
+//! files. A file that exists is never changed: add another one, under a new protocol version.
 
 use std::path::PathBuf;
 
@@ -35,9 +35,9 @@ fn messages() {
         assert_eq!(
             decode(&frozen).unwrap(),
             (header, body),
-            "{name} means something else"
+            "{name} decodes differently"
         );
-        assert_eq!(now, frozen, "{name} is sent otherwise");
+        assert_eq!(now, frozen, "{name} is encoded differently");
     }
 }
 
@@ -58,7 +58,7 @@ fn handshakes() {
     // The mark, 4 bytes of length, 1 of kind.
     assert_eq!(hello[..8], MARK);
     assert_eq!(
-        handshake::judge(&hello[13..], &unknown).unwrap(),
+        handshake::check(&hello[13..], &unknown).unwrap(),
         introduction()
     );
 
@@ -109,14 +109,14 @@ fn a_newer_hello_is_understood_or_refused_by_its_versions() {
     let me = introduction();
     let newer = handshake::encode(Versions { min: 1, max: 9 }, &me).unwrap();
     let with_more_fields = [&newer[13..], b"and more"].concat();
-    assert_eq!(handshake::judge(&with_more_fields, &me).unwrap(), me);
-    // Nothing but the versions is read of a build with which there is nothing in common.
+    assert_eq!(handshake::check(&with_more_fields, &me).unwrap(), me);
+    // Of a build without a common version, only the versions are read.
     let alien = [2, 9, 0xff, 0xff];
-    let error = handshake::judge(&alien, &me).unwrap_err();
+    let error = handshake::check(&alien, &me).unwrap_err();
     assert!(
         error
             .to_string()
-            .contains("it speaks 2 to 9, this silo 1 to 1"),
+            .contains("it supports 2 to 9, this silo 1 to 1"),
         "{error}"
     );
 }

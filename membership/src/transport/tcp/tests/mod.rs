@@ -1,17 +1,15 @@
-//! What bytes mean: the frozen corpus, and bytes that mean nothing.
+//! The frozen corpus, damaged bytes, and queues.
 
 mod corpus;
 mod damage;
 mod queues;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use membership_core::protocol::{Header, IndirectOutcome, Message};
 use membership_core::{
-    ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, Grounds, InstanceId,
-    MembershipEntry, Row, Rows, SharedSettings, SiloAddress, Suspicion, TableId, VersionRow,
-    WallTime,
+    ChangedKeys, CommitId, CommitRecord, Delta, Evidence, Extra, InstanceId, MembershipEntry, Row,
+    Rows, SharedSettings, SiloAddress, Suspicion, SuspicionReason, TableId, VersionRow, WallTime,
 };
 
 use super::handshake::Introduction;
@@ -33,7 +31,7 @@ fn header() -> Header {
     }
 }
 
-/// What a silo says before it knows anything.
+/// The header of a silo that has no row and no view yet.
 fn first_header() -> Header {
     Header {
         from: silo("10.0.3.9:7100@0"),
@@ -46,26 +44,18 @@ fn first_header() -> Header {
 }
 
 fn suspicion() -> Suspicion {
-    Suspicion {
-        accuser: silo("10.0.3.8:7100@5"),
-        at: WallTime::from_millis(1_763_000_000_123),
-        grounds: Grounds::Silent,
-        evidence: Evidence {
-            misses: 3,
-            timeout_ms: 5000,
-            last_answer: Some(WallTime::from_millis(1_763_000_000_000)),
-            via: Some(silo("10.0.3.9:7100@1763000000000")),
-            accuser_health: 0,
-            stale: true,
-        },
-        extra: Extra(
-            [(
-                "newer".to_owned(),
-                serde_json::json!({ "field": [1, "two"] }),
-            )]
-            .into(),
-        ),
-    }
+    let (accuser, at) = (
+        silo("10.0.3.8:7100@5"),
+        WallTime::from_millis(1_763_000_000_123),
+    );
+    let mut evidence = Evidence::missed(3, 5000);
+    evidence.last_answer = Some(WallTime::from_millis(1_763_000_000_000));
+    evidence.via = Some(silo("10.0.3.9:7100@1763000000000"));
+    evidence.stale = true;
+    let mut vote = Suspicion::new(accuser, at, SuspicionReason::Silent, evidence);
+    let newer = serde_json::json!({ "field": [1, "two"] });
+    vote.extra.0.insert("newer".to_owned(), newer);
+    vote
 }
 
 fn rows(count: u16) -> Vec<Row> {
@@ -78,8 +68,8 @@ fn rows(count: u16) -> Vec<Row> {
                 InstanceId::new(u128::from(i) << 64),
                 WallTime::from_millis(1_763_000_000_000),
             );
-            entry.host_name = "höst".to_owned();
-            entry.metadata.insert("k\"".to_owned(), "v".to_owned());
+            entry.info.host_name = "höst".to_owned();
+            entry.info.metadata.insert("k\"".to_owned(), "v".to_owned());
             entry.suspicions = vec![suspicion()];
             entry.written_at = 299;
             entry.extra = Extra([("colour".to_owned(), serde_json::json!("deep"))].into());
@@ -92,15 +82,17 @@ fn delta(from: Option<u64>, count: u16) -> Delta {
     let mut version_row = VersionRow::initial(TableId::new(7), SharedSettings::default());
     version_row.version = 300;
     version_row.recent = (299..=300)
-        .map(|version| CommitRecord {
-            version,
-            id: CommitId::new(u128::from(version)),
-            committer: Some(silo("10.0.3.8:7100@5")),
-            changed: if version == 299 {
-                ChangedKeys::Count(100)
-            } else {
-                ChangedKeys::Keys(vec!["10.1.0.0:7100@1763000000000".to_owned()])
-            },
+        .map(|version| {
+            CommitRecord::new(
+                version,
+                CommitId::new(u128::from(version)),
+                Some(silo("10.0.3.8:7100@5")),
+                if version == 299 {
+                    ChangedKeys::Count(100)
+                } else {
+                    ChangedKeys::Keys(vec!["10.1.0.0:7100@1763000000000".to_owned()])
+                },
+            )
         })
         .collect();
     version_row.extra = Extra([("moon".to_owned(), serde_json::json!(1))].into());
@@ -115,14 +107,8 @@ fn delta(from: Option<u64>, count: u16) -> Delta {
     } else {
         Vec::new()
     };
-    Delta {
-        from,
-        token: version_row.token(b"etag"),
-        version_row: Arc::new(version_row),
-        digest: all.digest(),
-        rows: changed,
-        removed,
-    }
+    let token = version_row.token(b"etag");
+    Delta::new(from, version_row, token, all.digest(), changed, removed)
 }
 
 /// Every kind of message, by the name of its file.

@@ -1,4 +1,4 @@
-//! What waits is bounded, and the newest wins.
+//! A queue is bounded and drops the oldest messages.
 
 use std::sync::Arc;
 
@@ -6,13 +6,11 @@ use bytes::Bytes;
 
 use super::super::counters::Counters;
 use super::super::frame::CHUNK;
-use super::super::queue::{Bounds, Item, Queue};
+use super::super::queue::{Bounds, Queue};
+use crate::transport::{EncodedMessage, Lane};
 
-fn item(tag: u8, len: usize) -> Item {
-    Item {
-        head: Bytes::from(vec![tag; 10]),
-        body: Bytes::from(vec![tag; len - 10]),
-    }
+fn item(tag: u8, len: usize) -> EncodedMessage {
+    EncodedMessage::new(Lane::Bulk, vec![tag; 10].into(), vec![tag; len - 10].into())
 }
 
 fn queue(messages: usize, bytes: usize) -> (Queue, Arc<Counters>) {
@@ -24,10 +22,10 @@ fn queue(messages: usize, bytes: usize) -> (Queue, Arc<Counters>) {
 }
 
 #[test]
-fn old_short_messages_go_first() {
+fn the_oldest_short_messages_are_dropped() {
     let (q, counters) = queue(2, 0);
     assert_eq!((1..=5).map(|tag| q.push(item(tag, 20))).sum::<usize>(), 3);
-    let tags: Vec<u8> = q.take(true).short.iter().map(|i| i.head[0]).collect();
+    let tags: Vec<u8> = q.take(true).short.iter().map(|i| i.head()[0]).collect();
     assert_eq!(tags, [4, 5]);
     assert_eq!(
         (
@@ -39,7 +37,7 @@ fn old_short_messages_go_first() {
 }
 
 #[test]
-fn long_messages_are_bounded_by_bytes_but_one_always_waits() {
+fn long_messages_are_bounded_by_bytes_but_one_may_always_wait() {
     let (q, counters) = queue(2, 3 * CHUNK);
     assert_eq!(q.push(item(1, 10 * CHUNK)), 0, "however long");
     assert_eq!(q.push(item(2, 2 * CHUNK)), 1);
@@ -52,7 +50,7 @@ fn long_messages_are_bounded_by_bytes_but_one_always_waits() {
     assert_eq!(counters.read().queued_bytes, CHUNK as u64 + 21);
     let batch = q.take(false);
     assert_eq!((batch.short.len(), batch.long.is_none()), (1, true));
-    assert_eq!(q.take(true).long.unwrap().head[0], 3);
+    assert_eq!(q.take(true).long.unwrap().head()[0], 3);
     assert!(q.is_empty());
 }
 
@@ -74,7 +72,7 @@ fn a_closed_queue_takes_nothing() {
 }
 
 #[test]
-fn what_waits_can_go_another_way() {
+fn messages_can_move_to_another_queue() {
     let (from, counters) = queue(8, 9 * CHUNK);
     let to = Queue::new(
         Bounds {
@@ -86,13 +84,13 @@ fn what_waits_can_go_another_way() {
     from.push(item(1, 20));
     from.push(item(2, 30));
     from.push(item(3, 2 * CHUNK));
-    from.pour_into(&to);
+    from.move_to(&to);
     assert!(from.is_empty());
     let batch = to.take(true);
     assert_eq!(
         (
-            batch.short.iter().map(|i| i.head[0]).collect::<Vec<_>>(),
-            batch.long.unwrap().head[0]
+            batch.short.iter().map(|i| i.head()[0]).collect::<Vec<_>>(),
+            batch.long.unwrap().head()[0]
         ),
         (vec![2], 3)
     );
@@ -107,10 +105,11 @@ fn what_waits_can_go_another_way() {
 
 #[test]
 fn pieces_cover_a_message_exactly() {
-    let it = Item {
-        head: Bytes::from_static(b"head"),
-        body: Bytes::from_static(b"and body"),
-    };
+    let it = EncodedMessage::new(
+        Lane::Bulk,
+        Bytes::from_static(b"head"),
+        Bytes::from_static(b"and body"),
+    );
     for most in 1..=13 {
         let mut all = Vec::new();
         for from in (0..it.len()).step_by(most) {

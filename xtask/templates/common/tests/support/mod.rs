@@ -1,87 +1,36 @@
-//! The staging for the suite: how to get a client, and what can go wrong with the store.
+//! The store under the suite: how to connect to it, and how to reach past the table.
 
-mod server;
+{{raw_module}}mod server;
 
-use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use conformance_tests::proxy::Proxy;
-use conformance_tests::{Backend, Capability, {{checkpoint}}Proxied, Reason, RoundTrips, Stop, child};
-use membership_core::{ClusterName, {{document_store}}MembershipTable, TableError};
-use membership_{{ident}}::{{{imports}}};
-
-use server::Server;
-
-/// Where the killed process finds the store.
-pub const CHILD: &str = "MEMBERSHIP_{{NAME}}_TEST_CHILD";
-/// What every client connects with, and nobody may see.
+use conformance_tests::servers::{{{access}}LocalServer, ServerBackend, Store};
+use conformance_tests::{Capability, Reason, RoundTrips, Stop};
+use membership_core::{ClusterName, MembershipTable, TableError};
+{{imports}}
+/// What every client connects with, and nothing may show.
 const SECRET: &str = "conformance-secret";
 
 /// The store under test.
-pub struct {{Title}} {
-    server: Server,
-}
+pub struct {{Title}};
 
-impl {{Title}} {
-    /// Your server, if `MEMBERSHIP_TEST_{{NAME}}_URL` names one; else one of its own.
-    pub async fn start() -> Self {
-        Self { server: Server::start(SECRET).await }
-    }
+/// The server that `MEMBERSHIP_TEST_{{NAME}}_URL` names, or one of the tests' own.
+pub async fn backend() -> ServerBackend<{{Title}}> {
+    let server = LocalServer::start("MEMBERSHIP_TEST_{{NAME}}_URL", "{{name}}", SECRET, server::command);
+    ServerBackend::new("{{name}}", {{Title}}, server.await.unwrap()).secret(SECRET)
 }
 
 #[async_trait]
-impl Backend for {{Title}} {
-    fn name(&self) -> String {
-        "{{name}}".to_owned()
-    }
-
-    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-        membership_{{ident}}::open(self.server.url(), cluster.clone()).await
-    }
-
-    /// What cannot exist for this store, and why. What is neither listed here nor staged below fails.
-    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
-        if self.server.is_yours() {
-            return &[
-                (Capability::Hints, Reason::NoHints),
-                {{orphans}}
-                (Capability::Restart, Reason::Managed),
-                (Capability::Unavailable, Reason::Managed),
-                (Capability::Secret, Reason::Managed),
-            ];
-        }
-        &[(Capability::Hints, Reason::NoHints), {{orphans}}]
-    }
-
+impl Store for {{Title}} {
 {{staging}}
-    async fn restart(&self) -> Result<(), Stop> {
-        self.set_available(false).await?;
-        self.set_available(true).await
+    async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+        membership_{{ident}}::open(url.to_owned(), cluster.clone()).await
     }
 
-    async fn set_available(&self, available: bool) -> Result<(), Stop> {
-        if self.server.is_yours() {
-            return Err(Stop::NotStaged(Capability::Unavailable));
-        }
-        if available { self.server.up().await } else { self.server.kill() }
-        Ok(())
-    }
-
-    fn secret(&self) -> Result<String, Stop> {
-        if self.server.is_yours() { Err(Stop::NotStaged(Capability::Secret)) } else { Ok(SECRET.to_owned()) }
-    }
-
-    async fn refused_client(&self, cluster: &ClusterName) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
-        let url = format!("{{name}}://:{SECRET}-and-wrong@{}", self.server.address());
-        Some(membership_{{ident}}::open(url, cluster.clone()).await)
-    }
-
-    async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
-        let proxy = Proxy::to(self.server.address())?;
-        let config = {{Title}}Config::from_url(&self.server.url_at(proxy.address()))?.timeout(Duration::from_secs(1));
-        Ok(Proxied { table: membership_{{ident}}::connect(&config, cluster.clone()).await?, proxy })
+    /// What cannot exist for this store, and why. What is neither listed here nor staged fails.
+    fn not_applicable(&self) -> &'static [(Capability, Reason)] {
+        &[(Capability::Hints, Reason::NoHints), {{orphans}}]
     }
 
     /// What the README promises; the suite counts.
@@ -89,9 +38,12 @@ impl Backend for {{Title}} {
         RoundTrips::NONE.read(1).read_row(1).commit(1).update_i_am_alive(1)
     }
 
-    fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {
-        let mut command = child::this_test("crash_child", cluster)?;
-        command.env(CHILD, self.server.url());
-        Ok(command)
+    /// The shortest timeouts with which the store can be used.
+    fn short_timeouts(&self) -> &'static str {
+        "operation_timeout=1s"
+    }
+
+    fn proxies_external(&self) -> bool {
+        true
     }
 }

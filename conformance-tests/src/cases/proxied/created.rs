@@ -1,0 +1,175 @@
+//! A table that comes into being, or comes anew, while a client's question is on its way. T6, T12, T16.
+
+use std::time::Duration;
+
+use membership_core::{NextStep, ReadAnswer, ReadRequest, TableErrorKind};
+
+use super::during;
+use super::operation::{Answered, Operation, ask};
+use super::route::Route;
+use crate::Stop;
+use crate::case::{Case, Cx, Verdict, case, commit, must, read};
+use crate::proxy::Fault;
+
+pub(in crate::cases) const CASES: &[Case] = &[
+    case!(a_table_is_created_between_two_requests: T6 T12),
+    case!(a_table_is_made_anew_during_a_delete: T12 T16),
+];
+
+/// As in the cases that cut.
+const FLIGHTS: u64 = 12;
+/// Longer than it takes to found a table, shorter than a client waits for an answer.
+const CREATED: Duration = Duration::from_secs(2);
+
+/// What becomes of one question.
+enum Hit {
+    /// The table was created while a request was held.
+    Yes,
+    /// It makes fewer requests.
+    No,
+    /// Nobody else gets through while the request is held: there is one way for all, or it comes within a transaction.
+    Alone,
+}
+
+async fn a_table_is_created_between_two_requests(cx: Cx) -> Verdict {
+    before_each_request(
+        &cx,
+        &[Operation::Initialize, Operation::Read, Operation::ReadRow],
+        "created",
+    )
+    .await
+}
+
+/// A delete that is late may delete the new table, too, and then all of it.
+async fn a_table_is_made_anew_during_a_delete(cx: Cx) -> Verdict {
+    before_each_request(&cx, &[Operation::Delete], "made anew").await
+}
+
+async fn before_each_request(cx: &Cx, operations: &[Operation], happens: &str) -> Verdict {
+    let route = Route::open(cx).await?;
+    route
+        .proxy
+        .learn_monitoring(Duration::from_millis(300))
+        .await;
+    let (mut hit, mut alone) = (0, 0);
+    for operation in operations.iter().copied() {
+        for flight in 0..FLIGHTS {
+            let what = format!(
+                "{operation}, and the table is {happens} before its request {}",
+                flight + 1
+            );
+            match created(&route, operation, flight)
+                .await
+                .map_err(during(what))?
+            {
+                Hit::Yes => hit += 1,
+                Hit::No => {
+                    must!(
+                        flight > 0,
+                        "{operation}: no request of it passes through the proxy"
+                    );
+                    break;
+                }
+                Hit::Alone => {
+                    alone += 1;
+                    break;
+                }
+            }
+        }
+    }
+    let alone = if alone > 0 {
+        format!(", and {alone} times nobody else got through")
+    } else {
+        String::new()
+    };
+    cx.measured(format!("{happens} before {hit} requests{alone}"));
+    Ok(())
+}
+
+async fn created(route: &Route, operation: Operation, flight: u64) -> Result<Hit, Stop> {
+    route.warm().await?;
+    let prepared = route.prepare(operation).await?;
+    let anew = operation == Operation::Delete;
+    if !anew && operation != Operation::Initialize {
+        route.judge.delete().await?;
+    }
+    route.proxy.set_fault_after(flight, Fault::HoldRequest);
+    let patience = route.cx.effort().operation_timeout;
+    let mut question = Box::pin(ask(&route.table, &prepared));
+    let early = tokio::select! {
+        answer = &mut question => Some(answer),
+        hit = route.proxy.fired(patience) => {
+            must!(hit, "it did not end within {patience:?}");
+            None
+        }
+    };
+    let (hit, answer) = match early {
+        Some(answer) => (Hit::No, answer),
+        None => {
+            let created = tokio::time::timeout(CREATED, async {
+                if anew {
+                    made_anew(route).await
+                } else {
+                    route.found().await
+                }
+            })
+            .await;
+            route.proxy.heal();
+            if let Ok(created) = created {
+                created?;
+                (Hit::Yes, route.cx.in_time("it", question).await?)
+            } else {
+                (Hit::Alone, route.cx.in_time("it", question).await?)
+            }
+        }
+    };
+    route.proxy.heal();
+    fits(&answer)?;
+    route.judge_is_back().await?;
+    match route.judge.read(&ReadRequest::all()).await {
+        Err(e) if e.kind() == TableErrorKind::NotInitialized => {}
+        Err(e) if e.kind() == TableErrorKind::BeingDeleted && answer.error().is_some() => {}
+        now => fits(&Answered::Read(now)).map_err(during("a read afterwards"))?,
+    }
+    route.reset().await?;
+    Ok(hit)
+}
+
+/// Deleted by somebody else, and made again with other silos: no silo comes twice.
+async fn made_anew(route: &Route) -> Verdict {
+    route.judge.delete().await?;
+    route
+        .judge
+        .initialize(&route.cx.initialize_request())
+        .await?;
+    let token = read(&route.judge).await?.0.token;
+    let entries = [route.cx.entry(), route.cx.entry(), route.cx.entry()];
+    commit(&route.judge, &route.cx.insert(&token, entries))
+        .await
+        .map(drop)
+}
+
+/// It says what there was before, or what there is since, or that it could not find out; never that something is wrong with the table.
+fn fits(answer: &Answered) -> Verdict {
+    if let Some(e) = answer.error() {
+        let known = matches!(
+            e.kind(),
+            TableErrorKind::NotInitialized
+                | TableErrorKind::BeingDeleted
+                | TableErrorKind::TableReplaced
+        );
+        must!(
+            known || e.next_step() != NextStep::GiveUp,
+            "nothing is wrong with the table, and still: {e}"
+        );
+    }
+    if let Answered::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) = answer {
+        let (counted, there) = (snapshot.version_row.row_count, snapshot.rows.len() as u64);
+        must!(
+            counted == there,
+            "version {} counts {counted} rows, and comes with {there}",
+            snapshot.version()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! How much work the long cases do.
+
+use std::time::Duration;
+
+/// How much work the long cases do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Effort {
+    /// Operations of the model-based run. Default 3,000.
+    pub model_operations: usize,
+    /// Clients of the concurrent histories, at least 2. Default 8.
+    pub clients: usize,
+    /// Commits of each concurrent history. Default 2,000.
+    pub commits: usize,
+    /// How often the crashing client is killed. Default 200.
+    pub kills: usize,
+    /// How often the server is killed under the clients of one history. Default 1.
+    pub server_kills: usize,
+    /// Rows of the large table. Default 5,000.
+    pub rows: usize,
+    /// Writers that all want to write the version row. Default 8.
+    pub writers: usize,
+    /// For how long they do. Default 3 s.
+    pub contention: Duration,
+    /// Rows of the large table that is read while it changes. Default 200.
+    pub busy_rows: usize,
+    /// For how long it changes. Default 3 s.
+    pub busy: Duration,
+    /// How long one operation may take, also when the store is away. Default 30 s.
+    pub operation_timeout: Duration,
+    /// How long one case may take. Default 5 min.
+    pub case_timeout: Duration,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self {
+            model_operations: 3_000,
+            clients: 8,
+            commits: 2_000,
+            kills: 200,
+            server_kills: 1,
+            rows: 5_000,
+            writers: 8,
+            contention: Duration::from_secs(3),
+            busy_rows: 200,
+            busy: Duration::from_secs(3),
+            operation_timeout: Duration::from_secs(30),
+            case_timeout: Duration::from_secs(300),
+        }
+    }
+}
+
+impl Effort {
+    /// The long runs, for before something is called finished: about half an hour for a store that takes a millisecond.
+    #[must_use]
+    pub fn soak() -> Self {
+        Self {
+            model_operations: 50_000,
+            clients: 16,
+            commits: 30_000,
+            kills: 1_000,
+            server_kills: 20,
+            rows: 5_000,
+            writers: 32,
+            contention: Duration::from_secs(60),
+            busy_rows: 1_000,
+            busy: Duration::from_secs(180),
+            operation_timeout: Duration::from_secs(30),
+            case_timeout: Duration::from_secs(3_600),
+        }
+    }
+}

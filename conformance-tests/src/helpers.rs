@@ -1,0 +1,179 @@
+//! Helpers for a provider's own tests, where anything unexpected is a panic.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use membership_core::{
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Heartbeat, HeartbeatWrite, Heartbeats,
+    InitializeRequest, InstanceId, MembershipEntry, MembershipTable, ReadAnswer, ReadRequest,
+    SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, VersionToken,
+    WallTime,
+};
+
+use crate::suite::Suite;
+
+/// Runs the suite, and fails the test unless every case passes.
+pub async fn passes(suite: Suite) {
+    let report = suite.run().await;
+    assert!(report.passed(), "{report}");
+}
+
+/// A number that was not given out before, in any process.
+pub fn unique() -> u128 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    (u128::from(NEXT.fetch_add(1, Ordering::Relaxed)) << 64)
+        | (u128::from(std::process::id()) << 32)
+        | u128::from(nanos)
+}
+
+/// An address for a number.
+pub fn silo(n: u64) -> SiloAddress {
+    SiloAddress::new(
+        [10, 0, 0, 1].into(),
+        u16::try_from(n % 50_000).unwrap(),
+        n + 1,
+    )
+}
+
+/// The row of that silo.
+pub fn entry(n: u64) -> MembershipEntry {
+    MembershipEntry::new(
+        silo(n),
+        InstanceId::new(u128::from(n)),
+        WallTime::from_millis(1_763_000_000_000 + n),
+    )
+}
+
+/// A commit that inserts the rows of these numbers.
+pub fn insert(on: &VersionToken, numbers: impl IntoIterator<Item = u64>) -> CommitRequest {
+    CommitRequest::new(
+        on.clone(),
+        CommitId::new(unique()),
+        None,
+        numbers.into_iter().map(entry),
+        [],
+        [],
+    )
+}
+
+/// A commit that gives this number's silo another name.
+pub fn update(on: &VersionToken, n: u64, name: &str) -> CommitRequest {
+    let mut e = entry(n);
+    e.info.silo_name = name.to_owned();
+    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [], [e], [])
+}
+
+/// A commit that removes this number's row.
+pub fn remove(on: &VersionToken, n: u64) -> CommitRequest {
+    CommitRequest::new(
+        on.clone(),
+        CommitId::new(unique()),
+        None,
+        [],
+        [],
+        [silo(n).row_key()],
+    )
+}
+
+/// With a table id that nobody else has.
+///
+/// # Errors
+/// The table's.
+pub async fn initialize(table: &dyn MembershipTable) -> Result<(), TableError> {
+    table
+        .initialize(&InitializeRequest::new(
+            TableId::new(unique()),
+            SharedSettings::default(),
+        ))
+        .await
+}
+
+/// All of it.
+pub async fn read(table: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
+    match table.read(&ReadRequest::all()).await.unwrap() {
+        ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        } => (snapshot, heartbeats.unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What kind of error a read ends with.
+///
+/// # Errors
+/// That kind.
+pub async fn read_kind(
+    table: &dyn MembershipTable,
+    known: Option<&VersionToken>,
+) -> Result<(), TableErrorKind> {
+    let request = ReadRequest::all().with_known(known.cloned());
+    table.read(&request).await.map(drop).map_err(|e| e.kind())
+}
+
+/// A commit that must succeed; the token after it.
+pub async fn commit(table: &dyn MembershipTable, request: &CommitRequest) -> VersionToken {
+    match table.commit(request).await.unwrap() {
+        CommitOutcome::Committed(token) => token,
+        CommitOutcome::Conflict(c) => panic!("{c:?}"),
+    }
+}
+
+/// The kind of error that a commit ends with.
+pub async fn commit_kind(table: &dyn MembershipTable, request: &CommitRequest) -> TableErrorKind {
+    table
+        .commit(request)
+        .await
+        .map(|outcome| panic!("{outcome:?}"))
+        .unwrap_err()
+        .kind()
+}
+
+/// A heartbeat of this number's silo.
+pub fn heartbeat(n: u64, counter: u64) -> HeartbeatWrite {
+    HeartbeatWrite::Silo {
+        silo: silo(n),
+        heartbeat: Heartbeat {
+            counter,
+            at: WallTime::from_millis(counter),
+        },
+    }
+}
+
+/// Initializes a table and puts so many rows into it.
+pub async fn fill(table: &dyn MembershipTable, rows: u64) -> VersionToken {
+    initialize(table).await.unwrap();
+    let (start, _) = read(table).await;
+    if rows == 0 {
+        start.token
+    } else {
+        commit(table, &insert(&start.token, 0..rows)).await
+    }
+}
+
+/// The token of a version of a table that does not exist.
+pub fn unknown_token() -> VersionToken {
+    VersionToken::new(TableId::new(1), 5, CommitId::new(1), &[])
+}
+
+/// A commit that inserts this row.
+pub fn insert_entry(on: &VersionToken, entry: MembershipEntry) -> CommitRequest {
+    CommitRequest::new(on.clone(), CommitId::new(unique()), None, [entry], [], [])
+}
+
+/// A cluster for tests that need only one.
+pub fn blue() -> ClusterName {
+    "blue".parse().unwrap()
+}
+
+/// Waits until something holds, for as long as a busy machine may need.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "not within two minutes: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,285 @@
+//! The backend of the suite over the servers of a store.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use membership_core::{
+    ClusterName, MembershipTable, NextStep, ReadRequest, TableError, TableErrorKind,
+};
+
+use super::store::{Servers, Store};
+use super::url::with_options;
+use crate::backend::{Backend, Checkpoint, Proxied, checkpoint};
+use crate::capability::{Capability, Reason};
+use crate::child;
+use crate::helpers::until;
+use crate::proxy::Proxy;
+use crate::raw::RawAccess;
+use crate::round_trips::RoundTrips;
+use crate::stop::Stop;
+
+/// Where the process that the suite kills finds the servers.
+const CHILD_URL: &str = "MEMBERSHIP_CONFORMANCE_CHILD_URL";
+/// The test that is that process. It calls [`crash_child`].
+const CHILD_TEST: &str = "crash_child";
+
+/// Not staged where somebody else runs the servers.
+const EXTERNAL: [(Capability, Reason); 2] = [
+    (Capability::Restart, Reason::Managed),
+    (Capability::Unavailable, Reason::Managed),
+];
+
+/// The servers of a store as the suite's backend.
+pub struct ServerBackend<S> {
+    store: S,
+    name: String,
+    servers: Box<dyn Servers>,
+    options: String,
+    secret: Option<String>,
+    not_applicable: Vec<(Capability, Reason)>,
+}
+
+impl<S: Store> ServerBackend<S> {
+    /// A store on these servers, as the report calls it.
+    pub fn new(name: impl Into<String>, store: S, servers: impl Servers) -> Self {
+        let mut not_applicable = store.not_applicable().to_vec();
+        not_applicable.push((Capability::Secret, Reason::NoSecret));
+        if servers.is_external() {
+            not_applicable.extend(EXTERNAL);
+            if !store.proxies_external() {
+                not_applicable.push((Capability::Proxy, Reason::NoProxy));
+            }
+        }
+        Self {
+            store,
+            name: name.into(),
+            servers: Box::new(servers),
+            options: String::new(),
+            secret: None,
+            not_applicable,
+        }
+    }
+
+    /// The report calls it by this name.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Every client connects with this secret, which is a part of the servers' URL. An external server has another one, which nobody knows.
+    #[must_use]
+    pub fn secret(mut self, secret: impl Into<String>) -> Self {
+        if !self.servers.is_external() {
+            self.secret = Some(secret.into());
+            self.not_applicable
+                .retain(|(capability, _)| *capability != Capability::Secret);
+        }
+        self
+    }
+
+    /// Every client connects with these options in its URL: `a=b&c=d`.
+    #[must_use]
+    pub fn options(mut self, options: impl Into<String>) -> Self {
+        self.options = options.into();
+        self
+    }
+
+    /// What cannot apply to the store with these options or on these servers.
+    #[must_use]
+    pub fn without(mut self, capability: Capability, reason: Reason) -> Self {
+        self.not_applicable.push((capability, reason));
+        self
+    }
+
+    /// The URL by which clients connect.
+    #[must_use]
+    pub fn url(&self) -> String {
+        with_options(&self.servers.url(), &self.options)
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The servers.
+    pub fn servers(&self) -> &dyn Servers {
+        &*self.servers
+    }
+
+    /// Whether something can be staged.
+    fn stages(&self, capability: Capability) -> Result<(), Stop> {
+        match self.not_applicable().iter().any(|(c, _)| *c == capability) {
+            true => Err(Stop::NotStaged(capability)),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until new clients read: several servers may answer before they serve.
+    async fn serves(&self) -> Result<(), Stop> {
+        let cluster: ClusterName = "nobody/serves".parse()?;
+        let url = with_options(&self.url(), self.store.short_timeouts());
+        until("the servers serve", async || {
+            let Ok(table) = self.store.connect(&url, &cluster).await else {
+                return false;
+            };
+            let read = ReadRequest {
+                barrier: true,
+                ..ReadRequest::all()
+            };
+            let answer = table.read(&read).await;
+            matches!(answer, Err(e) if e.kind() == TableErrorKind::NotInitialized)
+        })
+        .await;
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl<S: Store> Backend for ServerBackend<S> {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+        self.store.connect(&self.url(), cluster).await
+    }
+
+    fn not_applicable(&self) -> &[(Capability, Reason)] {
+        &self.not_applicable
+    }
+
+    async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
+        S::raw(self, cluster).await?.put_row(key, body).await
+    }
+
+    async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
+        S::raw(self, cluster).await?.put_version_row(text).await
+    }
+
+    async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        S::raw(self, cluster).await?.drop_version_row().await
+    }
+
+    async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        S::raw(self, cluster)
+            .await?
+            .restore(&Default::default())
+            .await
+    }
+
+    async fn save(&self, cluster: &ClusterName) -> Result<Checkpoint, Stop> {
+        Ok(Box::new(S::raw(self, cluster).await?.save().await?))
+    }
+
+    async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
+        S::raw(self, cluster)
+            .await?
+            .restore(checkpoint(saved)?)
+            .await
+    }
+
+    async fn restart(&self) -> Result<(), Stop> {
+        self.stages(Capability::Restart)?;
+        self.set_available(false).await?;
+        self.set_available(true).await
+    }
+
+    async fn kill_leader(&self, cluster: &ClusterName) -> Result<(), Stop> {
+        self.stages(Capability::Restart)?;
+        self.servers.kill_leader(cluster).await
+    }
+
+    async fn set_available(&self, available: bool) -> Result<(), Stop> {
+        self.stages(Capability::Unavailable)?;
+        self.servers.set_running(available).await?;
+        if available && self.servers.addresses().len() > 1 {
+            self.serves().await?;
+        }
+        Ok(())
+    }
+
+    fn secret(&self) -> Result<String, Stop> {
+        self.stages(Capability::Secret)?;
+        self.secret
+            .clone()
+            .ok_or(Stop::NotStaged(Capability::Secret))
+    }
+
+    async fn refused_client(
+        &self,
+        cluster: &ClusterName,
+    ) -> Option<Result<Arc<dyn MembershipTable>, TableError>> {
+        let secret = self.secret.as_ref()?;
+        let url = self.store.refused(&self.url(), secret);
+        Some(self.store.connect(&url, cluster).await)
+    }
+
+    async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
+        self.stages(Capability::Proxy)?;
+        let mut url = with_options(&self.url(), self.store.short_timeouts());
+        let proxy = match self.servers.advertised_proxy() {
+            Some(proxy) => proxy,
+            None => {
+                let any = ([127, 0, 0, 1], 0).into();
+                let proxy = Proxy::on(any, None)?;
+                for (n, server) in self.servers.addresses().into_iter().enumerate() {
+                    let address = match n {
+                        0 => proxy.address(),
+                        _ => proxy.also(any, None)?,
+                    };
+                    proxy.set_target_of(address, server);
+                    url = url.replace(&server.to_string(), &address.to_string());
+                }
+                proxy
+            }
+        };
+        if let Some(is_monitoring) = self.store.monitoring() {
+            proxy.set_monitoring(is_monitoring);
+        }
+        Ok(Proxied {
+            table: self.store.connect(&url, cluster).await?,
+            proxy,
+        })
+    }
+
+    fn round_trips(&self) -> RoundTrips {
+        self.store.round_trips()
+    }
+
+    fn pages(&self, rows: usize, bytes: usize) -> u64 {
+        self.store.pages(rows, bytes)
+    }
+
+    fn child(&self, cluster: &ClusterName) -> Result<Command, Stop> {
+        let mut command = child::this_test(CHILD_TEST, cluster)?;
+        command.env(CHILD_URL, self.url());
+        Ok(command)
+    }
+}
+
+/// The process that the suite kills in the middle of its commits: the whole body of a test `crash_child` beside the one that runs the suite.
+/// Does nothing unless it is that process.
+///
+/// # Panics
+/// When the process cannot connect within a minute.
+#[allow(clippy::panic, reason = "the body of a test")]
+pub async fn crash_child(store: &impl Store) {
+    let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(CHILD_URL)) else {
+        return;
+    };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let table = loop {
+        match store.connect(&url, &cluster).await {
+            Ok(table) => break table,
+            // Connecting has its own timeout, which a busy machine may exceed.
+            Err(e)
+                if e.next_step() == NextStep::Retry && tokio::time::Instant::now() < deadline => {}
+            Err(e) => panic!("{e}"),
+        }
+    };
+    child::run(&*table).await;
+}

@@ -1,0 +1,153 @@
+//! A server of the tests' own: a process on a free port, with a data folder that goes with it.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+
+use super::store::Servers;
+use crate::helpers::unique;
+use crate::stop::Stop;
+
+/// How a server is started: in the foreground, with its data in this folder, listening at this address, with this password, and with the
+/// settings under which it keeps what it has acknowledged. None where there is nothing to start.
+pub type StartCommand = fn(data: &Path, listen: SocketAddr, secret: &str) -> Option<Command>;
+
+/// How long a server may take until it listens.
+const LISTENS: Duration = Duration::from_secs(30);
+
+/// A server that is a process of the tests' own, killed and started again at the same address over the same data. Its input is closed when
+/// the tests end, however they end: a server that reads it can end then, too.
+pub struct LocalServer {
+    data: PathBuf,
+    address: SocketAddr,
+    url: String,
+    is_external: bool,
+    secret: &'static str,
+    command: StartCommand,
+    process: Mutex<Option<Child>>,
+}
+
+impl LocalServer {
+    /// The external server whose URL this environment variable holds, or a new one at `scheme://:secret@127.0.0.1:port`, without the secret
+    /// where it is empty. Returns when it listens.
+    ///
+    /// # Errors
+    /// When the server does not start, or the external one has no address.
+    pub async fn start(
+        variable: &str,
+        scheme: &str,
+        secret: &'static str,
+        command: StartCommand,
+    ) -> Result<Self, Stop> {
+        let external = std::env::var(variable).ok();
+        let (address, url) = match &external {
+            Some(url) => {
+                let address = host(url).to_socket_addrs()?.next();
+                let address =
+                    address.ok_or_else(|| Stop::failed(format!("{variable} names no address")))?;
+                (address, url.replacen(host(url), &address.to_string(), 1))
+            }
+            None => {
+                // Free now, and given to nobody else soon.
+                let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+                let user = match secret {
+                    "" => String::new(),
+                    secret => format!(":{secret}@"),
+                };
+                (address, format!("{scheme}://{user}{address}"))
+            }
+        };
+        let data = std::env::temp_dir().join(format!("membership-{scheme}-{:x}", unique()));
+        fs::create_dir(&data)?;
+        let server = Self {
+            data,
+            address,
+            url,
+            is_external: external.is_some(),
+            secret,
+            command,
+            process: Mutex::default(),
+        };
+        if !server.is_external {
+            server.start_again().await?;
+        }
+        Ok(server)
+    }
+
+    async fn start_again(&self) -> Result<(), Stop> {
+        let Some(mut command) = (self.command)(&self.data, self.address, self.secret) else {
+            return Ok(());
+        };
+        let process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| {
+                Stop::failed(format!("the server's program does not start: {error}"))
+            })?;
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        let deadline = Instant::now() + LISTENS;
+        while TcpStream::connect(self.address).is_err() {
+            if Instant::now() > deadline {
+                return Err(Stop::failed(format!(
+                    "the server does not listen on {} after {} s",
+                    self.address,
+                    LISTENS.as_secs()
+                )));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// SIGKILL, by process id; returns when the process is gone.
+    fn kill(&self) -> io::Result<()> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        match process.take() {
+            Some(mut process) => process.kill().and_then(|()| process.wait()).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for LocalServer {
+    fn drop(&mut self) {
+        let _ = self.kill();
+        let _ = fs::remove_dir_all(&self.data);
+    }
+}
+
+#[async_trait]
+impl Servers for LocalServer {
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.address]
+    }
+
+    fn is_external(&self) -> bool {
+        self.is_external
+    }
+
+    async fn set_running(&self, running: bool) -> Result<(), Stop> {
+        match running {
+            true => self.start_again().await,
+            false => Ok(self.kill()?),
+        }
+    }
+}
+
+/// `host:port` in a URL.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    rest.split(['/', '?']).next().unwrap_or(rest)
+}

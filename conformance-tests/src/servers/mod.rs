@@ -1,0 +1,53 @@
+//! The suite's backend over servers: what every store in a network stages in the same way, written once.
+//!
+//! A provider's tests describe the [`Store`] (how to connect, and how to reach past the contract) and say which [`Servers`] it runs on;
+//! [`ServerBackend`] makes a [`Backend`](crate::Backend) of both. Real servers to start are in the crate `membership-testbed`.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # use conformance_tests::servers::{DocumentAccess, ServerBackend, Servers, Store};
+//! # use conformance_tests::{Stop, Suite};
+//! # use membership_core::{ClusterName, DocumentStore, DocumentTable, MembershipTable, MemoryDocuments, TableError};
+//! # struct MyServer;
+//! # #[async_trait::async_trait]
+//! # impl Servers for MyServer {
+//! #     fn url(&self) -> String { String::new() }
+//! #     fn addresses(&self) -> Vec<std::net::SocketAddr> { Vec::new() }
+//! #     fn is_external(&self) -> bool { false }
+//! #     async fn set_running(&self, _: bool) -> Result<(), Stop> { Ok(()) }
+//! # }
+//! # fn documents(_: &str, cluster: &ClusterName) -> impl DocumentStore { MemoryDocuments::default().document(cluster) }
+//! struct MyStore;
+//!
+//! #[async_trait::async_trait]
+//! impl Store for MyStore {
+//!     type Raw = DocumentAccess;
+//!
+//!     async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
+//!         Ok(Arc::new(DocumentTable::new(cluster.clone(), documents(url, cluster))))
+//!     }
+//!
+//!     async fn raw(backend: &ServerBackend<Self>, cluster: &ClusterName) -> Result<DocumentAccess, Stop> {
+//!         Ok(DocumentAccess::new(documents(&backend.url(), cluster)))
+//!     }
+//! }
+//!
+//! # async fn test(my_server: MyServer) {
+//! let report = Suite::new(ServerBackend::new("mystore", MyStore, my_server)).run().await;
+//! assert!(report.passed(), "{report}");
+//! # }
+//! ```
+
+mod backend;
+mod local;
+mod store;
+mod url;
+mod version_row;
+
+pub use crate::documents::{DocumentAccess, SavedDocument};
+pub use crate::raw::RawAccess;
+pub use backend::{ServerBackend, crash_child};
+pub use local::{LocalServer, StartCommand};
+pub use store::{Servers, Store};
+pub use url::with_options;
+pub use version_row::VersionRowFields;

@@ -1,0 +1,52 @@
+//! The table as a command shows it: one fresh read, with heartbeats.
+
+use std::time::Duration;
+
+use membership_core::{
+    Heartbeats, MembershipEntry, MembershipTable, SharedSettings, SiloStatus, Snapshot, TableExt,
+    WallTime,
+};
+
+use crate::clock;
+use crate::exit::Failure;
+
+/// The table as of one moment.
+pub(crate) struct Inspection {
+    pub snapshot: Snapshot,
+    pub heartbeats: Heartbeats,
+    /// When it was read, by this machine's clock.
+    pub now: WallTime,
+}
+
+impl Inspection {
+    pub async fn of(table: &dyn MembershipTable) -> Result<Self, Failure> {
+        let (snapshot, heartbeats) = table.read_all().await?;
+        Ok(Self {
+            snapshot,
+            heartbeats,
+            now: clock::wall(),
+        })
+    }
+
+    /// How long ago a silo wrote its last heartbeat, or started if it wrote none, by its clock and
+    /// this one.
+    pub fn silence(&self, entry: &MembershipEntry) -> Duration {
+        let last = self
+            .heartbeats
+            .silos
+            .get(&entry.address)
+            .map_or(entry.start_time, |h| h.at);
+        self.now.since(last)
+    }
+
+    /// The shared settings as silos follow them: forced into their ranges.
+    pub fn settings(&self) -> SharedSettings {
+        self.snapshot.version_row.settings.workable()
+    }
+
+    /// Whether a silo that should be alive has been silent for so long that others will call it
+    /// stale. A hint for people, because it compares clocks; the silos themselves compare none.
+    pub fn seems_stale(&self, entry: &MembershipEntry) -> bool {
+        entry.status != SiloStatus::Dead && self.silence(entry) > self.settings().staleness()
+    }
+}

@@ -1,0 +1,380 @@
+//! The table's handle, and how it sends one request. Clauses T5, T13, T14.
+//!
+//! With several servers, a request goes to the next one when a server cannot be reached or knows no
+//! leader. A request that may have been carried out is never sent again. A read whose connection
+//! broke is sent again, once for each server. A request that was refused because its token is
+//! unknown is sent again for half of the timeout: servers check the token first, and may not know
+//! it yet while a leader is new.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use membership_core::{
+    ClusterName, MembershipTable, Operation, TableError, TableErrorKind, TableLimits,
+};
+use membership_provider::http::NoAnswer;
+use membership_provider::{Endpoint, Hints, LastWritten, Provider, SnapshotCache, unanswered};
+use reqwest::Method;
+use reqwest::header::HeaderValue;
+use tokio::time::{Instant, timeout_at};
+
+use crate::STORE;
+use crate::config::{ConsulConfig, SCHEMES};
+use crate::error::{error, has_no_leader, knows_no_token, refused, wrong};
+use crate::hints::BlockingQuery;
+use crate::keys::{Keys, path};
+use crate::txn::MAX_OPERATIONS;
+
+/// A commit's operations for the version row: check and remove the old mark, write the new one, the
+/// record, the settings and the core's cell.
+pub(crate) const VERSION_OPERATIONS: usize = 6;
+/// An update and a removal are two operations each. A transaction has at most 512 KiB; base64 makes
+/// rows a third larger, and keys need space too.
+pub(crate) const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: (MAX_OPERATIONS - VERSION_OPERATIONS) / 2,
+    bytes_per_row: 256_000,
+    bytes_per_commit: 256_000,
+    rows: 10_000,
+};
+/// The pause before a token is sent again that the servers do not know, and may know soon.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The membership table of one cluster in Consul. Clones share an HTTP client and the last
+/// snapshot.
+///
+/// Needs a tokio runtime with time and network enabled.
+#[derive(Clone)]
+pub struct ConsulTable(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) client: Arc<Client>,
+    pub(crate) keys: Keys,
+    pub(crate) cluster: ClusterName,
+    pub(crate) config: ConsulConfig,
+    pub(crate) hints: Hints,
+    pub(crate) heartbeats: LastWritten<u64>,
+    pub(crate) cache: SnapshotCache,
+}
+
+/// Opens tables by connection string: `consul:` and `consul+https:`.
+#[derive(Clone, Copy, Debug)]
+pub struct ConsulProvider;
+
+#[async_trait]
+impl Provider for ConsulProvider {
+    fn schemes(&self) -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    async fn connect(
+        &self,
+        url: &str,
+        cluster: ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, TableError> {
+        let table = ConsulTable::connect(ConsulConfig::from_url(url)?, cluster).await?;
+        Ok(Arc::new(table))
+    }
+
+    fn schema(&self, url: &str) -> Result<Option<String>, TableError> {
+        Ok(Some(ConsulConfig::from_url(url)?.schema()))
+    }
+}
+
+impl ConsulTable {
+    /// Reads the environment for what the configuration leaves out, and asks for one key of the
+    /// cluster's folder, which need not exist. Changes nothing.
+    ///
+    /// # Errors
+    /// `Configuration`, `PermissionDenied`, or `Unavailable` when no server answers or leads.
+    /// Cancel safe.
+    pub async fn connect(config: ConsulConfig, cluster: ClusterName) -> Result<Self, TableError> {
+        let config = config.completed(|name| std::env::var(name).ok())?;
+        let client = Arc::new(Client::new(&config)?);
+        let keys = Keys::new(&config.prefix, &cluster.store_key());
+        let query = BlockingQuery::new(&client, keys.marks());
+        let inner = Inner {
+            client,
+            keys,
+            hints: Hints::new(&cluster, query),
+            cluster,
+            config,
+            heartbeats: LastWritten::new(LIMITS.rows),
+            cache: SnapshotCache::default(),
+        };
+        inner.check_permission(inner.client.deadline()).await?;
+        Ok(Self(Arc::new(inner)))
+    }
+
+    /// The configuration that it was opened with. Its `Debug` output shows no secret.
+    #[must_use]
+    pub fn config(&self) -> &ConsulConfig {
+        &self.0.config
+    }
+}
+
+/// Shows no secret (clause T15).
+impl std::fmt::Debug for ConsulTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConsulTable")
+            .field("at", &self.0.client.at())
+            .field("folder", &self.0.keys.root())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// The error of an operation, with its name and the servers'.
+    pub(crate) fn during(&self, operation: Operation, e: TableError) -> TableError {
+        e.during(operation).at(self.client.at())
+    }
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    /// Path and query.
+    pub(crate) path: String,
+    pub(crate) body: Option<String>,
+    /// Whether it may change something: then a lost answer leaves its outcome unknown.
+    pub(crate) writes: bool,
+}
+
+impl Request {
+    /// Reads a key.
+    pub(crate) fn get(key: &str) -> Self {
+        Self {
+            method: Method::GET,
+            path: format!("/v1/kv/{}?consistent=", path(key)),
+            body: None,
+            writes: false,
+        }
+    }
+
+    /// Reads all keys that begin with `folder`: one moment of a leader that checks that it still
+    /// leads.
+    pub(crate) fn tree(folder: &str) -> Self {
+        Self {
+            path: format!("/v1/kv/{}?consistent=&recurse=", path(folder)),
+            ..Self::get(folder)
+        }
+    }
+}
+
+/// One answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+    /// The raft index of the answer. Only Consul sends it.
+    pub(crate) index: Option<u64>,
+    /// Which server answered.
+    server: usize,
+}
+
+impl Answer {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// Requests to the servers.
+pub(crate) struct Client {
+    http: reqwest::Client,
+    scheme: &'static str,
+    servers: Vec<Endpoint>,
+    token: Option<HeaderValue>,
+    /// Datacenter, namespace and partition, as the end of a query.
+    parameters: String,
+    /// The server that is asked first: the one that answered last.
+    turn: AtomicUsize,
+    pub(crate) timeout: Duration,
+}
+
+impl Client {
+    /// Sends nothing yet.
+    ///
+    /// # Errors
+    /// `Configuration`.
+    pub(crate) fn new(config: &ConsulConfig) -> Result<Self, TableError> {
+        let parameters = config
+            .parameters()
+            .into_iter()
+            .map(|(name, value)| format!("&{name}={}", path(value)))
+            .collect();
+        Ok(Self {
+            http: config.http_client()?,
+            scheme: config.scheme(),
+            servers: config.endpoints(),
+            token: config.header()?,
+            parameters,
+            turn: AtomicUsize::new(0),
+            timeout: config.timeouts.operation(),
+        })
+    }
+
+    /// The servers, for errors.
+    pub(crate) fn at(&self) -> String {
+        Endpoint::join(&self.servers)
+    }
+
+    /// When an operation that begins now must end.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// Sends a request, and returns the answer if its status is one of `expected`.
+    ///
+    /// # Errors
+    /// What the server answers. Without an answer the outcome of a write is unknown.
+    pub(crate) async fn ask(
+        &self,
+        request: &Request,
+        expected: &[u16],
+        by: Instant,
+    ) -> Result<Answer, TableError> {
+        let answer = self.any(request, by).await?;
+        if expected.contains(&answer.status) {
+            return Ok(answer);
+        }
+        Err(refused(answer.status, &answer.text(), request.writes).at(self.name(answer.server)))
+    }
+
+    fn name(&self, server: usize) -> String {
+        self.servers
+            .get(server)
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    }
+
+    /// The first answer of a server that can give one.
+    async fn any(&self, request: &Request, by: Instant) -> Result<Answer, TableError> {
+        let servers = self.servers.len().max(1);
+        let first = self.turn.load(Ordering::Relaxed) % servers;
+        // An idle connection may have ended: a read is sent once more.
+        let tries = if request.writes {
+            servers
+        } else {
+            servers.max(2)
+        };
+        let mut last = error(TableErrorKind::Unavailable, "no server is named");
+        // A new leader knows no token until it has read its own log.
+        let mut in_doubt = None;
+        let (mut n, mut failed) = (0, 0);
+        while failed < tries {
+            let server = (first + n) % servers;
+            let name = self.name(server);
+            let next = |client: &Self| client.turn.store((server + 1) % servers, Ordering::Relaxed);
+            n += 1;
+            failed += 1;
+            match timeout_at(by, self.send(server, request)).await {
+                Ok(Ok(answer))
+                    if answer.status == 403
+                        && knows_no_token(&answer.text())
+                        && Instant::now()
+                            < *in_doubt
+                                .get_or_insert_with(|| Instant::now() + self.timeout / 2) =>
+                {
+                    next(self);
+                    failed -= 1;
+                    if Instant::now() + PAUSE >= by {
+                        let message = "the server does not know the token yet: its leader is new";
+                        return Err(error(TableErrorKind::Unavailable, message).at(name));
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Ok(Ok(answer)) if answer.status == 500 && has_no_leader(500, &answer.text()) => {
+                    next(self);
+                    last = refused(answer.status, &answer.text(), request.writes).at(name);
+                    // A single server has waited for a leader already.
+                    if servers == 1 {
+                        return Err(last);
+                    }
+                }
+                Ok(Ok(answer)) => {
+                    self.turn.store(server, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Ok(Err(NoAnswer::NotSent(e))) => {
+                    next(self);
+                    last = e.at(name);
+                    if servers == 1 {
+                        return Err(last);
+                    }
+                }
+                Ok(Err(NoAnswer::Lost(why))) => {
+                    next(self);
+                    last = unanswered(STORE, request.writes, &why).at(name);
+                    if request.writes {
+                        return Err(last);
+                    }
+                }
+                Err(_) => {
+                    next(self);
+                    return Err(unanswered(
+                        STORE,
+                        request.writes,
+                        &format!("no answer within {:?}", self.timeout),
+                    )
+                    .at(name));
+                }
+            }
+        }
+        Err(last)
+    }
+
+    async fn send(&self, server: usize, request: &Request) -> Result<Answer, NoAnswer> {
+        let separator = if request.path.contains('?') { "" } else { "?" };
+        let url = format!(
+            "{}://{}{}{separator}{}",
+            self.scheme,
+            self.name(server),
+            request.path,
+            self.parameters
+        );
+        let mut sent = self.http.request(request.method.clone(), url);
+        if let Some(token) = &self.token {
+            sent = sent.header("X-Consul-Token", token.clone());
+        }
+        if let Some(body) = &request.body {
+            sent = sent.body(body.clone());
+        }
+        let no_answer = |e: reqwest::Error| NoAnswer::from_error(STORE, &e, "consul://");
+        let answer = sent.send().await.map_err(no_answer)?;
+        let status = answer.status().as_u16();
+        let index = answer
+            .headers()
+            .get("X-Consul-Index")
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let body = answer.bytes().await.map_err(no_answer)?.to_vec();
+        Ok(Answer {
+            status,
+            body,
+            index,
+            server,
+        })
+    }
+
+    /// Reads keys: the answer's body, `None` where there are no such keys, and its index.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask); `Configuration` where the answer is not Consul's: another server must
+    /// not look like an empty table.
+    pub(crate) async fn keys(
+        &self,
+        request: &Request,
+        by: Instant,
+    ) -> Result<(Option<Vec<u8>>, u64), TableError> {
+        let answer = self.ask(request, &[200, 404], by).await?;
+        let Some(index) = answer.index else {
+            let message = format!(
+                "the server answers with the HTTP status {} and is not Consul: check the address",
+                answer.status
+            );
+            return Err(wrong(message).at(self.name(answer.server)));
+        };
+        Ok(((answer.status == 200).then_some(answer.body), index))
+    }
+}

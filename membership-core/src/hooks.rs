@@ -1,0 +1,87 @@
+//! Hooks for the test harness (`membership-testing`) and the simulator. They are not part of the public
+//! API: applications must not use them, and they may change in any release.
+//!
+//! A [`ProtocolVariant`] switches parts of the protocol off, or replaces them by what another protocol
+//! of the same family does, so that the two can be measured side by side in virtual time.
+
+use std::time::Duration;
+
+use crate::protocol::{Protocol, Setup};
+
+/// A silo's protocol that behaves as `variant` says instead of as [`ProtocolVariant::STANDARD`].
+#[must_use]
+pub fn protocol(setup: Setup, variant: ProtocolVariant) -> Protocol {
+    Protocol::with_variant(setup, variant)
+}
+
+/// What a silo does differently beyond its configuration. The default is this protocol. All silos of
+/// a simulated cluster should have the same variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtocolVariant {
+    /// Probe the next silos on a single ring instead of one silo on each of several rings: the silos
+    /// that accuse a silo are then neighbours of each other.
+    pub one_ring: bool,
+    /// Send the last probe before a vote through an intermediary, which may add a vote of its own.
+    pub indirect_probes: bool,
+    /// Before a vote, check whether this side of a partition is the larger one.
+    pub partition_checks: bool,
+    /// A silo whose own health is bad accuses no other silo and uses longer timeouts.
+    pub self_monitoring: bool,
+    /// An answer to any other message delays a vote.
+    pub evidence_of_life: bool,
+    /// The largest number of changes in one commit; at least 1.
+    pub changes_per_commit: usize,
+    /// After n conflicts in a row, wait a random time between `[0]` and
+    /// `min([0] + [1] * 2^n, [2])`. None: as
+    /// [`conflict_backoff`](crate::protocol::conflict_backoff) says.
+    pub conflict_backoff: Option<[Duration; 3]>,
+}
+
+impl ProtocolVariant {
+    /// This protocol itself.
+    pub const STANDARD: Self = Self {
+        one_ring: false,
+        indirect_probes: true,
+        partition_checks: true,
+        self_monitoring: true,
+        evidence_of_life: true,
+        changes_per_commit: usize::MAX,
+        conflict_backoff: None,
+    };
+
+    /// The bounds of the wait after this many conflicts in a row, if they are not the standard ones.
+    pub(crate) fn backoff(&self, conflicts: u32) -> Option<(Duration, Duration)> {
+        let [least, step, most] = self.conflict_backoff?;
+        Some((
+            least,
+            least
+                .saturating_add(step.saturating_mul(2u32.saturating_pow(conflicts)))
+                .min(most)
+                .max(least),
+        ))
+    }
+}
+
+impl Default for ProtocolVariant {
+    fn default() -> Self {
+        Self::STANDARD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_backoff_grows_between_its_bounds() {
+        let s = Duration::from_secs;
+        let other = ProtocolVariant {
+            conflict_backoff: Some([s(2), s(2), s(64)]),
+            ..ProtocolVariant::STANDARD
+        };
+        assert_eq!(other.backoff(1), Some((s(2), s(6))));
+        assert_eq!(other.backoff(4), Some((s(2), s(34))));
+        assert_eq!(other.backoff(u32::MAX), Some((s(2), s(64))));
+        assert_eq!(ProtocolVariant::default().backoff(3), None);
+    }
+}

@@ -1,0 +1,316 @@
+//! The one lane to the table: at most one read or commit under way. It decides when to call; what to write is decided by
+//! [`apply`](crate::intent::apply) anew for each attempt. What waits is in `queue`, how long it waits in `backoff`, and
+//! what the end of a call means in `results`.
+
+mod backoff;
+mod queue;
+mod results;
+
+pub use backoff::conflict_backoff;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use self::backoff::{Conflicts, error_wait};
+use self::queue::Queue;
+use super::context::Ctx;
+use super::io::{CallId, Effect, RequestId};
+use super::timers::Timer;
+use crate::intent::{Action, Answer, Intent, Observed, apply};
+use crate::{
+    CommitId, CommitRequest, IntentId, MonoTime, ReadAnswer, ReadRequest, Snapshot, TableError,
+};
+
+/// After this many conflicts with a version that has not moved, the rows that I know are not those of the table.
+const CONFLICTS_UNMOVED: u32 = 2;
+
+#[derive(Debug)]
+struct Sent {
+    request: CommitRequest,
+    base: Snapshot,
+    batch: Vec<Intent>,
+}
+
+/// The call that is under way.
+#[derive(Debug)]
+enum Exchange {
+    Read {
+        call: CallId,
+        sent: MonoTime,
+        version: u64,
+        waiters: Vec<RequestId>,
+    },
+    Commit {
+        call: CallId,
+        sent: MonoTime,
+        commit: Box<Sent>,
+    },
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The table answered (whether it is mine, a read decides).
+    Contact,
+    /// A read brought this.
+    Read {
+        sent: MonoTime,
+        answer: Box<ReadAnswer>,
+    },
+    /// A commit of mine, sent at this time, made this out of the view.
+    Made {
+        sent: MonoTime,
+        snapshot: Box<Snapshot>,
+    },
+    /// An intent is settled.
+    Answered(Intent, Answer),
+    /// A refresh is over.
+    Refreshed(RequestId, Result<(), TableError>),
+    /// A call that was sent at this time failed.
+    Failed(MonoTime, TableError),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    exchange: Option<Exchange>,
+    queue: Queue,
+    /// A commit whose outcome is unknown.
+    unsettled: Option<Box<Sent>>,
+    wants_read: bool,
+    wants_barrier: bool,
+    waiters: Vec<RequestId>,
+    /// When the last read that succeeded was sent.
+    last_read: Option<MonoTime>,
+    conflicts: Conflicts,
+    /// The version that the last conflict was with, until a read has told whether it moved; and how often it had not.
+    conflicted: Option<u64>,
+    unmoved: u32,
+    errors: u32,
+    /// Commits in a row that failed, or of which nobody knew; reads that work meanwhile do not count.
+    commit_errors: u32,
+    /// A read has ended since the last commit: what is due to be written goes before the next read.
+    read_done: bool,
+    commit_after: MonoTime,
+    call_after: MonoTime,
+}
+
+impl Writer {
+    pub(crate) fn submit(&mut self, ctx: &mut Ctx, action: Action) -> IntentId {
+        let id = IntentId::new(ctx.random_id());
+        let author = (ctx.me.epoch() != 0).then_some(ctx.me);
+        self.queue.push(Intent::new(id, author, action), ctx.mono());
+        id
+    }
+
+    /// Takes intents back that are not under way, and says whether there were any. One that is under way will be answered.
+    pub(crate) fn withdraw(&mut self, mine: impl Fn(&Action) -> bool) -> bool {
+        self.queue.withdraw(mine)
+    }
+
+    pub(crate) fn has(&self, mine: impl Fn(&Action) -> bool) -> bool {
+        let under_way = match &self.exchange {
+            Some(Exchange::Commit { commit, .. }) => Some(commit),
+            _ => None,
+        };
+        let mut sent = under_way.into_iter().chain(&self.unsettled);
+        sent.any(|s| s.batch.iter().any(|i| mine(&i.action))) || self.queue.has(mine)
+    }
+
+    /// Reads as soon as possible; `barrier` makes it linearizable.
+    pub(crate) fn want_read(&mut self, barrier: bool) {
+        self.wants_read = true;
+        self.wants_barrier |= barrier;
+    }
+
+    /// Somebody waits for the end of the next read that starts.
+    pub(crate) fn wait(&mut self, request: RequestId) {
+        self.waiters.push(request);
+    }
+
+    /// Everybody who waits for a read, under way or not.
+    pub(crate) fn take_waiters(&mut self) -> Vec<RequestId> {
+        let mut all = match &mut self.exchange {
+            Some(Exchange::Read { waiters, .. }) => std::mem::take(waiters),
+            _ => Vec::new(),
+        };
+        all.append(&mut self.waiters);
+        all
+    }
+
+    /// Backs off no longer than this from now on: there is a reason to believe that the table works, or little time left.
+    pub(crate) fn hurry(&mut self, ctx: &Ctx, most: Duration) {
+        self.errors = 0;
+        self.call_after = self.call_after.min(ctx.mono() + most);
+    }
+
+    /// The first thing after a long pause is a read, whatever the backoff says. What is under way was sent before it: its answer proves
+    /// nothing now, and a commit counts as of unknown outcome.
+    pub(crate) fn read_first(&mut self, ctx: &mut Ctx) {
+        self.abandon();
+        self.want_read(true);
+        self.call_after = MonoTime::ZERO;
+        self.start_read(ctx);
+    }
+
+    fn abandon(&mut self) {
+        match self.exchange.take() {
+            Some(Exchange::Read { waiters, .. }) => self.waiters.extend(waiters),
+            Some(Exchange::Commit { commit, .. }) => self.unsettled = Some(commit),
+            None => {}
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queue.len() > 0
+    }
+
+    /// Whether votes could be written now: then they are asked for.
+    pub(crate) fn can_commit(&self, ctx: &Ctx) -> bool {
+        self.exchange.is_none()
+            && (!self.wants_read || self.read_done)
+            && self.unsettled.is_none()
+            && !ctx.suspended
+            && !ctx.table_changed()
+            && ctx.view.is_some()
+            && ctx.mono() >= self.commit_after.max(self.call_after)
+    }
+
+    /// Starts the next call, if there is one to make. `votes` are fresh from the voter.
+    pub(crate) fn pump(
+        &mut self,
+        ctx: &mut Ctx,
+        votes: Vec<Intent>,
+        observed: &Observed,
+    ) -> Vec<Outcome> {
+        let now = ctx.mono();
+        // A table that is not the one I knew is left alone: nothing it says can change that.
+        if self.exchange.is_some() || ctx.table_changed() {
+            return Vec::new();
+        }
+        if now < self.call_after {
+            ctx.timers.set(Timer::Writer, self.call_after);
+            return Vec::new();
+        }
+        let nothing = (self.queue.len() == 0 && votes.is_empty()) || ctx.suspended;
+        let commit_first = self.read_done && !nothing && now >= self.commit_after;
+        self.read_done = commit_first;
+        if (self.wants_read && !commit_first) || self.unsettled.is_some() {
+            self.start_read(ctx);
+            return Vec::new();
+        }
+        if nothing {
+            return Vec::new();
+        }
+        if now < self.commit_after {
+            ctx.timers.set(Timer::Writer, self.commit_after);
+            return Vec::new();
+        }
+        self.start_commit(ctx, votes, observed)
+    }
+
+    fn start_read(&mut self, ctx: &mut Ctx) {
+        let call = ctx.call();
+        // A store says "unchanged" by the version. Rows that were removed or written past the table are seen by whoever reads all of them.
+        let all = self.unmoved >= CONFLICTS_UNMOVED;
+        let request = ReadRequest::all()
+            .with_known(
+                ctx.view
+                    .as_ref()
+                    .filter(|_| !all)
+                    .map(|v| v.token().clone()),
+            )
+            .with_barrier(
+                std::mem::take(&mut self.wants_barrier) || self.unsettled.is_some() || all,
+            );
+        self.wants_read = false;
+        self.exchange = Some(Exchange::Read {
+            call,
+            sent: ctx.mono(),
+            version: ctx.version(),
+            waiters: std::mem::take(&mut self.waiters),
+        });
+        ctx.out.push(Effect::Read { call, request });
+    }
+
+    fn start_commit(
+        &mut self,
+        ctx: &mut Ctx,
+        votes: Vec<Intent>,
+        observed: &Observed,
+    ) -> Vec<Outcome> {
+        let Some(base) = ctx.view.as_ref().map(|v| v.snapshot().clone()) else {
+            return Vec::new();
+        };
+        let submitted: BTreeMap<IntentId, MonoTime> = self.queue.times().collect();
+        self.read_done = false;
+        let batch = self
+            .queue
+            .take_batch(ctx.variant.changes_per_commit.max(1), votes);
+        let applied = apply(&base, observed, &batch, ctx.now, &ctx.config, &ctx.limits);
+        let mut outcomes = Vec::new();
+        let mut sending = Vec::new();
+        for (intent, answer) in batch.into_iter().zip(applied.answers.iter()) {
+            let at = submitted.get(&intent.id).copied();
+            match (answer, at) {
+                (Answer::Applied { .. }, _) => sending.push(intent),
+                // What an old view refuses, a fresh one may not.
+                (Answer::Refused(_), Some(at)) if self.last_read.is_none_or(|r| r < at) => {
+                    self.want_read(false);
+                    self.queue.push(intent, at);
+                }
+                (Answer::Queued, Some(at)) => self.queue.push(intent, at),
+                // A vote: the voter offers it again.
+                (Answer::Queued, None) => {}
+                (settled, _) => outcomes.push(Outcome::Answered(intent, settled.clone())),
+            }
+        }
+        for rest in &applied.rest {
+            if sending.iter().any(|sent| sent.id == rest.id) {
+                self.queue.push(rest.clone(), ctx.now.mono);
+            }
+        }
+        if applied.is_empty() {
+            let moot = |intent| Outcome::Answered(intent, Answer::Moot);
+            outcomes.extend(sending.into_iter().map(moot));
+            return outcomes;
+        }
+        let id = CommitId::new(ctx.random_id());
+        let committer = (ctx.me.epoch() != 0).then_some(ctx.me);
+        let request = applied.into_request(base.token.clone(), id, committer);
+        let batch = sending;
+        self.send(
+            ctx,
+            Box::new(Sent {
+                request,
+                base,
+                batch,
+            }),
+        );
+        outcomes
+    }
+
+    fn send(&mut self, ctx: &mut Ctx, commit: Box<Sent>) {
+        let call = ctx.call();
+        ctx.out.push(Effect::Commit {
+            call,
+            request: commit.request.clone(),
+        });
+        self.exchange = Some(Exchange::Commit {
+            call,
+            sent: ctx.mono(),
+            commit,
+        });
+    }
+
+    fn back_off(&mut self, ctx: &mut Ctx) {
+        self.errors = (self.errors + 1).min(10);
+        let wait = error_wait(ctx, self.errors);
+        self.call_after = ctx.mono() + wait;
+        ctx.timers.set(Timer::Writer, self.call_after);
+    }
+}

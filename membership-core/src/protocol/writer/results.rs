@@ -1,0 +1,275 @@
+//! What the end of a call means for the intents in it: they happened, they did not, or they may have, and then a read
+//! decides before anything else is written.
+
+use std::sync::Arc;
+
+use super::{Exchange, Outcome, Sent, Writer, error_wait};
+use crate::intent::{Action, Answer, Intent, Refusal};
+use crate::protocol::context::Ctx;
+use crate::protocol::io::{CallId, Observation};
+use crate::protocol::timers::Timer;
+use crate::{
+    CommitOutcome, Conflict, Fate, Judgement, MonoTime, NextStep, ReadAnswer, TableError,
+    TableErrorKind, VersionToken,
+};
+
+/// After this many commits in a row that failed or are unknown, the next one is smaller, and not the same again.
+const FAILED_IN_A_ROW: u32 = 2;
+
+impl Writer {
+    pub(crate) fn on_read(
+        &mut self,
+        ctx: &mut Ctx,
+        call: CallId,
+        result: Result<ReadAnswer, TableError>,
+    ) -> Vec<Outcome> {
+        let (sent, version, waiters) = match self.exchange.take() {
+            Some(Exchange::Read {
+                call: c,
+                sent,
+                version,
+                waiters,
+            }) if c == call => (sent, version, waiters),
+            other => {
+                self.exchange = other;
+                return Vec::new();
+            }
+        };
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.back_off(ctx);
+                self.want_read(false);
+                self.read_done = false;
+                let mut outcomes = vec![Outcome::Failed(sent, error.clone())];
+                let refreshed = |w| Outcome::Refreshed(w, Err(error.clone()));
+                outcomes.extend(waiters.into_iter().map(refreshed));
+                return outcomes;
+            }
+        };
+        self.errors = 0;
+        self.last_read = Some(sent);
+        self.read_done = true;
+        let still = |at| matches!(answer, ReadAnswer::Unchanged { .. }) && version == at;
+        self.unmoved = if self.conflicted.take().is_some_and(still) {
+            self.unmoved + 1
+        } else {
+            0
+        };
+        let settled = self.settle(ctx, version, &answer);
+        // First the view, then what it says of my intents.
+        let answer = Box::new(answer);
+        let mut outcomes = vec![Outcome::Contact, Outcome::Read { sent, answer }];
+        outcomes.extend(settled);
+        outcomes.extend(waiters.into_iter().map(|w| Outcome::Refreshed(w, Ok(()))));
+        outcomes
+    }
+
+    /// Settles a commit that may have happened by what the table says now.
+    fn settle(&mut self, ctx: &mut Ctx, version: u64, answer: &ReadAnswer) -> Vec<Outcome> {
+        let Some(commit) = self.unsettled.take() else {
+            return Vec::new();
+        };
+        let (now_at, row) = match answer {
+            ReadAnswer::Snapshot { snapshot, .. } => {
+                (snapshot.version(), Some(snapshot.version_row.clone()))
+            }
+            // The view may have moved on since the read began.
+            ReadAnswer::Unchanged { .. } => (
+                version,
+                ctx.view.as_ref().map(|v| v.snapshot().version_row.clone()),
+            ),
+        };
+        let again = commit.request.again();
+        match row.as_ref().map(|row: &Arc<_>| again.judge(row)) {
+            // Another table, or another past: the gate will say so, and until then nothing is written.
+            Some(Judgement::Refused(_)) => {
+                self.unsettled = Some(commit);
+                self.back_off(ctx);
+                return Vec::new();
+            }
+            Some(Judgement::AlreadyCommitted) => {
+                ctx.observe(Observation::Committed {
+                    rows: commit.request.changes.len(),
+                });
+                return answered(commit.batch, commit.request.next_version()).collect();
+            }
+            _ => {}
+        }
+        let failing = self.commit_errors >= FAILED_IN_A_ROW;
+        let may_still_land = now_at == commit.request.expected.version();
+        // Votes are not sent again as they were, however long ago that was: a silo that is still silent is voted against
+        // anew. Nor is a commit that failed again and again. Of two commits on one version at most one wins.
+        let votes = |i: &Intent| matches!(i.action, Action::Suspect { .. });
+        if may_still_land && !failing && !commit.batch.iter().any(votes) {
+            // The same bytes again, so that at most one of the two wins.
+            if ctx.suspended || ctx.table_changed() {
+                self.unsettled = Some(commit);
+            } else {
+                let request = again;
+                self.send(ctx, Box::new(Sent { request, ..*commit }));
+            }
+        } else {
+            // It never will be in the table. The rows say what is left to do.
+            if may_still_land && failing {
+                self.queue.take_fewer(commit.batch.len());
+                self.commit_after = ctx.mono() + error_wait(ctx, self.commit_errors);
+                ctx.timers.set(Timer::Writer, self.commit_after);
+            }
+            self.queue.requeue(ctx.mono(), commit.batch);
+        }
+        Vec::new()
+    }
+
+    pub(crate) fn on_committed(
+        &mut self,
+        ctx: &mut Ctx,
+        call: CallId,
+        result: Result<CommitOutcome, TableError>,
+    ) -> Vec<Outcome> {
+        let (sent, commit) = match self.exchange.take() {
+            Some(Exchange::Commit {
+                call: c,
+                sent,
+                commit,
+            }) if c == call => (sent, commit),
+            other => {
+                self.exchange = other;
+                return Vec::new();
+            }
+        };
+        match commit.request.fate(result) {
+            Fate::Happened(token) => self.on_success(ctx, sent, *commit, token),
+            Fate::Conflict(conflict) => self.on_conflict(ctx, sent, *commit, conflict),
+            Fate::Failed(error) => self.on_failure(ctx, sent, *commit, error),
+            Fate::Unknown(error) => {
+                let of_this_sending = |e: &TableError| e.next_step() == NextStep::FindOut;
+                if error.as_ref().is_none_or(of_this_sending) {
+                    ctx.observe(Observation::UnknownOutcome);
+                }
+                self.unsettled = Some(commit);
+                if error.is_some() {
+                    self.count_error();
+                }
+                self.back_off(ctx);
+                let failed = |error| Outcome::Failed(sent, error);
+                error.map(failed).into_iter().collect()
+            }
+        }
+    }
+
+    fn on_success(
+        &mut self,
+        ctx: &mut Ctx,
+        sent: MonoTime,
+        commit: Sent,
+        token: VersionToken,
+    ) -> Vec<Outcome> {
+        self.errors = 0;
+        self.conflicts.clear();
+        self.commit_errors = 0;
+        self.queue.take_more();
+        ctx.observe(Observation::Committed {
+            rows: commit.request.changes.len(),
+        });
+        let version = commit.request.next_version();
+        let snapshot = Box::new(commit.request.apply_to(&commit.base, token));
+        // The caller of an eviction hears of it even if it is my own end.
+        let (evictions, others): (Vec<_>, Vec<_>) = commit
+            .batch
+            .into_iter()
+            .partition(|i| matches!(i.action, Action::Evict { .. }));
+        let mut outcomes = vec![Outcome::Contact];
+        outcomes.extend(answered(evictions, version));
+        outcomes.push(Outcome::Made { sent, snapshot });
+        outcomes.extend(answered(others, version));
+        outcomes
+    }
+
+    fn on_conflict(
+        &mut self,
+        ctx: &mut Ctx,
+        sent: MonoTime,
+        commit: Sent,
+        conflict: Conflict,
+    ) -> Vec<Outcome> {
+        self.errors = 0;
+        self.commit_errors = 0;
+        ctx.observe(Observation::Conflict);
+        let ends_a_life = |i: &Intent| {
+            matches!(
+                i.action,
+                Action::Evict { .. } | Action::Leave { .. } | Action::Suspect { .. }
+            )
+        };
+        let urgent = commit.batch.iter().any(ends_a_life);
+        let wait = self.conflicts.wait(ctx, commit.base.rows.len(), urgent);
+        self.commit_after = ctx.mono() + wait;
+        // Votes wait elsewhere, and nothing else would wake me for them.
+        let next = self.commit_after.max(self.call_after);
+        ctx.timers.set(Timer::Writer, next);
+        self.queue.requeue(ctx.mono(), commit.batch);
+        let mut outcomes = vec![Outcome::Contact];
+        match conflict.snapshot {
+            Some(snapshot) => {
+                let answer = Box::new(ReadAnswer::Snapshot {
+                    snapshot,
+                    heartbeats: None,
+                });
+                outcomes.push(Outcome::Read { sent, answer });
+            }
+            None => {
+                self.want_read(false);
+                self.conflicted = Some(commit.base.version());
+            }
+        }
+        outcomes
+    }
+
+    /// A commit that certainly did not happen.
+    fn on_failure(
+        &mut self,
+        ctx: &mut Ctx,
+        sent: MonoTime,
+        commit: Sent,
+        error: TableError,
+    ) -> Vec<Outcome> {
+        self.count_error();
+        let mut batch = commit.batch;
+        if matches!(
+            error.kind(),
+            TableErrorKind::LimitExceeded | TableErrorKind::InvalidRequest
+        ) {
+            self.queue.take_fewer(batch.len());
+            self.back_off(ctx);
+            if batch.len() > 1 {
+                // One of them, or all together: tried in smaller parts, the one that is refused is told.
+                self.queue.requeue(ctx.mono(), batch);
+                return vec![Outcome::Contact];
+            }
+            let refusal = Answer::Refused(Refusal::TooLarge(error.to_string()));
+            self.queue.reunite(&batch);
+            let refused = |i| Outcome::Answered(i, refusal.clone());
+            return batch.into_iter().map(refused).collect();
+        }
+        if error.next_step() == NextStep::GiveUp || self.commit_errors >= FAILED_IN_A_ROW {
+            self.queue.take_fewer(batch.len());
+        }
+        self.queue.reunite(&batch);
+        // The cleaner asks again in a minute.
+        batch.retain(|i| !matches!(i.action, Action::RemoveDefunct { .. }));
+        self.queue.requeue(ctx.mono(), batch);
+        self.back_off(ctx);
+        vec![Outcome::Failed(sent, error)]
+    }
+
+    fn count_error(&mut self) {
+        self.commit_errors = (self.commit_errors + 1).min(10);
+    }
+}
+
+fn answered(batch: Vec<Intent>, version: u64) -> impl Iterator<Item = Outcome> {
+    batch
+        .into_iter()
+        .map(move |i| Outcome::Answered(i, Answer::Applied { version }))
+}

@@ -1,0 +1,226 @@
+//! One change of the table from outside the protocol: read, decide, commit; again when another commit was first; and never
+//! in doubt about the outcome when it can be found out.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{
+    CommitRequest, Fate, Judgement, MembershipTable, NextStep, Operation, ReadAnswer, ReadRequest,
+    TableError, TableErrorKind,
+};
+use crate::{CommitId, Heartbeats, Snapshot};
+
+/// What a change needs and this crate does not have: random numbers and a way to wait.
+#[async_trait]
+pub trait Runtime: Send {
+    /// A random id, never given before.
+    fn commit_id(&mut self) -> CommitId;
+
+    /// Waits for a random time between nothing and `at_most`.
+    async fn pause(&mut self, at_most: Duration);
+}
+
+/// Why a change was not made, or may not have been.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError<E = Infallible>
+where
+    E: fmt::Display,
+{
+    /// The change must not be made; nothing was written.
+    #[error("{0}")]
+    Refused(E),
+    /// It did not happen.
+    #[error(transparent)]
+    NotDone(TableError),
+    /// It may have happened: only the rows tell.
+    #[error("it may have happened: {0}")]
+    MayHaveHappened(TableError),
+}
+
+impl<E: fmt::Display> ChangeError<E> {
+    /// The table's error, or what `refused` makes of a refusal.
+    pub fn into_table_error(self, refused: impl FnOnce(E) -> TableError) -> TableError {
+        match self {
+            Self::Refused(why) => refused(why),
+            Self::NotDone(error) | Self::MayHaveHappened(error) => error,
+        }
+    }
+}
+
+/// How long a change goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Conflicts until it gives up.
+    pub(crate) conflicts: u32,
+    /// Errors and unknown outcomes until it gives up.
+    pub(crate) errors: u32,
+}
+
+/// The first pause; it doubles up to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(30);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
+/// A snapshot that comes with a conflict is used instead of a read, but not for ever: a read has a barrier.
+const READ_EVERY: u32 = 4;
+
+/// Changes one table; what was read last is used again.
+pub(crate) struct Changer<'a, T: ?Sized, R: ?Sized> {
+    table: &'a T,
+    runtime: &'a mut R,
+    patience: Patience,
+    now: Option<Snapshot>,
+}
+
+impl<'a, T, R> Changer<'a, T, R>
+where
+    T: MembershipTable + ?Sized,
+    R: Runtime + ?Sized,
+{
+    pub(crate) fn new(table: &'a T, runtime: &'a mut R, patience: Patience) -> Self {
+        Self {
+            table,
+            runtime,
+            patience,
+            now: None,
+        }
+    }
+
+    /// Makes the change that `plan` finds for the table as it is, and gives the version that has it; none when `plan`
+    /// finds nothing to do. `plan` is asked again after each conflict, and must find nothing to do once its own change is
+    /// in.
+    pub(crate) async fn change<E: fmt::Display>(
+        &mut self,
+        mut plan: impl FnMut(&Snapshot, CommitId) -> Result<Option<CommitRequest>, E> + Send,
+    ) -> Result<Option<u64>, ChangeError<E>> {
+        let (mut conflicts, mut errors) = (0, 0);
+        // Sent, and may have happened or may still happen.
+        let mut open: Option<(CommitRequest, TableError)> = None;
+        // Sent, and the table has moved too far to tell: the rows decide.
+        let mut forgotten: Option<TableError> = None;
+        let not_done = |error, forgotten| match forgotten {
+            None => ChangeError::NotDone(error),
+            Some(unknown) => ChangeError::MayHaveHappened(unknown),
+        };
+        loop {
+            let now = match self.now.take() {
+                Some(now) => now,
+                None => match read(self.table, false).await {
+                    Ok((now, _)) => now,
+                    Err(error) => match open.take() {
+                        None => return Err(not_done(error, forgotten)),
+                        Some((_, unknown)) if errors >= self.patience.errors => {
+                            return Err(ChangeError::MayHaveHappened(unknown));
+                        }
+                        still_open => {
+                            errors += 1;
+                            open = still_open;
+                            self.pause(errors).await;
+                            continue;
+                        }
+                    },
+                },
+            };
+            let request = match open.take() {
+                None => None,
+                Some((sent, unknown)) => match sent.again().judge(&now.version_row) {
+                    Judgement::AlreadyCommitted => {
+                        self.now = Some(now);
+                        return Ok(Some(sent.next_version()));
+                    }
+                    Judgement::Refused(_) => return Err(ChangeError::MayHaveHappened(unknown)),
+                    Judgement::Apply if errors >= self.patience.errors => {
+                        return Err(ChangeError::MayHaveHappened(unknown));
+                    }
+                    // It may still be on its way: the same bytes again, so that at most one of the two wins.
+                    Judgement::Apply => Some(sent.again()),
+                    Judgement::OutcomeUnknown => {
+                        forgotten = Some(unknown);
+                        None
+                    }
+                    Judgement::Conflict => None,
+                },
+            };
+            let request = match request {
+                Some(again) => again,
+                None => match plan(&now, self.runtime.commit_id()).map_err(ChangeError::Refused)? {
+                    Some(planned) => planned,
+                    None => {
+                        let version = now.version();
+                        self.now = Some(now);
+                        return Ok(forgotten.map(|_| version));
+                    }
+                },
+            };
+            match request.fate(self.table.commit(&request).await) {
+                Fate::Happened(token) => {
+                    self.now = Some(request.apply_to(&now, token));
+                    return Ok(Some(request.next_version()));
+                }
+                Fate::Conflict(_) if conflicts >= self.patience.conflicts => {
+                    let busy = "other commits came first each time, and nothing was changed";
+                    return Err(not_done(self.error(TableErrorKind::Busy, busy), forgotten));
+                }
+                Fate::Conflict(conflict) => {
+                    conflicts += 1;
+                    self.now = conflict
+                        .snapshot
+                        .filter(|_| !conflicts.is_multiple_of(READ_EVERY));
+                    self.pause(conflicts).await;
+                }
+                Fate::Failed(error)
+                    if errors >= self.patience.errors || error.next_step() == NextStep::GiveUp =>
+                {
+                    return Err(not_done(error, forgotten));
+                }
+                Fate::Failed(_) => {
+                    errors += 1;
+                    self.pause(errors).await;
+                }
+                Fate::Unknown(error) => {
+                    errors += 1;
+                    let error = error.unwrap_or_else(|| {
+                        let other = "the store answered for another commit";
+                        self.error(TableErrorKind::OutcomeUnknown, other)
+                    });
+                    let unknown = error.of_commit(request.attempt);
+                    open = Some((request, unknown));
+                    self.pause(errors).await;
+                }
+            }
+        }
+    }
+
+    async fn pause(&mut self, round: u32) {
+        let most = FIRST_PAUSE.saturating_mul(1 << round.min(7));
+        self.runtime.pause(most.min(LAST_PAUSE)).await;
+    }
+
+    fn error(&self, kind: TableErrorKind, message: &str) -> TableError {
+        TableError::new(kind, Operation::Commit, self.table.store(), message)
+    }
+}
+
+/// The whole table as of now.
+pub(super) async fn read<T: MembershipTable + ?Sized>(
+    table: &T,
+    heartbeats: bool,
+) -> Result<(Snapshot, Heartbeats), TableError> {
+    let request = ReadRequest::all()
+        .with_heartbeats(heartbeats)
+        .with_barrier(true);
+    match table.read(&request).await? {
+        ReadAnswer::Snapshot {
+            snapshot,
+            heartbeats,
+        } => Ok((snapshot, heartbeats.unwrap_or_default())),
+        ReadAnswer::Unchanged { .. } => Err(TableError::new(
+            TableErrorKind::Damaged,
+            Operation::Read,
+            table.store(),
+            "it answers `unchanged` to a read that knows no version",
+        )),
+    }
+}

@@ -1,0 +1,176 @@
+//! The connection to one table: requests with a timeout, and the limits. Clauses T5, T13, T14.
+//!
+//! The SDK's own retries are off, because only the caller of a request knows whether it may be sent
+//! again. A read whose connection broke is sent once more; a write never is.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::{BehaviorVersion, Region};
+use aws_sdk_dynamodb::Client as Sdk;
+use aws_sdk_dynamodb::config::http::HttpResponse;
+use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
+use aws_sdk_dynamodb::config::{Builder, Credentials as Keys, StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_dynamodb::types::AttributeValue;
+use membership_core::{ClusterName, CommitRequest, TableError, TableLimits, VersionToken};
+use membership_provider::{Credentials, FullRead, SnapshotCache, unanswered};
+use tokio::time::{Instant, timeout_at};
+
+use crate::STORE;
+use crate::config::{DynamoConfig, wrong};
+use crate::error::{Failed, broke_off, failed};
+use crate::keys;
+
+/// A transaction takes 100 items and 4 MB: the version row, and two items for each row that is
+/// inserted or removed. An item takes 400 KB, including the names of its attributes and the
+/// cluster's name (1.2 KB at most). 10,000 rows are about ten pages.
+pub(crate) const LIMITS: TableLimits = TableLimits::new(49, 400_000, 3_500_000, 10_000);
+
+/// An item, or its key.
+pub(crate) type Item = HashMap<String, AttributeValue>;
+
+/// The connection to one cluster's partition.
+pub(crate) struct Client {
+    pub(crate) sdk: Sdk,
+    /// The table's name.
+    pub(crate) table: String,
+    /// The cluster, as the partition's key.
+    pub(crate) cluster: String,
+    /// The server, as errors name it.
+    pub(crate) endpoint: String,
+    timeout: Duration,
+}
+
+impl Client {
+    /// Reads the environment and files; sends nothing.
+    async fn open(config: &DynamoConfig, cluster: &ClusterName) -> Result<Self, TableError> {
+        let builder = match &config.client {
+            Some(client) => client.config().to_builder(),
+            None => builder(config).await,
+        };
+        let builder = builder
+            .retry_config(RetryConfig::disabled())
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled());
+        let sdk = Sdk::from_conf(builder.build());
+        let endpoint = match (&config.endpoint, sdk.config().region()) {
+            (Some(endpoint), _) => endpoint.trim_end_matches('/').to_owned(),
+            (None, Some(region)) => format!("DynamoDB in {region}"),
+            (None, None) => {
+                return Err(wrong(
+                    "no region is known: write dynamodb://eu-west-1/table, set AWS_REGION, or name a profile that has one",
+                ));
+            }
+        };
+        Ok(Self {
+            sdk,
+            table: config.table.clone(),
+            cluster: cluster.to_string(),
+            endpoint,
+            timeout: config.timeouts.operation(),
+        })
+    }
+
+    /// Sends a request and waits for its answer, at most for the operation timeout.
+    ///
+    /// # Errors
+    /// What the server answers. Without an answer, the outcome is unknown if the request `writes`.
+    pub(crate) async fn send<T, E, F>(
+        &self,
+        writes: bool,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, Box<Failed<E>>>
+    where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let deadline = Instant::now() + self.timeout;
+        let mut repeated = writes;
+        loop {
+            match timeout_at(deadline, request()).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(e)) if !repeated && broke_off(&e) => repeated = true,
+                Ok(Err(e)) => return Err(failed(e, &self.endpoint, writes)),
+                Err(_) => {
+                    let (endpoint, timeout) = (&self.endpoint, self.timeout);
+                    let why = format!("{endpoint} did not answer within {timeout:?}");
+                    let error = unanswered(STORE, writes, &why);
+                    let answer = None;
+                    return Err(Box::new(Failed { answer, error }));
+                }
+            }
+        }
+    }
+
+    /// The key of one of the cluster's items.
+    pub(crate) fn key(&self, item: impl Into<String>) -> Item {
+        let text = |value| AttributeValue::S(value);
+        HashMap::from([
+            (keys::CLUSTER.to_owned(), text(self.cluster.clone())),
+            (keys::ITEM.to_owned(), text(item.into())),
+        ])
+    }
+}
+
+async fn builder(config: &DynamoConfig) -> Builder {
+    let mut loader = aws_config::defaults(BehaviorVersion::latest());
+    // A server that is not Amazon's ignores the region, but requests are signed for one.
+    let any_region = || {
+        let (Some(_), Some(_)) = (&config.endpoint, &config.keys) else {
+            return None;
+        };
+        Some("us-east-1".to_owned())
+    };
+    if let Some(region) = config.region.clone().or_else(any_region) {
+        loader = loader.region(Region::new(region));
+    }
+    if let Some(profile) = &config.profile {
+        loader = loader.profile_name(profile);
+    }
+    if let Some(Credentials { user, password }) = &config.keys {
+        loader = loader.credentials_provider(Keys::new(user, password, None, None, "membership"));
+    }
+    let timeouts = TimeoutConfig::builder()
+        .connect_timeout(config.timeouts.connect())
+        .build();
+    let builder = Builder::from(&loader.timeout_config(timeouts).load().await);
+    match &config.endpoint {
+        Some(endpoint) => builder.endpoint_url(endpoint),
+        None => builder,
+    }
+}
+
+/// What all clones of a table share.
+pub(crate) struct Inner {
+    pub(crate) client: Arc<Client>,
+    pub(crate) cluster: ClusterName,
+    pub(crate) config: DynamoConfig,
+    pub(crate) cache: SnapshotCache<FullRead>,
+}
+
+impl Inner {
+    /// Finds region and credentials; sends nothing.
+    pub(crate) async fn open(
+        config: DynamoConfig,
+        cluster: ClusterName,
+    ) -> Result<Self, TableError> {
+        config.validate()?;
+        Ok(Self {
+            client: Arc::new(Client::open(&config, &cluster).await?),
+            cluster,
+            config,
+            cache: SnapshotCache::default(),
+        })
+    }
+
+    /// A commit on the cached snapshot succeeded.
+    pub(crate) fn committed(&self, request: &CommitRequest, token: &VersionToken) {
+        if let Some(seen) = self.cache.of(&request.expected) {
+            let snapshot = request.apply_to(&seen.read, token.clone());
+            self.cache.store(seen.changed(snapshot));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Host and port: parsing, defaults, display.
+
+use std::fmt;
+
+/// Where a server listens. Displays as `host:port`, IPv6 in brackets.
+///
+/// ```
+/// use membership_provider::Endpoint;
+///
+/// assert_eq!(Endpoint::new("::1", 7000).to_string(), "[::1]:7000");
+/// assert_eq!(Endpoint::parse("db.example", 7000), Endpoint::new("db.example", 7000));
+/// assert_eq!(Endpoint::parse("[::1]:9", 7000), Endpoint::new("::1", 9));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// A name or an address, IPv6 without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Endpoint {
+    /// This port of this host.
+    #[must_use]
+    pub fn new(host: impl Into<String>, port: u16) -> Self {
+        Self {
+            host: host.into(),
+            port,
+        }
+    }
+
+    /// From `host` or `host:port`, IPv6 with or without brackets; without brackets it has no port.
+    #[must_use]
+    pub fn parse(text: &str, default_port: u16) -> Self {
+        let has_port = text.rsplit_once(':').and_then(|(host, port)| {
+            let plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
+            Some((host, port.parse().ok()?)).filter(|_| plain)
+        });
+        let (host, port) = has_port.unwrap_or((text, default_port));
+        Self::new(host.trim_start_matches('[').trim_end_matches(']'), port)
+    }
+
+    /// The hosts of a [`ConnectionString`](membership_core::ConnectionString) or of a builder.
+    #[must_use]
+    pub fn list(hosts: &[(String, Option<u16>)], default_port: u16) -> Vec<Self> {
+        hosts
+            .iter()
+            .map(|(host, port)| Self::new(host, port.unwrap_or(default_port)))
+            .collect()
+    }
+
+    /// Several with a comma between them.
+    #[must_use]
+    pub fn join(endpoints: &[Self]) -> String {
+        let all: Vec<String> = endpoints.iter().map(ToString::to_string).collect();
+        all.join(",")
+    }
+}
+
+impl<H: Into<String>> From<(H, u16)> for Endpoint {
+    fn from((host, port): (H, u16)) -> Self {
+        Self::new(host, port)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_with_and_without_ports_and_brackets() {
+        for (text, shown) in [
+            ("h", "h:7"),
+            ("h:1", "h:1"),
+            ("::1", "[::1]:7"),
+            ("[::1]", "[::1]:7"),
+            ("[::1]:9", "[::1]:9"),
+            ("10.0.0.1:65535", "10.0.0.1:65535"),
+        ] {
+            assert_eq!(Endpoint::parse(text, 7).to_string(), shown, "{text}");
+        }
+        let list = Endpoint::list(&[("a".to_owned(), None), ("::2".to_owned(), Some(1))], 7);
+        assert_eq!(Endpoint::join(&list), "a:7,[::2]:1");
+    }
+}

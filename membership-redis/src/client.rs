@@ -1,0 +1,448 @@
+//! The table's handle, and how it sends one script to the master.
+//!
+//! A table has one connection. It is made when an operation needs it, and again after it has ended.
+//! A request that the server has certainly not carried out (a forgotten script, another owner of
+//! the slot, a replica) is sent again at once. A read whose connection broke is sent again once.
+//! Nothing else is sent again. Clauses T4, T5, T13, T14.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use membership_core::{
+    ClusterName, Durability, MembershipTable, Operation, TableError, TableErrorKind, TableLimits,
+    encoding::LAYOUT,
+};
+use membership_provider::{Endpoint, Hints, Provider, SnapshotCache, unanswered};
+use redis::{Cmd, Pipeline, Value};
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::{RedisConfig, SCHEMES};
+use crate::connection::{Connection, Connector};
+use crate::error::{Refusal, error, wrong};
+use crate::hints::Subscription;
+use crate::keys::Keys;
+use crate::scripts::Script;
+use crate::topology::Topology;
+use crate::{STORE, codec};
+
+/// The server runs one script at a time. These limits keep the largest commit and the largest read
+/// within a few hundred milliseconds of its time; Redis itself would accept more.
+pub(crate) const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 10_000,
+    bytes_per_row: 512 << 10,
+    bytes_per_commit: 16 << 20,
+    rows: 50_000,
+};
+/// How often one operation is sent again because it was certainly not carried out.
+const ATTEMPTS: usize = 6;
+/// A caller that waited this long before it cancelled has met a server that hangs.
+const HANGS: Duration = Duration::from_secs(1);
+
+/// The membership table of one cluster in Redis or Valkey. Clones share one connection, which is
+/// made when an operation needs it and again after it has ended. A second one exists while there is
+/// a stream of [`hints`](MembershipTable::hints).
+///
+/// Needs a tokio runtime with time and network enabled.
+#[derive(Clone)]
+pub struct RedisTable(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) client: Arc<Client>,
+    pub(crate) keys: Keys,
+    pub(crate) cluster: ClusterName,
+    pub(crate) config: RedisConfig,
+    pub(crate) hints: Hints,
+    pub(crate) cache: SnapshotCache,
+}
+
+/// Opens tables by connection string: `redis:`, `rediss:`, `redis+sentinel:` and `redis+cluster:`.
+#[derive(Clone, Copy, Debug)]
+pub struct RedisProvider;
+
+#[async_trait]
+impl Provider for RedisProvider {
+    fn schemes(&self) -> &'static [&'static str] {
+        SCHEMES
+    }
+
+    async fn connect(
+        &self,
+        url: &str,
+        cluster: ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, TableError> {
+        let table = RedisTable::connect(RedisConfig::from_url(url)?, cluster).await?;
+        Ok(Arc::new(table))
+    }
+}
+
+impl RedisTable {
+    /// Connects and checks that the servers can be used. Changes nothing but their script cache.
+    ///
+    /// # Errors
+    /// `Configuration`, `PermissionDenied`, or `Unavailable` when no server answers. Cancel safe.
+    pub async fn connect(config: RedisConfig, cluster: ClusterName) -> Result<Self, TableError> {
+        config.validate()?;
+        let keys = Keys::new(&config.prefix, &cluster);
+        let client = Arc::new(Client::new(&config, &keys.version)?);
+        timeout_at(config.timeouts.deadline(), client.connection())
+            .await
+            .map_err(|_| client.no_answer(false).at(config.endpoints()))??;
+        if config.durability == Durability::Kept {
+            client
+                .check_durability()
+                .await
+                .map_err(|e| e.at(config.endpoints()))?;
+        }
+        let subscription = Subscription::new(&client, &keys);
+        Ok(Self(Arc::new(Inner {
+            client,
+            keys,
+            hints: Hints::new(&cluster, subscription),
+            cluster,
+            config,
+            cache: SnapshotCache::default(),
+        })))
+    }
+
+    /// The configuration that it was opened with. Its `Debug` output shows no secret.
+    #[must_use]
+    pub fn config(&self) -> &RedisConfig {
+        &self.0.config
+    }
+}
+
+/// Shows no secret (clause T15).
+impl std::fmt::Debug for RedisTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisTable")
+            .field("servers", &self.0.config.shown())
+            .field("cluster", &self.0.cluster)
+            .field("prefix", &self.0.config.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// The error of an operation, with its name and the servers'.
+    pub(crate) fn during(&self, operation: Operation, e: TableError) -> TableError {
+        e.during(operation).at(self.config.endpoints())
+    }
+}
+
+/// One request.
+pub(crate) struct Request<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) command: Cmd,
+    /// The script that the command calls, if it calls one.
+    pub(crate) script: Option<&'a Script>,
+    /// Whether it changes anything: then a lost answer leaves its outcome unknown.
+    pub(crate) writes: bool,
+    /// Whether replicas must confirm it.
+    pub(crate) confirmed: bool,
+}
+
+impl Request<'static> {
+    /// A command that only reads.
+    pub(crate) const fn read(operation: Operation, command: Cmd) -> Self {
+        Self {
+            operation,
+            command,
+            script: None,
+            writes: false,
+            confirmed: false,
+        }
+    }
+
+    /// A call of a script with these keys. All but `initialize` take this build's layout first.
+    pub(crate) fn script(
+        operation: Operation,
+        script: &'static Script,
+        keys: &[&String],
+        writes: bool,
+    ) -> Self {
+        let mut command = Cmd::with_capacity(16, 1024);
+        command.arg("EVALSHA").arg(&script.hash).arg(keys.len());
+        for key in keys {
+            command.arg(key.as_str());
+        }
+        if operation != Operation::Initialize {
+            command.arg(LAYOUT);
+        }
+        Self {
+            script: Some(script),
+            writes,
+            ..Self::read(operation, command)
+        }
+    }
+}
+
+/// One answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) value: Value,
+    /// How many replicas have confirmed it, where they were asked.
+    pub(crate) replicas: Option<i64>,
+}
+
+/// The connection to the master, and requests over it.
+pub(crate) struct Client {
+    pub(crate) connector: Connector,
+    pub(crate) topology: Topology,
+    timeout: Duration,
+    wait: Option<(u32, u64)>,
+    current: Mutex<Option<Arc<Connection>>>,
+    /// Held while a connection is made: other operations wait for that one.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+/// Exists while an answer is awaited, and is forgotten when it is there. So it is dropped only when
+/// the caller cancels.
+struct Waiting<'a> {
+    connection: &'a Connection,
+    topology: &'a Topology,
+    since: Instant,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.since.elapsed() >= HANGS {
+            self.connection.retire();
+            self.topology.ask_another();
+        }
+    }
+}
+
+impl Client {
+    /// `key` is a key of the table.
+    ///
+    /// # Errors
+    /// `Configuration`
+    pub(crate) fn new(config: &RedisConfig, key: &str) -> Result<Self, TableError> {
+        Ok(Self {
+            connector: Connector::new(config)?,
+            topology: Topology::new(config, key),
+            timeout: config.timeouts.operation(),
+            wait: config.wait(),
+            current: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    /// How many replicas must confirm.
+    pub(crate) fn replicas(&self) -> i64 {
+        self.wait.map_or(0, |(replicas, _)| i64::from(replicas))
+    }
+
+    /// Why too few replicas have confirmed what was just written, if too few have.
+    pub(crate) fn unconfirmed(&self, answer: &Answer) -> Option<String> {
+        let replicas = answer.replicas.filter(|n| *n < self.replicas())?;
+        Some(format!(
+            "{replicas} replicas have confirmed it in time, and {} were asked for",
+            self.replicas()
+        ))
+    }
+
+    /// Refuses a write that too few replicas have confirmed; `what` says what the master has done.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown`
+    pub(crate) fn check_confirmed(&self, answer: &Answer, what: &str) -> Result<(), TableError> {
+        match self.unconfirmed(answer) {
+            None => Ok(()),
+            Some(why) => Err(error(
+                TableErrorKind::OutcomeUnknown,
+                format!("{what}, but {why}"),
+            )),
+        }
+    }
+
+    fn no_answer(&self, writes: bool) -> TableError {
+        unanswered(
+            STORE,
+            writes,
+            &format!("no answer within {:?}", self.timeout),
+        )
+    }
+
+    /// Sends a request and waits for the answer until the operation's timeout.
+    ///
+    /// # Errors
+    /// What the server answers. Without an answer: the request was certainly not carried out if it
+    /// was not sent; afterwards the outcome of a write is unknown.
+    pub(crate) async fn run(&self, request: &Request<'_>) -> Result<Answer, TableError> {
+        self.attempt(request)
+            .await
+            .map_err(|e| e.during(request.operation))
+    }
+
+    async fn attempt(&self, request: &Request<'_>) -> Result<Answer, TableError> {
+        let deadline = Instant::now() + self.timeout;
+        let (mut load, mut repeated, mut asked) = (false, false, None);
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let connection = timeout_at(deadline, async {
+                match &asked {
+                    None => self.connection().await,
+                    Some(node) => self.connector.connect(node).await.map(Arc::new),
+                }
+            })
+            .await
+            .map_err(|_| {
+                error(
+                    TableErrorKind::Unavailable,
+                    format!("no connection within {:?}", self.timeout),
+                )
+            })??;
+            let endpoint = &connection.endpoint;
+            let waiting = Waiting {
+                connection: &connection,
+                topology: &self.topology,
+                since: Instant::now(),
+            };
+            let sent = timeout_at(
+                deadline,
+                self.send(&connection, request, load, asked.is_some()),
+            )
+            .await;
+            std::mem::forget(waiting);
+            let answer = match sent {
+                Ok(Ok(answer)) => answer,
+                // The connection has ended, for example with a restart. A read can be sent again.
+                Ok(Err(_)) if !request.writes && !repeated => {
+                    connection.retire();
+                    repeated = true;
+                    continue;
+                }
+                Ok(Err(e)) => {
+                    connection.retire();
+                    let why = format!("the connection broke ({e})");
+                    let why = self.connector.secrets.hide(&why);
+                    return Err(unanswered(STORE, request.writes, &why).at(endpoint.to_string()));
+                }
+                Err(_) => {
+                    // The next operation does not wait for the same server.
+                    connection.retire();
+                    self.topology.ask_another();
+                    return Err(self.no_answer(request.writes).at(endpoint.to_string()));
+                }
+            };
+            asked = None;
+            let Value::ServerError(e) = &answer.value else {
+                return Ok(answer);
+            };
+            let refusal = Refusal::new(e);
+            if refusal.ends_connection() {
+                connection.retire();
+            }
+            // No host in a redirection means the node that answered.
+            let node = |(host, port): (String, u16)| match host.is_empty() {
+                true => Endpoint::new(&endpoint.host, port),
+                false => Endpoint { host, port },
+            };
+            match (refusal.code.as_str(), refusal.target()) {
+                ("NOSCRIPT", _) if !load => load = true,
+                ("MOVED", Some(to)) if self.topology.is_cluster() => self.topology.prefer(node(to)),
+                ("ASK", Some(to)) if self.topology.is_cluster() => asked = Some(node(to)),
+                ("READONLY", _) if self.topology.has_successor() => self.topology.ask_another(),
+                _ => {
+                    let e = refusal.into_error(&self.connector.secrets);
+                    return Err(e.at(endpoint.to_string()));
+                }
+            }
+            last = Some((refusal, endpoint.to_string()));
+        }
+        Err(match last {
+            Some((refusal, at)) => refusal.into_error(&self.connector.secrets).at(at),
+            None => error(TableErrorKind::Unavailable, "no server accepts the request"),
+        })
+    }
+
+    /// Sends the request, and what it needs beside it, in one round trip.
+    async fn send(
+        &self,
+        connection: &Connection,
+        request: &Request<'_>,
+        load: bool,
+        asking: bool,
+    ) -> redis::RedisResult<Answer> {
+        let wait = self.wait.filter(|_| request.confirmed);
+        let load = request.script.filter(|_| load);
+        if wait.is_none() && load.is_none() && !asking {
+            return Ok(Answer {
+                value: connection.command(&request.command).await?,
+                replicas: None,
+            });
+        }
+        let mut pipeline = Pipeline::new();
+        if let Some(script) = load {
+            pipeline.cmd("SCRIPT").arg("LOAD").arg(script.text);
+        }
+        if asking {
+            pipeline.cmd("ASKING");
+        }
+        pipeline.add_command(request.command.clone());
+        if let Some((replicas, millis)) = wait {
+            pipeline.cmd("WAIT").arg(replicas).arg(millis);
+        }
+        let mut answers = connection.pipeline(&pipeline).await?;
+        let replicas = wait.and_then(|_| answers.pop()).map(|answer| match answer {
+            Value::Int(replicas) => replicas,
+            _ => 0,
+        });
+        Ok(Answer {
+            value: answers.pop().unwrap_or(Value::Nil),
+            replicas,
+        })
+    }
+
+    fn live(&self) -> Option<Arc<Connection>> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.take_if(|connection| !connection.is_alive());
+        current.clone()
+    }
+
+    /// The connection; makes one if there is none.
+    ///
+    /// # Errors
+    /// Nothing was sent.
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, TableError> {
+        if let Some(connection) = self.live() {
+            return Ok(connection);
+        }
+        let _turn = self.connecting.lock().await;
+        if let Some(connection) = self.live() {
+            return Ok(connection);
+        }
+        let connection = Arc::new(self.topology.connect(&self.connector).await?);
+        tracing::debug!(server = %connection.endpoint, "connected");
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    /// Checks that the server has the settings with which it keeps every acknowledged write.
+    async fn check_durability(&self) -> Result<(), TableError> {
+        for (setting, needed) in [("appendonly", "yes"), ("appendfsync", "always")] {
+            let mut command = redis::cmd("CONFIG");
+            command.arg("GET").arg(setting);
+            match self.run(&Request::read(Operation::Connect, command)).await {
+                Ok(answer) => match codec::pairs(answer.value).first() {
+                    Some((_, value)) if value != needed => {
+                        return Err(wrong(format!(
+                            "durability=kept needs `{setting} {needed}` on the server, which has `{value}`"
+                        )));
+                    }
+                    _ => {}
+                },
+                Err(e) if e.kind() == TableErrorKind::PermissionDenied => {
+                    tracing::debug!(
+                        "the user may not read {setting}: durability=kept is not checked"
+                    );
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}

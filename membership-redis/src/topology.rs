@@ -1,0 +1,328 @@
+//! Where the master is: at an endpoint, where the sentinels say, or at the cluster node that owns
+//! the hash slot.
+//!
+//! This crate routes requests itself. A client library that follows a cluster sends a request again
+//! when a connection drops, up to sixteen times; then nobody can tell a commit that was never sent
+//! from one that was. Here a request is sent again only when the server has said that it did not
+//! carry it out.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use membership_core::{NextStep, TableError, TableErrorKind};
+use membership_provider::Endpoint;
+use redis::Value;
+
+use crate::codec::text;
+use crate::config::{RedisConfig, Servers};
+use crate::connection::{Connection, Connector};
+use crate::error::{Refusal, error, wrong};
+
+/// How many redirections one search follows.
+const HOPS: usize = 5;
+/// How many nodes are remembered where the user may not list them, and only redirections name new
+/// ones.
+const MAX_NODES: usize = 64;
+/// The pause before all nodes of a cluster are asked a second time.
+const SECOND_SEARCH: Duration = Duration::from_millis(100);
+
+pub(crate) struct Topology {
+    kind: Kind,
+    /// The nodes of a cluster: the configured ones and those it has named. The last owner stands
+    /// first, and nodes that have not answered last.
+    nodes: Mutex<Vec<Endpoint>>,
+    /// Which sentinel is asked first.
+    turn: AtomicUsize,
+}
+
+enum Kind {
+    Single(Endpoint),
+    Sentinel {
+        sentinels: Vec<Endpoint>,
+        master: String,
+    },
+    Cluster {
+        seeds: Vec<Endpoint>,
+        key: String,
+    },
+}
+
+impl Topology {
+    /// `key` is a key of the table, which determines the slot.
+    pub(crate) fn new(config: &RedisConfig, key: &str) -> Self {
+        let kind = match &config.servers {
+            Servers::Single(endpoint) => Kind::Single(endpoint.clone()),
+            Servers::Client(info) => Kind::Single(match info.addr() {
+                redis::ConnectionAddr::Tcp(host, port)
+                | redis::ConnectionAddr::TcpTls { host, port, .. } => Endpoint::new(host, *port),
+                other => Endpoint::new(other.to_string(), 0),
+            }),
+            Servers::Sentinel {
+                sentinels, master, ..
+            } => Kind::Sentinel {
+                sentinels: sentinels.clone(),
+                master: master.clone(),
+            },
+            Servers::Cluster(seeds) => Kind::Cluster {
+                seeds: seeds.clone(),
+                key: key.to_owned(),
+            },
+        };
+        let nodes = match &kind {
+            Kind::Cluster { seeds, .. } => seeds.clone(),
+            _ => Vec::new(),
+        };
+        Self {
+            kind,
+            nodes: Mutex::new(nodes),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// Whether the successor of a master that turned into a replica can be found.
+    pub(crate) const fn has_successor(&self) -> bool {
+        matches!(self.kind, Kind::Sentinel { .. })
+    }
+
+    /// Whether MOVED and ASK are followed.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.kind, Kind::Cluster { .. })
+    }
+
+    /// The server is no master, or does not answer: the next search begins with another sentinel.
+    pub(crate) fn ask_another(&self) {
+        self.turn.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Vec<Endpoint>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next search begins with this node.
+    pub(crate) fn prefer(&self, endpoint: Endpoint) {
+        let mut nodes = self.nodes();
+        nodes.retain(|known| *known != endpoint);
+        nodes.insert(0, endpoint);
+        if nodes.len() > MAX_NODES
+            && let Kind::Cluster { seeds, .. } = &self.kind
+            && let Some(at) = nodes.iter().rposition(|known| !seeds.contains(known))
+        {
+            nodes.remove(at);
+        }
+    }
+
+    /// The next search asks this node last, until it has answered: a search that ends early must
+    /// not begin with the same dead nodes again.
+    fn ask_last(&self, endpoint: &Endpoint) {
+        let mut nodes = self.nodes();
+        if let Some(at) = nodes.iter().position(|known| known == endpoint) {
+            nodes[at..].rotate_left(1);
+        }
+    }
+
+    /// What the cluster consists of now. The configured nodes stay.
+    fn learn(&self, listed: &[Endpoint], seeds: &[Endpoint]) {
+        let mut nodes = self.nodes();
+        nodes.retain(|known| listed.contains(known) || seeds.contains(known));
+        for endpoint in listed.iter().chain(seeds) {
+            if !nodes.contains(endpoint) {
+                nodes.push(endpoint.clone());
+            }
+        }
+    }
+
+    /// A connection to the master of the table.
+    ///
+    /// # Errors
+    /// Nothing that changes the store was sent.
+    pub(crate) async fn connect(&self, connector: &Connector) -> Result<Connection, TableError> {
+        match &self.kind {
+            Kind::Single(endpoint) => connector.connect(endpoint).await,
+            Kind::Sentinel { sentinels, master } => {
+                let endpoint = self.ask_sentinels(connector, sentinels, master).await?;
+                connector.connect(&endpoint).await
+            }
+            Kind::Cluster { seeds, key } => {
+                let first = self.any_owner(connector, seeds, key).await;
+                if first
+                    .as_ref()
+                    .is_err_and(|e| e.next_step() == NextStep::Retry)
+                {
+                    // During a failover a cluster has no owner for a moment.
+                    tokio::time::sleep(SECOND_SEARCH).await;
+                    return self.any_owner(connector, seeds, key).await;
+                }
+                first
+            }
+        }
+    }
+
+    /// The owner, found through any node.
+    async fn any_owner(
+        &self,
+        connector: &Connector,
+        seeds: &[Endpoint],
+        key: &str,
+    ) -> Result<Connection, TableError> {
+        let mut worst = None;
+        let candidates = self.nodes().clone();
+        for candidate in candidates {
+            self.ask_last(&candidate);
+            match self.owner_by(connector, candidate, key).await {
+                Ok(connection) => {
+                    // A user who may not ask only knows the configured nodes.
+                    if let Some(listed) = members(&connection).await {
+                        self.learn(&listed, seeds);
+                    }
+                    self.prefer(connection.endpoint.clone());
+                    return Ok(connection);
+                }
+                // A permanent error is the same at every node.
+                Err(e) if e.next_step() == NextStep::GiveUp => return Err(e),
+                Err(e) => worst = Some(e),
+            }
+        }
+        Err(worst.unwrap_or_else(|| wrong("no node of the cluster is named")))
+    }
+
+    /// Servers to subscribe to: in a cluster every node receives every message.
+    ///
+    /// # Errors
+    /// Nothing that changes the store was sent.
+    pub(crate) async fn endpoints(
+        &self,
+        connector: &Connector,
+    ) -> Result<Vec<Endpoint>, TableError> {
+        Ok(match &self.kind {
+            Kind::Single(endpoint) => vec![endpoint.clone()],
+            Kind::Sentinel { sentinels, master } => {
+                vec![self.ask_sentinels(connector, sentinels, master).await?]
+            }
+            Kind::Cluster { .. } => self.nodes().clone(),
+        })
+    }
+
+    async fn ask_sentinels(
+        &self,
+        connector: &Connector,
+        sentinels: &[Endpoint],
+        master: &str,
+    ) -> Result<Endpoint, TableError> {
+        let mut question = redis::cmd("SENTINEL");
+        question.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+        let first = self.turn.load(Ordering::Relaxed) % sentinels.len().max(1);
+        let (mut unknown, mut worst) = (0, None);
+        for sentinel in sentinels[first..].iter().chain(&sentinels[..first]) {
+            match connector.ask_sentinel(sentinel, &question).await {
+                Ok(Value::ServerError(e)) => {
+                    worst = Some(
+                        Refusal::new(&e)
+                            .into_error(&connector.secrets)
+                            .at(sentinel.to_string()),
+                    )
+                }
+                Ok(Value::Nil) => unknown += 1,
+                Ok(answer) => match redis::from_redis_value::<(String, u16)>(answer) {
+                    Ok((host, port)) => return Ok(Endpoint { host, port }),
+                    Err(_) => {
+                        worst = Some(wrong("this is no sentinel").at(sentinel.to_string()));
+                    }
+                },
+                Err(e) => worst = Some(e),
+            }
+        }
+        match worst {
+            Some(e) => Err(e),
+            None if unknown > 0 => Err(wrong(format!(
+                "no sentinel knows a master called `{master}`: check their configuration"
+            ))),
+            None => Err(wrong("no sentinel is named")),
+        }
+    }
+
+    /// Follows redirections from one node to the owner of the key.
+    async fn owner_by(
+        &self,
+        connector: &Connector,
+        start: Endpoint,
+        key: &str,
+    ) -> Result<Connection, TableError> {
+        let mut endpoint = start;
+        for _ in 0..HOPS {
+            let connection = connector.open(&endpoint, |_| {}).await?;
+            let mut question = redis::cmd("HLEN");
+            question.arg(key);
+            let answer = connection
+                .command(&question)
+                .await
+                .map_err(|e| connector.not_connected(&endpoint, &e))?;
+            let Value::ServerError(e) = answer else {
+                return prepared(connector, connection).await;
+            };
+            let refusal = Refusal::new(&e);
+            match (refusal.code.as_str(), refusal.target()) {
+                ("MOVED", Some((host, port))) => {
+                    // No host means the node that answered.
+                    let host = if host.is_empty() { endpoint.host } else { host };
+                    endpoint = Endpoint { host, port };
+                }
+                // The slot is moving and this node still owns it; or the operation itself will meet
+                // the error.
+                ("ASK" | "TRYAGAIN" | "WRONGTYPE", _) => {
+                    return prepared(connector, connection).await;
+                }
+                _ => {
+                    return Err(refusal
+                        .into_error(&connector.secrets)
+                        .at(endpoint.to_string()));
+                }
+            }
+        }
+        Err(error(
+            TableErrorKind::Unavailable,
+            "the nodes of the cluster redirect in a circle",
+        ))
+    }
+}
+
+/// Every master and replica of the cluster; `None` where the user may not ask.
+async fn members(connection: &Connection) -> Option<Vec<Endpoint>> {
+    let mut question = redis::cmd("CLUSTER");
+    question.arg("SLOTS");
+    let Ok(Value::Array(ranges)) = connection.command(&question).await else {
+        return None;
+    };
+    let mut listed = Vec::new();
+    for range in ranges {
+        // The first slot, the last slot, then a list for each node: host, port and more.
+        let Value::Array(range) = range else { continue };
+        for node in range.into_iter().skip(2) {
+            let Value::Array(node) = node else { continue };
+            let mut node = node.into_iter();
+            let (host, port) = (node.next().and_then(text), node.next());
+            let Some(Value::Int(port)) = port else {
+                continue;
+            };
+            // No host means the node that answers; `?` means that it does not know the host.
+            let host = match host {
+                Some(host) if host == "?" => continue,
+                Some(host) if !host.is_empty() => host,
+                _ => connection.endpoint.host.clone(),
+            };
+            let Ok(port) = u16::try_from(port) else {
+                continue;
+            };
+            let endpoint = Endpoint { host, port };
+            if !listed.contains(&endpoint) {
+                listed.push(endpoint);
+            }
+        }
+    }
+    Some(listed)
+}
+
+async fn prepared(connector: &Connector, connection: Connection) -> Result<Connection, TableError> {
+    connector.prepare(&connection).await?;
+    Ok(connection)
+}

@@ -1,0 +1,521 @@
+//! What all clones of a table share, and the one connection that operations use: opened when it is
+//! needed, checked, and closed when it is suspect.
+//!
+//! Operations do not wait for each other's answers: the driver pipelines them, and the server
+//! answers in order. If one takes longer than its time, the connection is closed for all, because
+//! it is unknown what the server still does; the next operation opens a new one.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use membership_core::{
+    ClusterName, HintStream, Operation, TableError, TableErrorKind as Kind, TableLimits,
+};
+use membership_provider::Hints;
+use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::error::Severity;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Row, SimpleQueryMessage, Socket};
+
+use super::config::{PostgresConfig, PostgresFailover, PostgresSslMode};
+use super::error::{Phase, error, from_connect, from_pg, lost};
+use super::keys::{self, Names};
+use super::sql::{COUNT, Statement, Statements};
+use super::tls::{Stream, Tls};
+use crate::shared::DecodeCache;
+
+/// What is tested; PostgreSQL itself accepts more.
+pub(super) const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 10_000,
+    bytes_per_row: 1 << 20,
+    bytes_per_commit: 64 << 20,
+    rows: 100_000,
+};
+
+/// A session setting that also shows whether our settings reached the server.
+pub(super) const CANARY: &str = "force_generic_plan";
+
+/// A value for a statement.
+pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
+
+/// The other half of the driver's client: what the server sends.
+pub(super) type Wire = tokio_postgres::Connection<Socket, Stream<Socket>>;
+
+/// A version row as it is stored: one text per column, then the recent commits.
+pub(super) type Parts = Vec<Option<String>>;
+
+/// What all clones of a table share.
+pub(super) struct Inner {
+    pub(super) client: Arc<Client>,
+    pub(super) cache: DecodeCache<Parts>,
+    pub(super) cluster: ClusterName,
+    /// The cluster's key in every table.
+    pub(super) key: String,
+    /// The channel in which its commits are announced.
+    pub(super) channel: String,
+    hints: Hints,
+    runtime: Handle,
+}
+
+/// What hints listen to; see `hints.rs`.
+pub(super) struct Listener {
+    pub(super) client: Arc<Client>,
+    pub(super) channel: String,
+}
+
+/// An operation under way.
+pub(super) struct Call {
+    inner: Arc<Inner>,
+    deadline: Instant,
+}
+
+impl Deref for Call {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl Inner {
+    /// Connects to the server and checks it.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub(super) async fn connect(
+        config: PostgresConfig,
+        cluster: ClusterName,
+    ) -> Result<Arc<Self>, TableError> {
+        config.validate()?;
+        let no_runtime = |e| error(Kind::Configuration, "there is no tokio runtime").with_source(e);
+        let runtime = Handle::try_current().map_err(no_runtime)?;
+        let client = Arc::new(Client::new(config)?);
+        let channel = keys::channel(cluster.fingerprint());
+        let listener = Listener {
+            client: Arc::clone(&client),
+            channel: channel.clone(),
+        };
+        let inner = Arc::new(Self {
+            client,
+            cache: DecodeCache::default(),
+            key: cluster.store_key(),
+            channel,
+            hints: Hints::new(&cluster, listener),
+            cluster,
+            runtime,
+        });
+        let connect = async |call: Call| call.connection().await.map(drop);
+        inner.run(Operation::Connect, connect).await?;
+        Ok(inner)
+    }
+
+    /// Runs an operation as a task of its own: it runs to its end if its caller is dropped, and a
+    /// caller that is not polled does not block the connection.
+    ///
+    /// # Errors
+    /// Those of the operation, with its name and the servers.
+    pub(super) async fn run<T: Send + 'static, F>(
+        self: &Arc<Self>,
+        during: Operation,
+        operation: impl FnOnce(Call) -> F,
+    ) -> Result<T, TableError>
+    where
+        F: Future<Output = Result<T, TableError>> + Send + 'static,
+    {
+        let call = Call {
+            inner: Arc::clone(self),
+            deadline: Instant::now() + self.client.config.operation_timeout,
+        };
+        match self.runtime.spawn(operation(call)).await {
+            Ok(answer) => answer.map_err(|e| e.during(during).at(self.client.config.address())),
+            Err(e) => {
+                let message = "the runtime in which the table was connected is shutting down";
+                let e = error(Kind::OutcomeUnknown, message).with_source(e);
+                Err(e.during(during))
+            }
+        }
+    }
+
+    pub(super) fn hints(&self) -> Option<HintStream> {
+        if !self.client.config.listens() {
+            return None;
+        }
+        let _runtime = self.runtime.enter();
+        self.hints.listen()
+    }
+}
+
+impl Call {
+    /// Runs one statement, in one round trip once the connection is open and has prepared it.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` only for a statement that writes, and only after it was sent.
+    pub(super) async fn ask(
+        &self,
+        statement: Statement,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, TableError> {
+        let answer = self.ask_once(statement, values).await;
+        match answer {
+            // A table was not found. A new connection checks all of them.
+            Err(e) if e.kind() == Kind::NotInitialized => Err(match self.connection().await {
+                Ok(connection) if connection.has_tables() => {
+                    error(Kind::Unavailable, "a table was missing, and exists again")
+                }
+                Ok(_) => e,
+                Err(why) => why,
+            }),
+            answer => answer,
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        statement: Statement,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, TableError> {
+        let (client, phase) = (&self.client, statement.phase());
+        let connection = self.connection().await?;
+        let prepared = if client.config.pooler {
+            None
+        } else {
+            match timeout_at(
+                self.deadline,
+                connection.prepare(statement, &client.statements),
+            )
+            .await
+            {
+                Err(_) => {
+                    client.close(&connection);
+                    return Err(lost(Phase::Before, "the server did not answer in time"));
+                }
+                Ok(Err(e)) => return Err(client.failed(&connection, e, Phase::Before)),
+                Ok(Ok(prepared)) => Some(prepared),
+            }
+        };
+        let warnings = connection.warnings.load(Ordering::Acquire);
+        let answer = async {
+            match &prepared {
+                Some(prepared) => connection.driver.query(prepared, values).await,
+                None => {
+                    let types = statement.types();
+                    let typed: Vec<_> = values.iter().copied().zip(types).collect();
+                    let sql = client.statements.text(statement);
+                    connection.driver.query_typed(sql, &typed).await
+                }
+            }
+        };
+        let rows = client
+            .answer(&connection, phase, self.deadline, answer)
+            .await?;
+        // The wait for a synchronous standby was cancelled: the commit is done here, and maybe only
+        // here.
+        if phase == Phase::Writing && connection.warnings.load(Ordering::Acquire) != warnings {
+            let message = "the server committed with a warning: the standbys may not have it";
+            return Err(error(Kind::OutcomeUnknown, message));
+        }
+        Ok(rows)
+    }
+
+    /// Runs statements without values as one transaction.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(super) async fn execute(
+        &self,
+        sql: &str,
+        phase: Phase,
+    ) -> Result<Vec<Vec<String>>, TableError> {
+        let connection = self.connection().await?;
+        let answer = simple(&connection.driver, sql);
+        self.client
+            .answer(&connection, phase, self.deadline, answer)
+            .await
+    }
+
+    /// The connection, opened if there is none.
+    ///
+    /// # Errors
+    /// Why there is none; nothing was sent then.
+    pub(super) async fn connection(&self) -> Result<Arc<Connection>, TableError> {
+        let client = &self.client;
+        if let Some(connection) = client.current() {
+            return Ok(connection);
+        }
+        let open = async {
+            let _one_at_a_time = client.connecting.lock().await;
+            if let Some(connection) = client.current() {
+                return Ok(connection);
+            }
+            let connection = Arc::new(client.open().await?);
+            *client.slot() = Some(Arc::clone(&connection));
+            Ok(connection)
+        };
+        timeout_at(self.deadline, open).await.unwrap_or_else(|_| {
+            let limit = client.config.operation_timeout;
+            Err(lost(
+                Phase::Before,
+                &format!("no connection within {limit:?}"),
+            ))
+        })
+    }
+
+    /// Whether the tables exist and are ours, checked again if they did not.
+    ///
+    /// # Errors
+    /// As [`Client::check_tables`].
+    pub(super) async fn has_tables(&self) -> Result<bool, TableError> {
+        let connection = self.connection().await?;
+        if !connection.has_tables() {
+            let check = self.client.check_tables(&connection);
+            let late = |_| error(Kind::Unavailable, "the server did not answer in time");
+            timeout_at(self.deadline, check).await.map_err(late)??;
+        }
+        Ok(connection.has_tables())
+    }
+}
+
+/// Opens connections, and keeps the current one.
+pub(super) struct Client {
+    pub(super) config: PostgresConfig,
+    pub(super) names: Names,
+    statements: Statements,
+    tls: Tls,
+    slot: Mutex<Option<Arc<Connection>>>,
+    connecting: tokio::sync::Mutex<()>,
+    /// Whether a connection worked once.
+    worked: AtomicBool,
+    /// Whether a failover can lose acknowledged commits, as far as it is known.
+    pub(super) may_lose: AtomicBool,
+}
+
+impl Client {
+    /// # Errors
+    /// `Configuration`: certificates that cannot be used.
+    fn new(config: PostgresConfig) -> Result<Self, TableError> {
+        let names = config.names();
+        Ok(Self {
+            tls: Tls::new(&config)?,
+            statements: Statements::new(&config, &names, LIMITS.rows),
+            names,
+            slot: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+            worked: AtomicBool::new(false),
+            may_lose: AtomicBool::new(config.failover == PostgresFailover::MayLose),
+            config,
+        })
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current(&self) -> Option<Arc<Connection>> {
+        let slot = self.slot();
+        slot.as_ref()
+            .filter(|connection| !connection.driver.is_closed())
+            .cloned()
+    }
+
+    /// Closes a connection, also for the operations after this one.
+    fn close(&self, connection: &Arc<Connection>) {
+        let same = |current: &mut Arc<Connection>| Arc::ptr_eq(current, connection);
+        self.slot().take_if(same);
+        connection.task.abort();
+    }
+
+    async fn answer<T>(
+        &self,
+        connection: &Arc<Connection>,
+        phase: Phase,
+        deadline: Instant,
+        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, TableError> {
+        match timeout_at(deadline, answer).await {
+            Ok(answer) => answer.map_err(|e| self.failed(connection, e, phase)),
+            Err(_) => {
+                self.close(connection);
+                Err(lost(phase, "the server did not answer in time"))
+            }
+        }
+    }
+
+    fn failed(
+        &self,
+        connection: &Arc<Connection>,
+        e: tokio_postgres::Error,
+        phase: Phase,
+    ) -> TableError {
+        // A connection stays usable only after an ordinary error. It is also closed if the server
+        // is read-only now, or if a plan no longer matches its tables.
+        let closes = ["25006", "0A000", "26000", "42P05", "42P01", "3F000"];
+        let usable = e.as_db_error().is_some_and(|db| {
+            let ordinary = db.parsed_severity() == Some(Severity::Error);
+            ordinary && !closes.contains(&db.code().code())
+        });
+        if !usable {
+            self.close(connection);
+        }
+        from_pg(e, phase)
+    }
+
+    /// A new connection, with what the server sends over it.
+    pub(super) async fn dial(&self) -> Result<(tokio_postgres::Client, Wire), TableError> {
+        let mut driver = self.config.client.clone();
+        let limit = self.config.operation_timeout;
+        driver.ssl_mode(match self.config.ssl_mode {
+            PostgresSslMode::Disable => tokio_postgres::config::SslMode::Disable,
+            PostgresSslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
+            PostgresSslMode::Require | PostgresSslMode::VerifyCa | PostgresSslMode::VerifyFull => {
+                tokio_postgres::config::SslMode::Require
+            }
+        });
+        if driver.get_hosts().len().max(driver.get_hostaddrs().len()) > 1 {
+            driver.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
+        }
+        if driver.get_connect_timeout().is_none() {
+            driver.connect_timeout(limit);
+        }
+        // A silent server is noticed within the time of a few operations.
+        driver
+            .keepalives_idle(Duration::from_secs(30))
+            .keepalives_interval(Duration::from_secs(10))
+            .keepalives_retries(3)
+            .tcp_user_timeout(limit);
+        if !self.config.pooler {
+            let settings = self.session_settings();
+            let options = match driver.get_options() {
+                Some(own) => format!("{own} {settings}"),
+                None => settings,
+            };
+            driver.options(options);
+        }
+        driver.connect(self.tls.clone()).await.map_err(from_connect)
+    }
+
+    /// Everything that a session relies on, whatever the defaults of the server, database or user
+    /// are.
+    fn session_settings(&self) -> String {
+        let config = &self.config;
+        let millis = |time: Duration| time.as_millis().to_string();
+        let settings = [
+            ("default_transaction_isolation", "read committed".to_owned()),
+            (
+                "synchronous_commit",
+                config.synchronous_commit.as_str().to_owned(),
+            ),
+            ("statement_timeout", millis(config.statement_timeout())),
+            ("lock_timeout", millis(config.lock_timeout())),
+            (
+                "idle_in_transaction_session_timeout",
+                millis(config.operation_timeout),
+            ),
+            // A warning tells of a commit that did not reach the standbys.
+            ("client_min_messages", "warning".to_owned()),
+            // Every statement uses the primary key, also with the statistics of an empty table.
+            ("plan_cache_mode", CANARY.to_owned()),
+            ("enable_seqscan", "off".to_owned()),
+            ("enable_nestloop", "off".to_owned()),
+            ("jit", "off".to_owned()),
+        ];
+        let set =
+            |(name, value): (&str, String)| format!("-c {name}={}", value.replace(' ', "\\ "));
+        settings.map(set).join(" ")
+    }
+
+    async fn open(&self) -> Result<Connection, TableError> {
+        let (driver, mut wire) = self.dial().await.map_err(|e| self.may_pass(e))?;
+        let warnings = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&warnings);
+        let task = tokio::spawn(async move {
+            while let Some(Ok(message)) = std::future::poll_fn(|cx| wire.poll_message(cx)).await {
+                if let AsyncMessage::Notice(notice) = message
+                    && notice.parsed_severity() == Some(Severity::Warning)
+                {
+                    let code = notice.code().code();
+                    tracing::warn!(code, "PostgreSQL: {}", notice.message());
+                    counted.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        });
+        let connection = Connection {
+            driver,
+            task: task.abort_handle(),
+            prepared: std::array::from_fn(|_| OnceCell::new()),
+            warnings,
+            has_tables: AtomicBool::new(false),
+        };
+        self.check_server(&connection)
+            .await
+            .map_err(|e| self.may_pass(e))?;
+        self.check_tables(&connection).await?;
+        self.worked.store(true, Ordering::Relaxed);
+        Ok(connection)
+    }
+
+    /// A server that was right once may be right again, for example after a failover.
+    fn may_pass(&self, e: TableError) -> TableError {
+        if e.kind() == Kind::Configuration && self.worked.load(Ordering::Relaxed) {
+            return error(Kind::Unavailable, e.message()).with_source(e);
+        }
+        e
+    }
+
+    /// Prepares the usual statements in one round trip. A failure shows when the statement is used.
+    pub(super) async fn prepare_usual(&self, connection: &Connection) {
+        if !self.config.pooler {
+            let prepare = |statement| connection.prepare(statement, &self.statements);
+            futures_util::future::join_all(Statement::USUAL.map(prepare)).await;
+        }
+    }
+}
+
+/// One connection.
+pub(super) struct Connection {
+    pub(super) driver: tokio_postgres::Client,
+    task: AbortHandle,
+    prepared: [OnceCell<tokio_postgres::Statement>; COUNT],
+    /// How many warnings the server has sent.
+    warnings: Arc<AtomicU64>,
+    /// Whether the tables existed at the last check.
+    pub(super) has_tables: AtomicBool,
+}
+
+impl Connection {
+    pub(super) fn has_tables(&self) -> bool {
+        self.has_tables.load(Ordering::Relaxed)
+    }
+
+    async fn prepare(
+        &self,
+        statement: Statement,
+        all: &Statements,
+    ) -> Result<tokio_postgres::Statement, tokio_postgres::Error> {
+        let (sql, types) = (all.text(statement), statement.types());
+        let prepare = async || self.driver.prepare_typed(sql, &types).await;
+        let prepared = self.prepared[statement.index()]
+            .get_or_try_init(prepare)
+            .await;
+        prepared.cloned()
+    }
+}
+
+/// The rows of a simple query as texts; a null is empty.
+pub(super) async fn simple(
+    driver: &tokio_postgres::Client,
+    sql: &str,
+) -> Result<Vec<Vec<String>>, tokio_postgres::Error> {
+    let messages = driver.simple_query(sql).await?;
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => {
+            let column = |i| row.get(i).unwrap_or_default().to_owned();
+            Some((0..row.len()).map(column).collect())
+        }
+        _ => None,
+    };
+    Ok(messages.into_iter().filter_map(row).collect())
+}

@@ -1,0 +1,26 @@
+//! What the three stores share: decoded rows, and statements about the same tables.
+
+mod cache;
+pub(crate) mod layout;
+
+pub(crate) use cache::DecodeCache;
+
+/// An unsigned number as a column; ours end at 2^53.
+pub(crate) fn int(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A stored heartbeat. Only the counter matters: an unreadable time becomes 1970.
+pub(crate) fn heartbeat(counter: u64, at: Option<&str>) -> membership_core::Heartbeat {
+    let at = at.and_then(|at| at.parse().ok());
+    membership_core::Heartbeat {
+        counter,
+        at: at.unwrap_or_default(),
+    }
+}
+
+/// The status and the version of a row, for people with a SQL shell.
+pub(crate) fn shown(row: &membership_core::Row) -> (&'static str, u64) {
+    row.entry()
+        .map_or(("", 0), |e| (e.status.as_str(), e.written_at))
+}

@@ -1,0 +1,80 @@
+//! What all clones of a table share: the thread that owns the file.
+
+use std::sync::Arc;
+
+use membership_core::{
+    ClusterName, HintStream, Operation, TableError, TableErrorKind, TableLimits,
+};
+
+use super::config::SqliteConfig;
+use super::error::error;
+use super::path;
+use super::session::{Gate, Session, reading};
+use super::worker::Worker;
+
+/// What is tested; SQLite itself accepts more.
+pub(super) const LIMITS: TableLimits = TableLimits {
+    rows_per_commit: 10_000,
+    bytes_per_row: 1 << 20,
+    bytes_per_commit: 64 << 20,
+    rows: 100_000,
+};
+
+/// What all clones of a table share.
+pub(super) struct Inner {
+    worker: Worker,
+    pub(super) cluster: ClusterName,
+    pub(super) config: SqliteConfig,
+}
+
+impl Inner {
+    /// Checks the path, and the tables if there is a file.
+    ///
+    /// # Errors
+    /// Why the file cannot be used.
+    pub(super) async fn connect(
+        config: SqliteConfig,
+        cluster: ClusterName,
+    ) -> Result<Arc<Self>, TableError> {
+        config.validate()?;
+        let path = path::check(config.path(), config.allows_network())?;
+        let session = Session::new(path, config.creates(), &cluster);
+        let worker = Worker::start(session, config.timeout()).map_err(|e| {
+            error(TableErrorKind::Unavailable, "the system gives no thread").with_source(e)
+        })?;
+        let check = |session: &mut Session, _: &dyn Gate| {
+            if let Some((file, _)) = session.file()? {
+                let reading = reading(&file.conn)?;
+                file.tables.exist(&reading)?;
+            }
+            Ok(())
+        };
+        worker.call(Operation::Connect, check).await?;
+        Ok(Arc::new(Self {
+            worker,
+            cluster,
+            config,
+        }))
+    }
+
+    /// Executes an operation on the thread.
+    ///
+    /// # Errors
+    /// Those of the operation, with its name; or that the time is over.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        during: Operation,
+        operation: impl FnOnce(&mut Session, &dyn Gate) -> Result<T, TableError> + Send + 'static,
+    ) -> Result<T, TableError> {
+        self.worker.call(during, operation).await
+    }
+
+    /// Closes the file after the queued operations.
+    pub(super) async fn close(&self) {
+        self.worker.close().await;
+    }
+
+    pub(super) fn hints(&self) -> HintStream {
+        self.worker.listen()
+    }
+}

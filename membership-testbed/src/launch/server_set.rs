@@ -1,0 +1,277 @@
+//! Several servers that are one cluster: one of them fails, and the others go on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::control::{joined, on_thread};
+use super::error::LaunchError;
+use super::options::Options;
+use super::port::free_port;
+use super::process::LOOK;
+use super::server::Server;
+use super::software;
+use super::software::clustered::{Clustered, Peers};
+use super::software::ground::last_lines;
+use crate::kind::Kind;
+
+/// How long the servers may take to agree on something.
+const AGREED: Duration = Duration::from_secs(120);
+
+/// Servers of Consul, etcd, MongoDB or ZooKeeper that elect a leader among themselves. They are
+/// processes of this machine, keep what they acknowledge, and end when the set is dropped.
+#[derive(Clone, Debug)]
+pub struct ServerSet {
+    kind: Kind,
+    servers: Vec<Server>,
+    /// Where clients and servers find each of them, in the same order.
+    names: Vec<SocketAddr>,
+    peers: Peers,
+    password: Option<String>,
+}
+
+impl ServerSet {
+    /// Starts so many servers and waits until one of them leads. With a password, clients need it:
+    /// it is that of the same user as of a [`Server`] of this kind.
+    ///
+    /// # Errors
+    /// As [`Server::start`]; also when the environment names a server, or when servers of this kind
+    /// form no cluster.
+    pub async fn start(
+        kind: Kind,
+        servers: usize,
+        password: Option<&str>,
+    ) -> Result<Self, LaunchError> {
+        Self::start_known_as(kind, servers, password, |_, address| address).await
+    }
+
+    /// The same, where `known_as` says at which address clients and the other servers find a server:
+    /// its own, or that of a proxy in front of it. Only the servers of MongoDB tell clients such
+    /// addresses; for the others it changes the [`url`](Self::url) and nothing else.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_known_as(
+        kind: Kind,
+        servers: usize,
+        password: Option<&str>,
+        mut known_as: impl FnMut(usize, SocketAddr) -> SocketAddr,
+    ) -> Result<Self, LaunchError> {
+        let clustered = clustered(kind)?;
+        let port = || free_port().map_err(LaunchError::io("cannot listen on", "127.0.0.1"));
+        let ports = (0..servers).map(|_| (0..clustered.ports()).map(|_| port()).collect());
+        let peers = Peers {
+            ports: ports.collect::<Result<_, _>>()?,
+        };
+        // All at once: none of them serves before it has met most of the others.
+        let starting: Vec<_> = (0..servers)
+            .map(|server| {
+                // Processes even where containers are asked for: they reach each other at 127.0.0.1.
+                let options = Options {
+                    durable: true,
+                    local: true,
+                    args: clustered.arguments(server, &peers),
+                    password: password.map(str::to_owned),
+                    ..Options::default()
+                };
+                tokio::spawn(Server::start(kind, options))
+            })
+            .collect();
+        let mut set = Self {
+            kind,
+            servers: Vec::new(),
+            names: Vec::new(),
+            peers,
+            password: password.map(str::to_owned),
+        };
+        for (number, server) in starting.into_iter().enumerate() {
+            let server = joined(server).await?;
+            set.names.push(known_as(number, server.address()));
+            set.servers.push(server);
+        }
+        set.until("the servers form a cluster", move |set| {
+            let addresses: Vec<_> = set.servers.iter().map(Server::address).collect();
+            clustered.unite(&addresses, &set.names).map(Some)
+        })
+        .await?;
+        set.leader_but(None).await?;
+        if let Some(password) = set.password.clone() {
+            let secure = move |set: &Self| {
+                let leader = set.leader().and_then(|leader| set.servers.get(leader));
+                leader
+                    .map(|leader| clustered.secure(leader.address(), &password))
+                    .transpose()
+            };
+            set.until("the cluster has a user", secure).await?;
+        }
+        Ok(set)
+    }
+
+    /// The kind of all servers.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// All servers, also those that do not run.
+    #[must_use]
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// The address of all servers as their provider takes it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let Some(first) = self.names.first() else {
+            return String::new();
+        };
+        let options = Options {
+            password: self.password.clone(),
+            ..Options::default()
+        };
+        let all: Vec<String> = self.names.iter().map(ToString::to_string).collect();
+        let url = software::of(self.kind)
+            .url(*first, &options)
+            .replace(&first.to_string(), &all.join(","));
+        match clustered(self.kind) {
+            Ok(clustered) => clustered.url(url),
+            Err(_) => url,
+        }
+    }
+
+    /// Waits until a server other than this one leads, and returns which.
+    ///
+    /// # Errors
+    /// When there is none within two minutes.
+    pub async fn leader_but(&self, not: Option<usize>) -> Result<usize, LaunchError> {
+        self.until("another server leads", move |set| {
+            Ok(set.leader().filter(|leader| Some(*leader) != not))
+        })
+        .await
+    }
+
+    /// Kills the leader (SIGKILL), and returns which server it was.
+    ///
+    /// # Errors
+    /// When no server leads within two minutes.
+    pub async fn kill_leader(&self) -> Result<usize, LaunchError> {
+        let leader = self.leader_but(None).await?;
+        self.server(leader)?.kill().await?;
+        Ok(leader)
+    }
+
+    /// Starts a server again on its data, and returns when it takes part in the cluster.
+    ///
+    /// # Errors
+    /// When it does not come up, or does not take part within two minutes.
+    pub async fn start_again(&self, server: usize) -> Result<(), LaunchError> {
+        let server = self.server(server)?;
+        server.start_again().await?;
+        let (address, clustered) = (server.address(), clustered(self.kind)?);
+        self.until("the server takes part again", move |_| {
+            Ok(clustered.takes_part(address)?.then_some(()))
+        })
+        .await
+    }
+
+    /// Kills the leader, waits until another server leads, and starts the killed one again.
+    ///
+    /// # Errors
+    /// When the others elect no leader, or the killed server does not come back.
+    pub async fn fail_over(&self) -> Result<(), LaunchError> {
+        let killed = self.kill_leader().await?;
+        self.leader_but(Some(killed)).await?;
+        self.start_again(killed).await
+    }
+
+    /// Kills all servers, or starts all of them again and waits until one leads.
+    ///
+    /// # Errors
+    /// When a server does not come up, or none leads.
+    pub async fn set_running(&self, running: bool) -> Result<(), LaunchError> {
+        // All at once: none of them answers before most of them are there.
+        let acting: Vec<_> = self
+            .servers
+            .iter()
+            .cloned()
+            .map(|server| {
+                tokio::spawn(async move {
+                    match running {
+                        true => server.start_again().await,
+                        false => server.kill().await,
+                    }
+                })
+            })
+            .collect();
+        for server in acting {
+            joined(server).await?;
+        }
+        match running {
+            true => self.leader_but(None).await.map(drop),
+            false => Ok(()),
+        }
+    }
+
+    fn server(&self, server: usize) -> Result<&Server, LaunchError> {
+        self.servers
+            .get(server)
+            .ok_or_else(|| self.failed(format!("there is no server {server}")))
+    }
+
+    /// The server that says that it leads. A frozen or killed server says nothing.
+    fn leader(&self) -> Option<usize> {
+        let clustered = clustered(self.kind).ok()?;
+        let leads = |(number, server): (usize, &Server)| {
+            matches!(server.process_id(), Ok(Some(_)))
+                && clustered
+                    .leads(number, server.address(), &self.peers)
+                    .unwrap_or(false)
+        };
+        self.servers.iter().enumerate().position(leads)
+    }
+
+    /// Asks until there is an answer.
+    async fn until<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        ask: impl Fn(&Self) -> io::Result<Option<T>> + Send + 'static,
+    ) -> Result<T, LaunchError> {
+        let set = self.clone();
+        on_thread(move || {
+            let deadline = Instant::now() + AGREED;
+            loop {
+                let why = match ask(&set) {
+                    Ok(Some(answer)) => return Ok(answer),
+                    Ok(None) => "not yet".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                if Instant::now() > deadline {
+                    let seconds = AGREED.as_secs();
+                    return Err(set.failed(format!("waited {seconds} s until {what} ({why})")));
+                }
+                std::thread::sleep(LOOK);
+            }
+        })
+        .await
+    }
+
+    fn failed(&self, why: String) -> LaunchError {
+        let first = self.servers.first();
+        let log = first
+            .and_then(|server| server.log().ok())
+            .unwrap_or_default();
+        LaunchError::Start {
+            kind: self.kind,
+            why,
+            log: last_lines(&log),
+        }
+    }
+}
+
+fn clustered(kind: Kind) -> Result<&'static dyn Clustered, LaunchError> {
+    software::clustered(kind).ok_or_else(|| LaunchError::Start {
+        kind,
+        why: "the launcher knows no cluster of such servers".to_owned(),
+        log: String::new(),
+    })
+}

@@ -1,0 +1,55 @@
+//! What is special about each server: how its files are made, how it is started, and the smallest real call that it answers.
+
+mod azurite;
+mod cassandra;
+pub(super) mod clustered;
+mod consul;
+mod dynamodb;
+mod etcd;
+pub(super) mod ground;
+mod mariadb;
+mod mongodb;
+mod postgres;
+mod redis;
+pub(super) mod special;
+mod wire;
+mod zookeeper;
+
+use clustered::Clustered;
+use special::Software;
+
+use crate::kind::Kind;
+
+/// The software of a kind of server.
+pub(super) fn of(kind: Kind) -> &'static dyn Software {
+    match kind {
+        Kind::Redis => &redis::Redis {
+            program: "redis-server",
+            offers_tls: true,
+        },
+        Kind::Valkey => &redis::Redis {
+            program: "valkey-server",
+            offers_tls: false,
+        },
+        Kind::Postgres => &postgres::Postgres,
+        Kind::MariaDb => &mariadb::MariaDb,
+        Kind::Azurite => &azurite::Azurite,
+        Kind::MongoDb => &mongodb::MongoDb,
+        Kind::DynamoDb => &dynamodb::DynamoDb,
+        Kind::Consul => &consul::Consul,
+        Kind::Etcd => &etcd::Etcd,
+        Kind::ZooKeeper => &zookeeper::ZooKeeper,
+        Kind::Cassandra => &cassandra::Cassandra,
+    }
+}
+
+/// How several servers of a kind become one cluster, where the launcher knows that.
+pub(super) fn clustered(kind: Kind) -> Option<&'static dyn Clustered> {
+    match kind {
+        Kind::Consul => Some(&consul::Consul),
+        Kind::Etcd => Some(&etcd::Etcd),
+        Kind::MongoDb => Some(&mongodb::MongoDb),
+        Kind::ZooKeeper => Some(&zookeeper::ZooKeeper),
+        _ => None,
+    }
+}

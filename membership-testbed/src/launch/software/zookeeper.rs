@@ -1,0 +1,213 @@
+//! ZooKeeper: one server alone, or one of several that the test names to each other.
+//!
+//! It has no users of its own: whoever shows a name and a password is that user, and znodes say who may use them.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use super::clustered::{Clustered, Peers};
+use super::ground::{Ground, file, in_url, tls_arguments};
+use super::special::Software;
+use super::wire;
+use crate::launch::error::LaunchError;
+use crate::launch::options::Options;
+use crate::launch::port::free_port;
+
+/// What a server without its administration pages loads; in this order, because two of the packages bring several loggers.
+const JARS: &[&str] = &[
+    "zookeeper",
+    "zookeeper-jute",
+    "slf4j-api",
+    "slf4j-simple",
+    "metrics-core",
+    "snappy-java",
+    "netty-buffer",
+    "netty-codec",
+    "netty-common",
+    "netty-handler",
+    "netty-resolver",
+    "netty-transport",
+    "netty-transport-native-epoll",
+    "netty-transport-native-unix-common",
+];
+
+/// A short tick lets sessions be short (1 to 10 s) and elections fast. Clients of all tests come from one address.
+const SETTINGS: &str = "tickTime=500\ninitLimit=20\nsyncLimit=10\nadmin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n";
+
+pub(super) struct ZooKeeper;
+
+impl Software for ZooKeeper {
+    fn create(&self, _: &Ground) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
+        let mut config = format!(
+            "{SETTINGS}dataDir={}\nclientPortAddress=127.0.0.1\n",
+            ground.data().display()
+        );
+        if ground.options.tls {
+            let plain = free_port().map_err(LaunchError::io("cannot listen on", "127.0.0.1"))?;
+            file(&ground.root.join("plain"), &plain.to_string())?;
+            config.push_str(&format!(
+                "clientPort={plain}\nsecureClientPortAddress=127.0.0.1\nsecureClientPort={}\n",
+                ground.port
+            ));
+            config.push_str(&certificates(ground)?);
+        } else {
+            config.push_str(&format!("clientPort={}\n", ground.port));
+        }
+        for line in ground.extra() {
+            match line.strip_prefix("myid=") {
+                Some(number) => file(&ground.data().join("myid"), number)?,
+                None => config.push_str(&format!("{line}\n")),
+            }
+        }
+        let path = ground.run().join("zoo.cfg");
+        file(&path, &config)?;
+        let jars: Vec<String> = JARS
+            .iter()
+            .map(|jar| {
+                ground
+                    .tree
+                    .root
+                    .join(format!("usr/share/java/{jar}.jar"))
+                    .display()
+                    .to_string()
+            })
+            .collect();
+        let mut command = Command::new("java");
+        ground.environment(&mut command);
+        // A test's server is small and starts fast; the optimising compiler would take the processor from what is tested.
+        command.args([
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+        ]);
+        command.arg(format!("-Djava.io.tmpdir={}", ground.run().display()));
+        command.args([
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dzookeeper.jmx.log4j.disable=true",
+            "-Dzookeeper.preAllocSize=1024",
+        ]);
+        if !ground.options.durable {
+            command.arg("-Dzookeeper.forceSync=no");
+        }
+        if ground.options.tls {
+            command.arg(
+                "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            );
+        }
+        command
+            .arg("-cp")
+            .arg(jars.join(":"))
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(path);
+        Ok(command)
+    }
+
+    fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
+        let stream = wire::tcp(address)?;
+        // With TLS it listens, and answers over its plain port.
+        if options.tls {
+            Ok(())
+        } else {
+            wire::zookeeper(stream)
+        }
+    }
+
+    fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
+        if !ground.options.tls {
+            return Ok(());
+        }
+        let port: u16 = fs::read_to_string(ground.root.join("plain"))?
+            .parse()
+            .map_err(|_| wire::wrong("its port is not written down"))?;
+        wire::zookeeper(wire::tcp(([127, 0, 0, 1], port).into())?)
+    }
+
+    fn container_command(&self, _: &Options) -> Vec<String> {
+        // The image's own, which its entry point looks for.
+        ["zkServer.sh", "start-foreground"]
+            .map(str::to_owned)
+            .into()
+    }
+
+    fn container_environment(&self, _: &Options) -> Vec<(&'static str, String)> {
+        [
+            ("ZOO_TICK_TIME", "500"),
+            ("ZOO_INIT_LIMIT", "20"),
+            ("ZOO_SYNC_LIMIT", "10"),
+            ("ZOO_MAX_CLIENT_CNXNS", "0"),
+            ("ZOO_ADMINSERVER_ENABLED", "false"),
+            ("ZOO_4LW_COMMANDS_WHITELIST", "*"),
+        ]
+        .map(|(name, value)| (name, value.to_owned()))
+        .into()
+    }
+
+    fn url(&self, address: SocketAddr, options: &Options) -> String {
+        match &options.password {
+            Some(password) => format!("zk://membership:{}@{address}", in_url(password)),
+            None => format!("zk://{address}"),
+        }
+    }
+
+    fn usual_port(&self) -> u16 {
+        2181
+    }
+}
+
+impl Clustered for ZooKeeper {
+    /// One for followers, and one for elections.
+    fn ports(&self) -> usize {
+        2
+    }
+
+    fn arguments(&self, server: usize, peers: &Peers) -> Vec<String> {
+        let mut lines: Vec<String> = (0..peers.ports.len())
+            .map(|each| {
+                let (follow, elect) = (peers.port(each, 0), peers.port(each, 1));
+                format!("server.{}=127.0.0.1:{follow}:{elect}", each + 1)
+            })
+            .collect();
+        lines.push(format!("myid={}", server + 1));
+        lines
+    }
+
+    fn leads(&self, _: usize, address: SocketAddr, _: &Peers) -> io::Result<bool> {
+        Ok(wire::srvr(wire::tcp(address)?)?.contains("Mode: leader"))
+    }
+}
+
+/// Java wants certificate and key in one file.
+fn certificates(ground: &Ground) -> Result<String, LaunchError> {
+    let both = ground.run().join("server.pem");
+    let mut lines = format!(
+        "ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.type=PEM\n",
+        both.display()
+    );
+    let mut parts = Vec::new();
+    tls_arguments(ground, |certificate, key, ca| {
+        lines.push_str(&format!("ssl.trustStore.location={}\n", ca.display()));
+        parts.extend([key.to_path_buf(), certificate.to_path_buf()]);
+    });
+    // Clients show a certificate only where the test says so.
+    if !ground
+        .options
+        .args
+        .iter()
+        .any(|line| line.starts_with("ssl.clientAuth="))
+    {
+        lines.push_str("ssl.clientAuth=none\n");
+    }
+    let mut text = String::new();
+    for part in parts {
+        text.push_str(&fs::read_to_string(&part).map_err(LaunchError::io("cannot read", &part))?);
+    }
+    file(&both, &text)?;
+    Ok(lines)
+}

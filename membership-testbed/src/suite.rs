@@ -1,0 +1,139 @@
+//! Servers of the testbed under the conformance suite.
+
+use std::net::SocketAddr;
+
+use async_trait::async_trait;
+use conformance_tests::Stop;
+use conformance_tests::servers::{ServerBackend, Servers, Store};
+use membership_core::ClusterName;
+
+use crate::{How, Kind, LaunchError, Options, Server, ServerSet, Tls};
+
+/// The password of servers that the suite runs on, unless a store needs one of another form.
+pub const SECRET: &str = "correct-horse-battery-staple";
+
+/// The suite's backend over one server: the external one that the environment names, or one that keeps what it acknowledges, with this
+/// password.
+///
+/// # Errors
+/// As [`Server::start`].
+pub async fn single<S: Store>(
+    store: S,
+    kind: Kind,
+    secret: &str,
+) -> Result<ServerBackend<S>, LaunchError> {
+    let server = Server::start_or_external(kind, durable(secret)).await?;
+    Ok(ServerBackend::new(kind.name(), store, server).secret(secret))
+}
+
+/// The suite's backend over one server whose clients use TLS, with the options of the URL that `trust` gives them.
+///
+/// # Errors
+/// As [`Server::start`].
+pub async fn encrypted<S: Store>(
+    store: S,
+    kind: Kind,
+    secret: &str,
+    options: Options,
+    trust: impl FnOnce(&Tls) -> String,
+) -> Result<ServerBackend<S>, LaunchError> {
+    let options = Options {
+        durable: true,
+        tls: true,
+        password: Some(secret.to_owned()),
+        ..options
+    };
+    let server = Server::start(kind, options).await?;
+    let trust = server.tls().map(trust).unwrap_or_default();
+    let backend = ServerBackend::new(format!("{kind} (TLS)"), store, server);
+    Ok(backend.options(trust).secret(secret))
+}
+
+/// The suite's backend over several servers that are one cluster. `members` is what the store calls them.
+///
+/// # Errors
+/// As [`ServerSet::start`].
+pub async fn several<S: Store>(
+    store: S,
+    kind: Kind,
+    secret: &str,
+    members: &str,
+) -> Result<ServerBackend<S>, LaunchError> {
+    let set = ServerSet::start(kind, 3, Some(secret)).await?;
+    let backend = ServerBackend::new(format!("{kind} (three {members})"), store, set);
+    Ok(backend.secret(secret))
+}
+
+/// A server of one test alone, whatever the environment names: the test does to it what nobody may do to an external server.
+///
+/// # Panics
+/// When it does not start.
+#[allow(clippy::panic, reason = "a helper of tests")]
+pub async fn own_server(kind: Kind, args: &[&str], options: Options) -> Server {
+    let options = Options {
+        args: args.iter().map(|&arg| arg.to_owned()).collect(),
+        local: true,
+        ..options
+    };
+    match Server::start(kind, options).await {
+        Ok(server) => server,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What the suite asks of a server: it keeps what it acknowledges, and asks for a password.
+#[must_use]
+pub fn durable(secret: &str) -> Options {
+    Options {
+        durable: true,
+        password: Some(secret.to_owned()),
+        ..Options::default()
+    }
+}
+
+#[async_trait]
+impl Servers for Server {
+    fn url(&self) -> String {
+        Server::url(self).to_owned()
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        vec![self.address()]
+    }
+
+    fn is_external(&self) -> bool {
+        self.how() == How::External
+    }
+
+    async fn set_running(&self, running: bool) -> Result<(), Stop> {
+        if running {
+            self.start_again().await?;
+        } else {
+            self.crash().await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Servers for ServerSet {
+    fn url(&self) -> String {
+        ServerSet::url(self)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers().iter().map(Server::address).collect()
+    }
+
+    fn is_external(&self) -> bool {
+        false
+    }
+
+    async fn set_running(&self, running: bool) -> Result<(), Stop> {
+        Ok(ServerSet::set_running(self, running).await?)
+    }
+
+    async fn kill_leader(&self, _: &ClusterName) -> Result<(), Stop> {
+        Ok(self.fail_over().await?)
+    }
+}

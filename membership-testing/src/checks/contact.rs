@@ -1,0 +1,155 @@
+//! P9: a silo becomes Active only after contact with all Active silos.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Check, Fact, active, changed};
+use crate::clock::VirtualTime;
+use crate::ground_truth::{GroundTruth, ProcessId};
+use membership_core::protocol::Message;
+use membership_core::{SiloAddress, SiloStatus, Snapshot};
+
+/// The joiner may skip a silo whose row is this far behind its clock, if the silo does not answer.
+const FAR_BEHIND: Duration = Duration::from_secs(15 * 60);
+
+/// The longest time from a heartbeat, over its reading and the decision, to the commit. Clocks may
+/// be set meanwhile.
+const CLOCKS_SINCE: Duration = Duration::from_secs(10 * 60);
+
+/// P9: a silo becomes Active only after two-way contact with every Active silo that is not stale,
+/// and with the silos that become Active in the same commit. Contact means delivered messages: the
+/// other silo's answer to the joiner, and the other silo's own dial to it.
+#[derive(Debug, Default)]
+pub struct Contact {
+    answered: BTreeSet<(ProcessId, ProcessId)>,
+    dialled: BTreeSet<(ProcessId, ProcessId)>,
+    seen: BTreeMap<SiloAddress, VirtualTime>,
+}
+
+impl Contact {
+    fn must_meet(
+        &self,
+        other: &SiloAddress,
+        joiner: &SiloAddress,
+        decided: VirtualTime,
+        truth: &GroundTruth,
+    ) -> bool {
+        let apart = |a: i64, b: i64| {
+            Duration::from_millis(a.abs_diff(b)) + Duration::from_secs(120) >= FAR_BEHIND
+        };
+        let young = self.seen.get(other).is_some_and(|t| {
+            truth.now.saturating_sub(*t) < truth.shortest(truth.config.i_am_alive_period * 3)
+        });
+        match (truth.owner(other), truth.owner(joiner)) {
+            (Some(o), Some(j)) => {
+                // The joiner decided by its own clock and the other's, as they were when it read
+                // and when it sent.
+                let from = truth.ago(CLOCKS_SINCE);
+                let theirs = o.skews(from, truth.now);
+                let were_apart = j
+                    .skews(from, truth.now)
+                    .any(|mine| theirs.clone().any(|their| apart(mine, their)));
+                !were_apart && (young || truth.certainly_fresh(other, decided))
+            }
+            _ => false,
+        }
+    }
+
+    fn judge(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        joiner: SiloAddress,
+        together: &[SiloAddress],
+        decided: VirtualTime,
+        truth: &GroundTruth,
+    ) -> Result<(), String> {
+        let Some(me) = truth.owners.get(&joiner) else {
+            return Ok(());
+        };
+        let others = active(before).map(|e| e.address).filter(|a| {
+            after
+                .rows
+                .get(a)
+                .is_some_and(|e| e.status == SiloStatus::Active)
+        });
+        for other in others
+            .chain(together.iter().copied())
+            .filter(|o| *o != joiner)
+        {
+            let Some(they) = truth.owners.get(&other) else {
+                continue;
+            };
+            if !self.must_meet(&other, &joiner, decided, truth) {
+                continue;
+            }
+            let (heard, met) = (
+                self.answered.contains(&(*they, *me)),
+                self.dialled.contains(&(*they, *me)),
+            );
+            if !(heard && met) {
+                let what = if heard {
+                    "was never dialled by"
+                } else {
+                    "never heard from"
+                };
+                return Err(format!(
+                    "{} became Active, but {what} {}",
+                    truth.name(&joiner),
+                    truth.name(&other)
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Check for Contact {
+    fn invariant(&self) -> &'static str {
+        "P9"
+    }
+
+    fn observe(&mut self, fact: &Fact<'_>, truth: &GroundTruth) -> Result<(), String> {
+        match fact {
+            Fact::Delivered { from, to, body } => match body {
+                Message::ProbeAck { .. } => {
+                    self.answered.insert((*from, *to));
+                }
+                // It answers a request that was delivered, so both directions work.
+                Message::DialBack { .. } => {
+                    self.answered.insert((*from, *to));
+                    self.dialled.insert((*from, *to));
+                }
+                _ => {}
+            },
+            Fact::Committed {
+                before,
+                after,
+                request,
+            } => {
+                for silo in changed(request).filter(|s| before.rows.get(s).is_none()) {
+                    self.seen.insert(silo, truth.now);
+                }
+                let status = |s: &Snapshot, silo: &SiloAddress| s.rows.get(silo).map(|e| e.status);
+                let together: Vec<SiloAddress> = changed(request)
+                    .filter(|s| {
+                        status(after, s) == Some(SiloStatus::Active)
+                            && status(before, s) != Some(SiloStatus::Active)
+                    })
+                    .collect();
+                for joiner in &together {
+                    self.judge(
+                        before,
+                        after,
+                        *joiner,
+                        &together,
+                        truth.decided(request.id),
+                        truth,
+                    )?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

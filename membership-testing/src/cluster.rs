@@ -1,0 +1,270 @@
+//! The simulation loop: processes one event after another in virtual time, and passes every fact to
+//! the checkers.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::checks::{Check, Fact, Load};
+use crate::clock::VirtualTime;
+use crate::describe;
+use crate::events::{Event, EventQueue};
+use crate::ground_truth::{GroundTruth, ProcessId};
+use crate::machine::MachineFactory;
+use crate::network::{Flap, Latency, Network};
+use crate::process::Process;
+use crate::rng::Rng;
+use crate::size::Sizes;
+use crate::stats::Stats;
+use crate::store::Store;
+use crate::trace::Trace;
+use crate::violation::Violation;
+use membership_core::protocol::{Command, Effect, Input, LinkId};
+use membership_core::{ClusterName, Config, TableLimits};
+
+/// Lines of the trace in a violation.
+const SHOWN: usize = 60;
+
+/// A cluster in virtual time. All silos, the network and the table run in one thread, and a seed
+/// decides everything that is random.
+///
+/// See the [crate](crate) for an example.
+pub struct Cluster {
+    pub(super) seed: u64,
+    pub(super) rng: Rng,
+    pub(super) now: VirtualTime,
+    pub(super) name: ClusterName,
+    pub(super) config: Config,
+    pub(super) limits: TableLimits,
+    pub(super) refuse: bool,
+    pub(super) queue: EventQueue,
+    pub(super) processes: Vec<Process>,
+    pub(super) listeners: BTreeMap<SocketAddr, ProcessId>,
+    pub(super) network: Network,
+    pub(super) store: Store,
+    pub(super) truth: GroundTruth,
+    pub(super) checks: Vec<Box<dyn Check>>,
+    pub(super) trace: Trace,
+    pub(super) stats: Stats,
+    pub(super) violation: Option<Violation>,
+    pub(super) factory: MachineFactory,
+    pub(super) scratch: Vec<Effect>,
+    pub(super) load: Option<Load>,
+    pub(super) last_view: describe::LastView,
+    /// Flapping links, by number.
+    pub(super) flaps: BTreeMap<u64, Flap>,
+    pub(super) flaps_so_far: u64,
+    /// Pairs of zones that cannot reach each other.
+    pub(super) cuts: Vec<(usize, usize)>,
+    pub(super) defaults: Defaults,
+    pub(super) count_bytes: bool,
+    pub(super) sizes: Sizes,
+    /// A planted bug that changes the table's answers.
+    #[cfg(test)]
+    pub(super) planted_bug: Option<PlantedBug>,
+}
+
+/// Changes an answer of the table.
+#[cfg(test)]
+pub(super) type PlantedBug = Box<dyn FnMut(&mut Input)>;
+
+/// Latencies without faults.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    pub latency: Latency,
+    pub table: (Duration, Duration),
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let version = self
+            .store
+            .truth
+            .as_ref()
+            .map(membership_core::Snapshot::version);
+        let mut f = f.debug_struct("Cluster");
+        f.field("seed", &self.seed)
+            .field("now", &self.now)
+            .field("running", &self.running().len())
+            .field("version", &version);
+        f.finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Advances virtual time.
+    ///
+    /// # Errors
+    /// The first violated invariant. After a violation the simulation does not continue.
+    pub fn run_for(&mut self, time: Duration) -> Result<(), Violation> {
+        let until = self.now + time;
+        self.run_to(until, |_| false).map(|_| ())
+    }
+
+    /// Advances virtual time until a condition is true, but at most by `at_most`. Returns whether
+    /// it became true. The condition is evaluated after every event that may have changed a
+    /// published view or the set of running processes, and at the end.
+    ///
+    /// # Errors
+    /// As for [`run_for`](Self::run_for).
+    pub fn run_until(
+        &mut self,
+        at_most: Duration,
+        condition: impl FnMut(&Self) -> bool,
+    ) -> Result<bool, Violation> {
+        let until = self.now + at_most;
+        self.run_to(until, condition)
+    }
+
+    fn run_to(
+        &mut self,
+        until: VirtualTime,
+        mut condition: impl FnMut(&Self) -> bool,
+    ) -> Result<bool, Violation> {
+        let mut looked_at = None;
+        loop {
+            if let Some(violation) = &self.violation {
+                return Err(violation.clone());
+            }
+            let changes = (
+                self.stats.views,
+                self.stats.commits,
+                self.stats.starts,
+                self.stats.kills,
+                self.stats.stops,
+            );
+            if looked_at != Some(changes) {
+                looked_at = Some(changes);
+                if condition(self) {
+                    return Ok(true);
+                }
+            }
+            let Some((at, event)) = self.queue.next(until) else {
+                break;
+            };
+            self.set_time(at);
+            self.dispatch(event);
+        }
+        self.set_time(until);
+        Ok(condition(self))
+    }
+
+    fn set_time(&mut self, now: VirtualTime) {
+        self.now = self.now.max(now);
+        self.truth.now = self.now;
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Wake(id) => self.wake(id),
+            Event::Deliver {
+                from,
+                to,
+                header,
+                body,
+            } => {
+                self.feed(
+                    to,
+                    Some(from),
+                    Input::Message {
+                        link: LinkId(from.0 as u64),
+                        header,
+                        body,
+                    },
+                );
+            }
+            Event::Undeliverable { to, endpoint } => {
+                self.feed(
+                    to,
+                    None,
+                    Input::SendFailed {
+                        to: endpoint,
+                        reason: "connection refused".to_owned(),
+                    },
+                );
+            }
+            Event::TableCall {
+                process,
+                call,
+                what,
+                answer,
+            } => self.execute_call(process, call, what, answer),
+            Event::Answer { process, input } => {
+                if matches!(input, Input::Start) {
+                    self.listen(process);
+                }
+                self.feed(process, None, input);
+            }
+            Event::GiveUp {
+                process,
+                call,
+                input,
+            } => self.give_up(process, call, input),
+            Event::Command { process, command } => {
+                if command == Command::BeginLeave
+                    && let Some(record) = self.truth.records.get_mut(process.0)
+                {
+                    record.leaving.get_or_insert(self.now);
+                }
+                self.feed(process, None, Input::Command(command));
+            }
+            Event::Resume(id) => self.resume(id, false),
+            Event::Release(id) => self.release(id, false),
+            Event::Flap(number) => self.toggle_flap(number),
+            Event::Chatter(id) => self.chatter(id),
+            Event::TableUp => self.table_up(false),
+            Event::NetworkUp => self.network_up(),
+        }
+    }
+
+    pub(super) fn observe(&mut self, fact: &Fact<'_>) {
+        if let Some(load) = &mut self.load {
+            // It only measures, and never fails.
+            let _ = load.observe(fact, &self.truth);
+        }
+        let broken = self.checks.iter_mut().find_map(|c| {
+            c.observe(fact, &self.truth)
+                .err()
+                .map(|what| (c.invariant(), what))
+        });
+        if let Some((invariant, what)) = broken {
+            self.fail(invariant, what);
+        }
+        if let Fact::Committed { .. } = fact {
+            self.count_judged();
+        }
+    }
+
+    /// The checkers that count judged cases judge at commits.
+    fn count_judged(&mut self) {
+        for check in &self.checks {
+            match check.invariant() {
+                "P6" => self.stats.outage_commits = check.judged(),
+                "P10" => self.stats.deaths_judged = check.judged(),
+                "P11" => self.stats.splits_judged = check.judged(),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn fail(&mut self, invariant: &'static str, what: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation::new(
+                self.seed,
+                invariant,
+                what,
+                self.now,
+                self.trace.tail(SHOWN),
+            ));
+        }
+    }
+
+    pub(super) fn note(&mut self, id: ProcessId, what: String) {
+        let who = self.truth.process_name(id);
+        self.trace.line(self.now, who, what);
+    }
+
+    pub(super) fn note_world(&mut self, what: String) {
+        self.trace.line(self.now, "world", what);
+    }
+}

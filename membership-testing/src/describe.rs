@@ -1,0 +1,251 @@
+//! Effects as lines of text, for the trace. Frequent and routine effects have no line.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use crate::ground_truth::GroundTruth;
+use membership_core::protocol::{
+    Destination, Effect, IndirectOutcome, Message, Notice, Observation, Termination,
+};
+use membership_core::{
+    ClusterView, CommitRequest, FencingToken, MembershipEntry, RowChange, SiloAddress, SiloStatus,
+};
+
+/// The view that was described last, by version and digest, with its text: in a large cluster
+/// thousands of silos publish the same view.
+#[derive(Debug, Default)]
+pub(super) struct LastView(Option<((FencingToken, u128), String)>);
+
+impl LastView {
+    fn view(&mut self, v: &ClusterView, truth: &GroundTruth) -> &str {
+        let which = (v.fencing_token(), v.digest());
+        if self.0.as_ref().is_none_or(|(last, _)| *last != which) {
+            self.0 = None;
+        }
+        &self.0.get_or_insert_with(|| (which, view(v, truth))).1
+    }
+}
+
+/// The line for an effect; none for routine effects (probes, heartbeats, reads, measurements).
+pub(super) fn effect(
+    effect: &Effect,
+    verbose: bool,
+    truth: &GroundTruth,
+    last_view: &mut LastView,
+) -> Option<String> {
+    match effect {
+        Effect::Send { to, body, .. } if verbose || is_rare(body) => {
+            message(body, truth).map(|m| format!("sends {m} to {}", destination(to, truth)))
+        }
+        Effect::Initialize { .. } => Some("initializes the table".to_owned()),
+        Effect::Commit { request, .. } => Some(format!("commits {}", commit(request, truth))),
+        Effect::Publish(v) => Some(format!("publishes {}", last_view.view(v, truth))),
+        Effect::Tell(notice) => notice_text(notice, verbose, truth),
+        Effect::Observe(o) if verbose => observation_text(o, truth),
+        Effect::Stop(end) => Some(format!("stops: {}", termination(end, truth))),
+        _ => None,
+    }
+}
+
+fn is_rare(body: &Message) -> bool {
+    matches!(
+        body,
+        Message::IndirectProbe { .. } | Message::IndirectReply { .. } | Message::YouAreDead { .. }
+    )
+}
+
+fn endpoint(at: &SocketAddr, truth: &GroundTruth) -> String {
+    truth
+        .records
+        .iter()
+        .find(|l| l.endpoint == *at)
+        .map_or_else(|| at.to_string(), |l| format!("address of {}", l.name))
+}
+
+fn destination(to: &Destination, truth: &GroundTruth) -> String {
+    match to {
+        Destination::Endpoint(at) => endpoint(at, truth),
+        Destination::Fresh(at) => format!("{} (dialled afresh)", endpoint(at, truth)),
+        Destination::Link(link) => usize::try_from(link.0)
+            .ok()
+            .and_then(|i| truth.records.get(i))
+            .map_or_else(|| "a link".to_owned(), |l| l.name.clone()),
+    }
+}
+
+fn message(body: &Message, truth: &GroundTruth) -> Option<String> {
+    Some(match body {
+        Message::Probe { .. } | Message::ProbeAck { .. } => return None,
+        Message::Identity { silo, .. } => format!(
+            "identity ({})",
+            silo.map_or_else(|| "no epoch yet".to_owned(), |s| truth.name(&s))
+        ),
+        Message::IndirectProbe { suspect, .. } => {
+            format!("indirect-probe of {}", truth.name(suspect))
+        }
+        Message::IndirectReply { outcome, .. } => match outcome {
+            IndirectOutcome::Yes => "indirect-reply: yes".to_owned(),
+            IndirectOutcome::No { consent: Some(_) } => {
+                "indirect-reply: no, with its vote".to_owned()
+            }
+            IndirectOutcome::No { consent: None } => "indirect-reply: no".to_owned(),
+            IndirectOutcome::Unknown => "indirect-reply: unknown".to_owned(),
+        },
+        Message::AskDelta { have, .. } => format!("ask-delta from v{have}"),
+        Message::Delta(d) => {
+            format!(
+                "delta {} to v{}",
+                d.from
+                    .map_or_else(|| "of everything".to_owned(), |v| format!("from v{v}")),
+                d.to()
+            )
+        }
+        Message::Farewell { version, .. } | Message::YouAreDead { version } => {
+            format!("{} at v{version}", body.name())
+        }
+        other => other.name().to_owned(),
+    })
+}
+
+fn row(entry: &MembershipEntry, truth: &GroundTruth) -> String {
+    let mut text = format!("{} {}", truth.name(&entry.address), entry.status);
+    if let Some(death) = &entry.death {
+        let _ = write!(text, " ({})", death.cause);
+    }
+    if !entry.suspicions.is_empty() {
+        let accusers: Vec<String> = entry
+            .suspicions
+            .iter()
+            .map(|v| truth.name(&v.accuser))
+            .collect();
+        let _ = write!(text, " accused by {}", accusers.join(", "));
+    }
+    text
+}
+
+pub(super) fn commit(request: &CommitRequest, truth: &GroundTruth) -> String {
+    let changes: Vec<String> = request
+        .changes
+        .iter()
+        .map(|change| match change {
+            RowChange::Insert(r) => r
+                .entry()
+                .map_or_else(|| r.key().to_owned(), |e| format!("+{}", row(e, truth))),
+            RowChange::Update(r) => r
+                .entry()
+                .map_or_else(|| r.key().to_owned(), |e| row(e, truth)),
+            RowChange::Remove(key) => format!(
+                "-{}",
+                key.parse()
+                    .map_or_else(|_| key.clone(), |silo: SiloAddress| truth.name(&silo))
+            ),
+        })
+        .collect();
+    format!(
+        "v{}: {}",
+        request.next_version(),
+        if changes.is_empty() {
+            "no row".to_owned()
+        } else {
+            changes.join("; ")
+        }
+    )
+}
+
+fn view(view: &ClusterView, truth: &GroundTruth) -> String {
+    let mut text = format!("v{}:", view.version());
+    let mut by_status: BTreeMap<SiloStatus, Vec<SiloAddress>> = BTreeMap::new();
+    for entry in view.members() {
+        by_status
+            .entry(entry.status)
+            .or_default()
+            .push(entry.address);
+    }
+    for (status, silos) in by_status {
+        if silos.len() > 8 {
+            let _ = write!(text, " {} {status}", silos.len());
+        } else {
+            let names: Vec<String> = silos.iter().map(|silo| truth.name(silo)).collect();
+            let _ = write!(text, " {} {status}", names.join(" "));
+        }
+    }
+    text
+}
+
+fn notice_text(notice: &Notice, verbose: bool, truth: &GroundTruth) -> Option<String> {
+    Some(match notice {
+        Notice::Joining { version, .. } => format!("tells: joining at v{version}"),
+        Notice::JoinProgress(p) if verbose => {
+            let unreached: Vec<String> = p.unreached.iter().map(|u| truth.name(&u.silo)).collect();
+            format!(
+                "tells: still joining, {} ({})",
+                p.waiting_for,
+                unreached.join(", ")
+            )
+        }
+        Notice::JoinProgress(_) => return None,
+        Notice::Active { version } => format!("tells: active at v{version}"),
+        Notice::LeaveBegun { version } => format!("tells: leaving begun at {version:?}"),
+        Notice::Answered { answer, .. } => format!("tells: answer {answer:?}"),
+        Notice::Refreshed { result, .. } => {
+            format!(
+                "tells: refreshed {}",
+                result
+                    .as_ref()
+                    .map_or_else(|e| e.kind().as_str().to_owned(), |v| format!("v{v}"))
+            )
+        }
+        Notice::Table(state) => format!("tells: table {state:?}"),
+        Notice::SettingsDiffer { .. } => "tells: settings differ".to_owned(),
+        Notice::Suspended(on) => format!("tells: {}", if *on { "suspended" } else { "going on" }),
+        other => format!("tells: {other:?}"),
+    })
+}
+
+fn observation_text(observation: &Observation, truth: &GroundTruth) -> Option<String> {
+    Some(match observation {
+        Observation::ProbeMissed {
+            peer,
+            misses,
+            indirect,
+        } => {
+            format!(
+                "misses {} ({misses} in a row{})",
+                truth.name(peer),
+                if *indirect { ", indirectly" } else { "" }
+            )
+        }
+        Observation::Health { score, local } => format!("feels {score} (local {local})"),
+        Observation::VoteCast { suspect } => format!("has voted against {}", truth.name(suspect)),
+        Observation::VoteReceived { accuser } => format!("is accused by {}", truth.name(accuser)),
+        Observation::Conflict => "meets a conflict".to_owned(),
+        Observation::UnknownOutcome => "does not know the outcome".to_owned(),
+        Observation::Dropped { reason } => format!("drops a message: {reason}"),
+        Observation::Paused(by) => format!("notices a pause of {:.1}s", by.as_secs_f64()),
+        Observation::ProbeAnswered { .. } | Observation::Committed { .. } => return None,
+        other => format!("observes {other:?}"),
+    })
+}
+
+pub(super) fn termination(end: &Termination, truth: &GroundTruth) -> String {
+    match end {
+        Termination::Left { clean: true } => "left".to_owned(),
+        Termination::Left { clean: false } => "left, unconfirmed".to_owned(),
+        Termination::DeclaredDead(d) => {
+            let accusers: Vec<String> = d.votes.iter().map(|v| truth.name(&v.accuser)).collect();
+            format!(
+                "declared dead ({}) at v{}, votes: {}",
+                d.cause(),
+                d.version,
+                if accusers.is_empty() {
+                    "none".to_owned()
+                } else {
+                    accusers.join(", ")
+                }
+            )
+        }
+        Termination::JoinFailed(e) => format!("join failed: {e}"),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,303 @@
+//! A hash of an input, for the hash of a run. Inputs with different contents, receivers or subjects
+//! get different numbers.
+
+use membership_core::protocol::{Header, IndirectOutcome, Input, Message};
+use membership_core::{
+    CommitOutcome, Heartbeats, ReadAnswer, SiloAddress, TableError, VersionToken,
+};
+
+/// Mixes numbers and texts, in order.
+#[derive(Clone, Copy, Debug)]
+struct Mix(u64);
+
+impl Mix {
+    const fn number(&mut self, number: u64) {
+        self.0 = (self.0 ^ number)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29);
+    }
+
+    fn text(&mut self, text: &str) {
+        for eight in text.as_bytes().chunks(8) {
+            self.number(
+                eight
+                    .iter()
+                    .fold(0, |number, byte| number << 8 | u64::from(*byte)),
+            );
+        }
+        self.number(u64::try_from(text.len()).unwrap_or(u64::MAX));
+    }
+
+    const fn long(&mut self, number: u128) {
+        self.number(number as u64);
+        self.number((number >> 64) as u64);
+    }
+
+    fn silo(&mut self, silo: &SiloAddress) {
+        self.long(match silo.ip() {
+            std::net::IpAddr::V4(ip) => ip.to_bits().into(),
+            std::net::IpAddr::V6(ip) => ip.to_bits(),
+        });
+        self.number(silo.port().into());
+        self.number(silo.epoch());
+    }
+
+    fn token(&mut self, token: &VersionToken) {
+        self.number(token.version());
+        self.long(token.commit().get());
+    }
+
+    fn heartbeats(&mut self, heartbeats: Option<&Heartbeats>) {
+        let Some(all) = heartbeats else {
+            return self.number(1);
+        };
+        for (silo, heartbeat) in &all.silos {
+            self.number(silo.epoch() ^ heartbeat.counter << 48);
+        }
+    }
+
+    fn error(&mut self, error: &TableError) {
+        self.text(error.kind().as_str());
+        self.text(&error.to_string());
+    }
+
+    fn header(&mut self, header: &Header) {
+        self.silo(&header.from);
+        self.long(header.instance.get());
+        self.number(header.version);
+        self.long(header.digest);
+    }
+
+    fn message(&mut self, body: &Message) {
+        self.text(body.name());
+        match body {
+            Message::Identify { nonce }
+            | Message::Probe { nonce }
+            | Message::ProbeAck { nonce }
+            | Message::NotMe { nonce }
+            | Message::DialMe { nonce, .. }
+            | Message::DialBack { nonce } => self.number(*nonce),
+            Message::Identity {
+                nonce,
+                silo,
+                instance,
+                host,
+            } => {
+                self.number(*nonce);
+                self.number(silo.map_or(0, |silo| silo.epoch()));
+                self.long(instance.get());
+                self.text(host);
+            }
+            Message::IndirectProbe {
+                round,
+                suspect,
+                timeout,
+            } => {
+                self.number(*round);
+                self.silo(suspect);
+                self.long(timeout.as_nanos());
+            }
+            Message::IndirectReply { round, outcome } => {
+                self.number(*round);
+                self.number(match outcome {
+                    IndirectOutcome::Yes => 1,
+                    IndirectOutcome::No { consent } => 2 + u64::from(consent.is_some()),
+                    IndirectOutcome::Unknown => 4,
+                });
+            }
+            Message::AskDelta { have, .. } => self.number(*have),
+            Message::Delta(delta) => {
+                self.number(delta.from.map_or(0, |from| from + 1));
+                self.token(&delta.token);
+                self.long(delta.digest);
+            }
+            Message::Farewell { version, delta } => {
+                self.number(*version);
+                self.number(delta.as_ref().map_or(0, |delta| delta.to()));
+            }
+            Message::YouAreDead { version } => self.number(*version),
+            other => self.text(&format!("{other:?}")),
+        }
+    }
+}
+
+/// The hash of an input.
+pub(super) fn of(input: &Input) -> u64 {
+    let mut mix = Mix(0xcbf2_9ce4_8422_2325);
+    match input {
+        Input::Start => mix.text("start"),
+        Input::Wake => mix.text("wake"),
+        Input::Hint => mix.text("hint"),
+        Input::Message { link, header, body } => {
+            mix.number(link.0);
+            mix.header(header);
+            mix.message(body);
+        }
+        Input::SendFailed { to, reason } => {
+            mix.silo(&SiloAddress::at(*to, 0));
+            mix.text(reason);
+        }
+        Input::Heard { from, asked } => {
+            mix.silo(from);
+            mix.number(asked.as_nanos());
+        }
+        Input::Initialized { call, result } | Input::HeartbeatWritten { call, result } => {
+            mix.text(if matches!(input, Input::Initialized { .. }) {
+                "initialized"
+            } else {
+                "heartbeat"
+            });
+            mix.number(call.0);
+            if let Err(error) = result {
+                mix.error(error);
+            }
+        }
+        Input::Read { call, result } => {
+            mix.text("read");
+            mix.number(call.0);
+            match result {
+                Ok(ReadAnswer::Snapshot {
+                    snapshot,
+                    heartbeats,
+                }) => {
+                    mix.token(&snapshot.token);
+                    mix.heartbeats(heartbeats.as_ref());
+                }
+                Ok(ReadAnswer::Unchanged { heartbeats }) => mix.heartbeats(heartbeats.as_ref()),
+                Err(error) => mix.error(error),
+            }
+        }
+        Input::Committed { call, result } => {
+            mix.text("committed");
+            mix.number(call.0);
+            match result {
+                Ok(CommitOutcome::Committed(token)) => mix.token(token),
+                Ok(CommitOutcome::Conflict(conflict)) => {
+                    mix.text("conflict");
+                    mix.long(conflict.newest.as_ref().map_or(0, |newest| newest.id.get()));
+                }
+                Err(error) => mix.error(error),
+            }
+        }
+        Input::ExecutorLag(lag) => mix.long(lag.as_nanos()),
+        Input::Command(command) => mix.text(&format!("{command:?}")),
+    }
+    mix.0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use super::*;
+    use membership_core::protocol::{CallId, Command, LinkId, RequestId};
+    use membership_core::{InstanceId, Operation, TableErrorKind};
+
+    #[test]
+    fn different_inputs_have_different_hashes() {
+        let silo = |n: u8| SiloAddress::new([10, 0, 0, n].into(), 7100, 1);
+        let message = |from: u8, body| {
+            let header = Header {
+                cluster: 0,
+                protocol: 1,
+                from: silo(from),
+                instance: InstanceId::new(7),
+                to: None,
+                table_id: None,
+                version: 3,
+                digest: 4,
+            };
+            Input::Message {
+                link: LinkId(1),
+                header,
+                body: Arc::new(body),
+            }
+        };
+        let read = |kind, why: &str| Input::Read {
+            call: CallId(1),
+            result: Err(TableError::new(kind, Operation::Read, "virtual", why)),
+        };
+        let evict = |n| {
+            Input::Command(Command::Evict {
+                request: RequestId(1),
+                silo: silo(n),
+                reason: String::new(),
+            })
+        };
+        let all = [
+            Input::Start,
+            Input::Wake,
+            message(1, Message::Probe { nonce: 1 }),
+            message(1, Message::Probe { nonce: 2 }),
+            message(2, Message::Probe { nonce: 1 }),
+            // Names of one length, and one nonce.
+            message(
+                1,
+                Message::DialMe {
+                    nonce: 1,
+                    endpoint: silo(1).endpoint(),
+                },
+            ),
+            message(1, Message::NotMe { nonce: 1 }),
+            message(1, Message::Identify { nonce: 1 }),
+            message(
+                1,
+                Message::IndirectReply {
+                    round: 1,
+                    outcome: IndirectOutcome::Yes,
+                },
+            ),
+            message(
+                1,
+                Message::IndirectReply {
+                    round: 1,
+                    outcome: IndirectOutcome::No { consent: None },
+                },
+            ),
+            message(
+                1,
+                Message::IndirectReply {
+                    round: 1,
+                    outcome: IndirectOutcome::Unknown,
+                },
+            ),
+            Input::SendFailed {
+                to: silo(1).endpoint(),
+                reason: "refused".to_owned(),
+            },
+            Input::SendFailed {
+                to: silo(2).endpoint(),
+                reason: "refused".to_owned(),
+            },
+            Input::SendFailed {
+                to: silo(1).endpoint(),
+                reason: "refuses".to_owned(),
+            },
+            read(TableErrorKind::Unavailable, "down"),
+            read(TableErrorKind::Unavailable, "slow"),
+            read(TableErrorKind::Busy, "down"),
+            Input::Read {
+                call: CallId(1),
+                result: Ok(ReadAnswer::Unchanged { heartbeats: None }),
+            },
+            Input::Read {
+                call: CallId(2),
+                result: Ok(ReadAnswer::Unchanged { heartbeats: None }),
+            },
+            Input::HeartbeatWritten {
+                call: CallId(1),
+                result: Ok(()),
+            },
+            Input::Initialized {
+                call: CallId(1),
+                result: Ok(()),
+            },
+            evict(1),
+            evict(2),
+        ];
+        let numbers: BTreeSet<u64> = all.iter().map(of).collect();
+        assert_eq!(numbers.len(), all.len());
+        assert!(all.iter().all(|input| of(input) == of(&input.clone())));
+    }
+}

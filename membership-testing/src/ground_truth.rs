@@ -1,0 +1,384 @@
+//! The ground truth of a simulation: what really happened to processes, network and table. No silo
+//! knows it; the checkers compare it with what silos do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::clock::{Skew, VirtualTime, wall};
+use membership_core::{CommitId, Config, SiloAddress, WallTime};
+
+/// Identifies one process of the simulation. Processes are numbered in the order in which they
+/// start; a restarted silo is a new process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub usize);
+
+/// The last interval of virtual time in which something was true: whether it is true now, when it
+/// last became true, and when it last became false.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    on: bool,
+    began: Option<VirtualTime>,
+    last: Option<VirtualTime>,
+}
+
+impl Interval {
+    /// Records that it becomes true (`on`) or false at `now`.
+    pub fn set(&mut self, on: bool, now: VirtualTime) {
+        if on && !self.on {
+            self.began = Some(now);
+        } else if self.on && !on {
+            self.last = Some(now);
+        }
+        self.on = on;
+    }
+
+    /// When it last became true.
+    #[must_use]
+    pub fn began(&self) -> Option<VirtualTime> {
+        self.began
+    }
+
+    /// Whether it is true now.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// Whether it was true at any time from `from` until now.
+    #[must_use]
+    pub fn overlaps(&self, from: VirtualTime) -> bool {
+        self.on || self.last.is_some_and(|t| t >= from)
+    }
+}
+
+/// What really happened to one process.
+#[derive(Clone, Debug)]
+pub struct ProcessRecord {
+    /// The name in traces.
+    pub name: String,
+    /// The host that it runs on; the network connects hosts.
+    pub host: usize,
+    /// The address that it advertises.
+    pub endpoint: SocketAddr,
+    /// Its silo address; none until it has chosen an epoch.
+    pub silo: Option<SiloAddress>,
+    /// When it started.
+    pub started: VirtualTime,
+    /// When it was killed or stopped.
+    pub ended: Option<VirtualTime>,
+    /// When it was paused.
+    pub paused: Interval,
+    /// When nothing left it or reached it, although it ran.
+    pub held: Interval,
+    /// When it alone could not reach the table.
+    pub table_cut: Interval,
+    /// When the application asked it to leave.
+    pub leaving: Option<VirtualTime>,
+    /// The error of its wall clock.
+    pub skew: Skew,
+    /// Earlier errors of its wall clock, each with the time until which it applied.
+    pub earlier_skews: Vec<(VirtualTime, Skew)>,
+    /// Whether another process listens at the address that it advertises.
+    pub hidden: bool,
+}
+
+/// A silo evaluates heartbeats at least this often.
+const JUDGED: Duration = Duration::from_secs(1);
+
+impl ProcessRecord {
+    pub(super) fn new(
+        name: String,
+        host: usize,
+        endpoint: SocketAddr,
+        started: VirtualTime,
+    ) -> Self {
+        Self {
+            name,
+            host,
+            endpoint,
+            silo: None,
+            started,
+            ended: None,
+            paused: Interval::default(),
+            held: Interval::default(),
+            table_cut: Interval::default(),
+            leaving: None,
+            skew: Skew::default(),
+            earlier_skews: Vec::new(),
+            hidden: false,
+        }
+    }
+
+    /// The error of its wall clock at a time, in milliseconds.
+    #[must_use]
+    pub fn skew_at(&self, at: VirtualTime) -> i64 {
+        self.earlier_skews
+            .iter()
+            .find(|(until, _)| *until > at)
+            .map_or(self.skew, |(_, skew)| *skew)
+            .at(at)
+    }
+
+    /// The errors of its wall clock from `from` until now, in milliseconds: at the start and the
+    /// end of each period between two clock changes.
+    pub fn skews(&self, from: VirtualTime, now: VirtualTime) -> impl Iterator<Item = i64> + Clone {
+        let earlier = self
+            .earlier_skews
+            .iter()
+            .filter(move |(until, _)| *until >= from)
+            .copied();
+        earlier
+            .chain([(now, self.skew)])
+            .flat_map(move |(until, skew)| [skew.at(from), skew.at(until)])
+    }
+}
+
+/// A partition of the network into groups that cannot reach each other.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// When it began.
+    pub since: VirtualTime,
+    /// When it was healed.
+    pub healed: Option<VirtualTime>,
+    /// Whether the network had no other fault from well before the split until it healed.
+    pub clean: bool,
+    /// The group of each host. Hosts that are not listed form one more group.
+    pub group: BTreeMap<usize, usize>,
+}
+
+/// Everything that really happened and that decides which verdicts are justified.
+#[derive(Clone, Debug)]
+pub struct GroundTruth {
+    /// The virtual time now.
+    pub now: VirtualTime,
+    /// How the silos are configured.
+    pub config: Config,
+    /// Every process that ever started.
+    pub records: Vec<ProcessRecord>,
+    /// The process that owns each silo address.
+    pub owners: BTreeMap<SiloAddress, ProcessId>,
+    /// Messages were lost at random, or took longer than the default latency.
+    pub rough_network: Interval,
+    /// Some pair of hosts could not reach each other reliably.
+    pub any_block: Interval,
+    /// No host could reach any other host.
+    pub network_down: Interval,
+    /// The table was unavailable to all processes.
+    pub table_down: Interval,
+    /// Table calls were slow, or the outcome of commits was unknown.
+    pub rough_table: Interval,
+    /// The table was wiped, restored or rolled back.
+    pub table_changed: Interval,
+    /// For each host that has a loss rate of its own: when it had one.
+    pub lossy: BTreeMap<usize, Interval>,
+    /// For each direction between two hosts: when it was blocked.
+    pub blocks: BTreeMap<(usize, usize), Interval>,
+    /// The last partition.
+    pub split: Option<Split>,
+    /// Evictions that an operator requested: the silo to evict, and the address of the silo that
+    /// got the request, as text.
+    pub evictions: BTreeSet<(SiloAddress, String)>,
+    /// The largest rate error that any monotonic clock ever had, in parts per million.
+    pub worst_ppm: u64,
+    /// When the author of each commit sent it for the first time.
+    pub decided: BTreeMap<CommitId, VirtualTime>,
+    /// The last three times at which the heartbeat of each row advanced in the table.
+    pub heartbeats: BTreeMap<SiloAddress, [Option<VirtualTime>; 3]>,
+}
+
+impl GroundTruth {
+    /// A simulation without faults and without processes.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            now: Duration::ZERO,
+            config,
+            records: Vec::new(),
+            owners: BTreeMap::new(),
+            rough_network: Interval::default(),
+            any_block: Interval::default(),
+            network_down: Interval::default(),
+            table_down: Interval::default(),
+            rough_table: Interval::default(),
+            table_changed: Interval::default(),
+            lossy: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            split: None,
+            evictions: BTreeSet::new(),
+            worst_ppm: 0,
+            decided: BTreeMap::new(),
+            heartbeats: BTreeMap::new(),
+        }
+    }
+
+    /// The record of a process.
+    #[must_use]
+    pub fn record(&self, process: ProcessId) -> Option<&ProcessRecord> {
+        self.records.get(process.0)
+    }
+
+    /// The record of the process that owns an address.
+    #[must_use]
+    pub fn owner(&self, silo: &SiloAddress) -> Option<&ProcessRecord> {
+        self.owners.get(silo).and_then(|p| self.record(*p))
+    }
+
+    /// The name of a process in traces.
+    #[must_use]
+    pub fn process_name(&self, process: ProcessId) -> &str {
+        self.record(process).map_or("?", |record| &record.name)
+    }
+
+    /// The name of a silo in traces: the name of its process, or the address if no process owns it.
+    #[must_use]
+    pub fn name(&self, silo: &SiloAddress) -> String {
+        self.owner(silo)
+            .map_or_else(|| silo.to_string(), |record| record.name.clone())
+    }
+
+    /// Whether the silo's process ran without interruption, and was not held, since `from` (or
+    /// since its start).
+    #[must_use]
+    pub fn ran_since(&self, silo: &SiloAddress, from: VirtualTime) -> bool {
+        self.owner(silo).is_some_and(|l| {
+            l.ended.is_none() && !l.paused.overlaps(from) && !l.held.overlaps(from) && !l.hidden
+        })
+    }
+
+    /// Whether the table is still the one that existed when the silo's process started. After a
+    /// wipe, a restore or a rollback the silo reports the change and writes no heartbeat until it
+    /// is restarted.
+    #[must_use]
+    pub fn has_original_table(&self, silo: &SiloAddress) -> bool {
+        self.owner(silo)
+            .is_some_and(|record| !self.table_changed.overlaps(record.started))
+    }
+
+    /// Whether the silo may not know yet that its row is in the table: its heartbeat never
+    /// advanced, and table calls were slow or had unknown outcomes. A silo writes no heartbeat
+    /// until it knows.
+    #[must_use]
+    pub fn may_not_know_its_row(&self, silo: &SiloAddress, from: VirtualTime) -> bool {
+        self.rough_table.overlaps(from)
+            && self
+                .heartbeats
+                .get(silo)
+                .is_none_or(|beats| beats[0].is_none())
+    }
+
+    /// Whether both silos ran and could reach each other in both directions since `from` (or since
+    /// the start of the younger one).
+    #[must_use]
+    pub fn connected_since(&self, a: &SiloAddress, b: &SiloAddress, from: VirtualTime) -> bool {
+        let (Some(la), Some(lb)) = (self.owner(a), self.owner(b)) else {
+            return false;
+        };
+        let open = |x, y| {
+            self.blocks
+                .get(&(x, y))
+                .is_none_or(|interval| !interval.overlaps(from))
+        };
+        let lossless = |host| {
+            self.lossy
+                .get(&host)
+                .is_none_or(|interval: &Interval| !interval.overlaps(from))
+        };
+        self.ran_since(a, from)
+            && self.ran_since(b, from)
+            && !self.network_down.overlaps(from)
+            && (la.host == lb.host
+                || (open(la.host, lb.host)
+                    && open(lb.host, la.host)
+                    && lossless(la.host)
+                    && lossless(lb.host)))
+    }
+
+    /// How far back the causes of a vote that counts now can lie: votes stay valid for a while, and
+    /// they are formed before they are written.
+    #[must_use]
+    pub fn vote_lookback(&self) -> Duration {
+        let c = &self.config;
+        let time = c.death_vote_expiration
+            + c.failure_window() * 2
+            + c.max_probe_timeout * c.num_missed_probes_limit;
+        self.longest(time + c.table_refresh_period)
+    }
+
+    /// The longest real time in which a process's clock measures `time`.
+    #[must_use]
+    pub fn longest(&self, time: Duration) -> Duration {
+        if self.worst_ppm == 0 {
+            time
+        } else {
+            time.mul_f64(1e6 / (1e6 - self.worst_ppm.min(900_000) as f64))
+        }
+    }
+
+    /// The shortest real time in which a process's clock measures `time`.
+    #[must_use]
+    pub fn shortest(&self, time: Duration) -> Duration {
+        if self.worst_ppm == 0 {
+            time
+        } else {
+            time.mul_f64(1e6 / (1e6 + self.worst_ppm as f64))
+        }
+    }
+
+    /// `now` minus `back`, but not before the start of the simulation.
+    #[must_use]
+    pub fn ago(&self, back: Duration) -> VirtualTime {
+        self.now.saturating_sub(back)
+    }
+
+    /// When the author of a commit decided on it. Its knowledge and its clock are those of that
+    /// time.
+    #[must_use]
+    pub fn decided(&self, commit: CommitId) -> VirtualTime {
+        self.decided.get(&commit).copied().unwrap_or(self.now)
+    }
+
+    /// Whether no silo that decided at `decided` can have considered this row stale: the heartbeat
+    /// advanced early enough to be read and evaluated by then, and not too long ago.
+    #[must_use]
+    pub fn certainly_fresh(&self, silo: &SiloAddress, decided: VirtualTime) -> bool {
+        let period = self.config.i_am_alive_period;
+        let oldest = self.ago(self.shortest(period * self.config.num_missed_i_am_alive_limit));
+        let newest = decided.saturating_sub(self.longest(period + JUDGED));
+        self.heartbeats.get(silo).is_some_and(|beats| {
+            beats
+                .iter()
+                .flatten()
+                .any(|t| (oldest..=newest).contains(t))
+        })
+    }
+
+    /// What the wall clock of a silo's process showed at a time.
+    #[must_use]
+    pub fn wall(&self, silo: &SiloAddress, at: VirtualTime) -> WallTime {
+        wall(at, self.owner(silo).map_or(0, |record| record.skew_at(at)))
+    }
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_remembers_when_it_ended() {
+        let s = Duration::from_secs;
+        let mut interval = Interval::default();
+        assert!(!interval.overlaps(s(0)));
+        interval.set(true, s(5));
+        assert!(interval.is_on() && interval.overlaps(s(100)));
+        interval.set(false, s(9));
+        assert!(!interval.is_on() && interval.overlaps(s(9)) && !interval.overlaps(s(10)));
+    }
+}

@@ -1,0 +1,103 @@
+//! The state machine of a simulated silo: the protocol, or a substitute for it, for example one
+//! with a planted bug that proves a checker.
+
+use membership_core::protocol::{Effect, Input, Protocol, Setup};
+use membership_core::{ClusterView, MonoTime, Now, SiloAddress, SiloStatus};
+
+/// The state machine of one silo.
+pub trait Machine {
+    /// Handles one input and appends the effects.
+    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>);
+    /// The latest time at which it needs [`Input::Wake`].
+    fn next_wakeup(&self) -> Option<MonoTime>;
+    /// Its silo address; none until it has chosen an epoch.
+    fn me(&self) -> Option<SiloAddress>;
+    /// The status that it believes it has.
+    fn status(&self) -> SiloStatus;
+    /// The view that it published last.
+    fn view(&self) -> Option<&ClusterView>;
+    /// Whether it has suspended itself: it publishes nothing and writes nothing.
+    fn is_suspended(&self) -> bool {
+        false
+    }
+}
+
+impl Machine for Protocol {
+    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        Protocol::handle(self, now, input, effects);
+    }
+    fn next_wakeup(&self) -> Option<MonoTime> {
+        Protocol::next_wakeup(self)
+    }
+    fn me(&self) -> Option<SiloAddress> {
+        Protocol::me(self)
+    }
+    fn status(&self) -> SiloStatus {
+        Protocol::status(self)
+    }
+    fn view(&self) -> Option<&ClusterView> {
+        Protocol::view(self)
+    }
+    fn is_suspended(&self) -> bool {
+        Protocol::is_suspended(self)
+    }
+}
+
+/// Creates the state machine of each process that starts. The default creates [`Protocol`]s; a test
+/// can wrap them.
+pub type MachineFactory = Box<dyn FnMut(Setup) -> Box<dyn Machine>>;
+
+pub(super) fn protocols() -> MachineFactory {
+    Box::new(|setup| Box::new(Protocol::new(setup)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::time::Duration;
+
+    use membership_core::hooks::{self, ProtocolVariant};
+
+    use super::*;
+    use crate::{Cluster, Detail, ProcessId};
+
+    /// Runs nine silos, crashes one, and returns the trace until the others have removed it.
+    fn crash(variant: ProtocolVariant) -> Vec<String> {
+        let machines =
+            move |setup| -> Box<dyn Machine> { Box::new(hooks::protocol(setup, variant)) };
+        let builder = Cluster::builder()
+            .seed(1)
+            .silos(9)
+            .detail(Detail::Everything)
+            .checks(Vec::new())
+            .machines(Box::new(machines));
+        let mut cluster = builder.build().unwrap();
+        cluster.run_for(Duration::from_secs(60)).unwrap();
+        cluster.kill(ProcessId(4));
+        cluster.run_for(Duration::from_secs(60)).unwrap();
+        assert!(cluster.agrees() && cluster.running().len() == 8);
+        cluster
+            .trace()
+            .lines()
+            .map(|line| format!("{line:?}"))
+            .collect()
+    }
+
+    #[test]
+    fn a_variant_without_indirect_probes_sends_none() {
+        let indirect = |lines: &[String]| {
+            lines
+                .iter()
+                .filter(|line| line.contains("indirect-probe"))
+                .count()
+        };
+        let plain = ProtocolVariant {
+            indirect_probes: false,
+            partition_checks: false,
+            changes_per_commit: 1,
+            ..ProtocolVariant::STANDARD
+        };
+        assert!(indirect(&crash(ProtocolVariant::STANDARD)) > 0);
+        assert_eq!(indirect(&crash(plain)), 0);
+    }
+}

@@ -1,0 +1,63 @@
+//! Changes the table from outside the protocol: evict a silo, clean up, change the shared settings, or
+//! commit anything else.
+//!
+//! [`Admin`] reads, decides and commits; it starts over after a conflict, and finds out unknown
+//! outcomes. What it needs of tokio and the system is [`TokioRuntime`].
+//!
+//! ```
+//! use membership::admin::{Admin, TokioRuntime};
+//! use membership::{InitializeRequest, MembershipTable, MemoryTable, SharedSettings, TableId};
+//! use std::convert::Infallible;
+//! use std::time::Duration;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let table = MemoryTable::new("billing/blue".parse()?);
+//! let (table_id, settings) = (TableId::new(1), SharedSettings::default());
+//! table.initialize(&InitializeRequest { table_id, settings }).await?;
+//!
+//! let mut runtime = TokioRuntime;
+//! let slower = |old: &SharedSettings| {
+//!     let mut new = old.clone();
+//!     new.i_am_alive_period = Duration::from_secs(30);
+//!     Ok::<_, Infallible>(new)
+//! };
+//! let version = Admin::new(&table, &mut runtime).settings(slower).await?;
+//! assert_eq!(version, Some(1));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use membership_core::CommitId;
+
+pub use membership_core::admin::{Admin, ChangeError, Decodable, Runtime};
+
+/// Ids from the system's random numbers, and pauses on tokio's timer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TokioRuntime;
+
+#[async_trait]
+impl Runtime for TokioRuntime {
+    fn commit_id(&mut self) -> CommitId {
+        CommitId::new(random())
+    }
+
+    async fn pause(&mut self, at_most: Duration) {
+        let share = u32::try_from(random() % 1000).unwrap_or(0);
+        tokio::time::sleep(at_most * share / 1000).await;
+    }
+}
+
+fn random() -> u128 {
+    let mut bytes = [0; 16];
+    if getrandom::fill(&mut bytes).is_err() {
+        // Without randomness: unique on this machine, which is enough for an id of a commit.
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default();
+        return now.as_nanos() << 32 | u128::from(std::process::id());
+    }
+    u128::from_le_bytes(bytes)
+}

@@ -1,0 +1,39 @@
+//! Why a transport did not start.
+
+use std::io;
+use std::net::SocketAddr;
+
+crate::debug_as_display!(TransportError);
+
+/// Why a transport did not start.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", advice(.source))]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// `start` was called before.
+    #[error("this transport was started before: every silo needs a transport of its own")]
+    AlreadyStarted,
+    /// Anything else; for transports of applications.
+    #[error("the transport did not start: {0}")]
+    Other(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; stop the process that listens there, or choose another port (0 = any free one)"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; it is no address of this machine: listen on 0.0.0.0 and advertise it instead"
+        }
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+        _ => "",
+    }
+}

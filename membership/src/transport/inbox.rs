@@ -1,0 +1,41 @@
+//! Where a transport puts what arrives.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use membership_core::protocol::LinkId;
+
+use super::DecodeError;
+
+/// Takes the bytes that arrive. The library implements it ([`MessageInbox`](super::MessageInbox));
+/// a transport calls it.
+#[async_trait]
+pub trait Inbox: Send + Sync + fmt::Debug {
+    /// Takes one message, exactly as it was sent. `link` is the connection it came by: an answer
+    /// goes to [`Destination::Link`](membership_core::protocol::Destination::Link) of it, and must
+    /// travel back on the same connection.
+    ///
+    /// Waits while the silo is busy, so that a connection is read no faster than the silo keeps up.
+    /// Cancel safe: a cancelled delivery has not happened.
+    ///
+    /// # Errors
+    /// [`DeliverError`]: close the connection.
+    async fn deliver(&self, link: LinkId, message: Bytes) -> Result<(), DeliverError>;
+
+    /// Reports that a message to `to` could not be sent, and why, for people. Returns at once.
+    fn send_failed(&self, to: SocketAddr, reason: String);
+}
+
+/// Why a message was not delivered. The connection that it came by is of no more use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeliverError {
+    /// The bytes are not a message.
+    #[error(transparent)]
+    Damaged(#[from] DecodeError),
+    /// The silo has stopped.
+    #[error("the silo has stopped")]
+    Stopped,
+}

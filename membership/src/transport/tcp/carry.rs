@@ -1,0 +1,226 @@
+//! Reading and writing one connection after its handshake, in one task, until it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::connect::{Connection, Reader};
+use super::counters::add;
+use super::frame::{self, Assembler, CHUNK, FrameError, Kind, MAX_FRAME};
+use super::link::Link;
+use super::shared::{Phase, Shared};
+use crate::transport::{DeliverError, EncodedMessage, Inbox};
+
+/// How long the last bytes may take to arrive after the connection was closed from here.
+const LAST_BYTES: Duration = Duration::from_millis(250);
+
+/// Carries messages until the connection ends. The caller then forgets the link.
+pub(super) async fn run(
+    shared: &Shared,
+    link: &Link,
+    connection: Connection,
+    inbox: &Arc<dyn Inbox>,
+    phase: &watch::Receiver<Phase>,
+) {
+    let Connection {
+        mut reader, writer, ..
+    } = connection;
+    let (mut end, draining) = (phase.clone(), phase.clone());
+    let why = tokio::select! {
+        error = read(shared, link, &mut reader, inbox) => error.to_string(),
+        result = write(shared, link, writer, draining) => match result {
+            Ok(()) => "this silo stops".to_owned(),
+            Err(error) => error.to_string(),
+        },
+        () = idle(shared, link) => "idle".to_owned(),
+        _ = end.wait_for(|p| *p == Phase::Closed) => "this silo stops".to_owned(),
+    };
+    tracing::debug!(link = link.id.0, peer_instance = %link.instance, why, "connection closed");
+}
+
+/// Bytes of an unfinished message, counted against the bound that all connections share.
+struct Held<'a> {
+    all: &'a AtomicUsize,
+    mine: usize,
+}
+
+impl Held<'_> {
+    fn set(&mut self, bytes: usize, limit: usize) -> Result<(), FrameError> {
+        self.all.fetch_sub(self.mine, Relaxed);
+        self.mine = bytes;
+        let all = self.all.fetch_add(bytes, Relaxed) + bytes;
+        if bytes > 0 && all > limit {
+            Err(FrameError::Oversized(all as u64))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.mine, Relaxed);
+    }
+}
+
+async fn read(
+    shared: &Shared,
+    link: &Link,
+    reader: &mut Reader,
+    inbox: &Arc<dyn Inbox>,
+) -> FrameError {
+    let Err(error) = try_read(shared, link, reader, inbox).await;
+    match &error {
+        FrameError::Oversized(_) => add(&shared.counters.closed_oversized, 1),
+        FrameError::Garbage(_) => add(&shared.counters.closed_garbage, 1),
+        FrameError::Closed | FrameError::Io(_) => {}
+    }
+    error
+}
+
+async fn try_read(
+    shared: &Shared,
+    link: &Link,
+    reader: &mut Reader,
+    inbox: &Arc<dyn Inbox>,
+) -> Result<std::convert::Infallible, FrameError> {
+    let limit = shared.config.max_message_bytes;
+    let mut assembler = Assembler::default();
+    let mut held = Held {
+        all: &shared.reassembly,
+        mine: 0,
+    };
+    loop {
+        let (kind, content) = frame::read(reader, MAX_FRAME).await?;
+        add(&shared.counters.bytes_received, content.len() + 5);
+        link.note_received();
+        let message = match kind {
+            Kind::Message => Some(content),
+            Kind::Start => assembler.start(&content, limit)?,
+            Kind::More => assembler.more(&content)?,
+            Kind::Ping => {
+                link.queue.pong();
+                None
+            }
+            Kind::Pong => None,
+            Kind::Hello | Kind::Refuse => return Err(FrameError::Garbage("a second handshake")),
+        };
+        if let Some(bytes) = message {
+            // Boxed, so that idle connections, of which there are many, need no memory for it.
+            Box::pin(deliver(shared, link, bytes, inbox)).await?;
+        }
+        held.set(assembler.held(), shared.config.max_unfinished_bytes)?;
+    }
+}
+
+async fn deliver(
+    shared: &Shared,
+    link: &Link,
+    bytes: Vec<u8>,
+    inbox: &Arc<dyn Inbox>,
+) -> Result<(), FrameError> {
+    inbox
+        .deliver(link.id, bytes.into())
+        .await
+        .map_err(|error| match error {
+            DeliverError::Damaged(error) => {
+                tracing::debug!(link = link.id.0, %error, "damaged message");
+                FrameError::Garbage("a damaged message")
+            }
+            DeliverError::Stopped => FrameError::Closed,
+        })?;
+    add(&shared.counters.received, 1);
+    Ok(())
+}
+
+async fn write<W: AsyncWrite + Unpin>(
+    shared: &Shared,
+    link: &Link,
+    mut writer: W,
+    mut phase: watch::Receiver<Phase>,
+) -> Result<(), std::io::Error> {
+    let mut buffer = Vec::new();
+    let mut long: Option<(EncodedMessage, usize)> = None;
+    loop {
+        let mut batch = link.queue.take(long.is_none());
+        if batch.is_empty() && long.is_none() {
+            if *phase.borrow_and_update() != Phase::Running {
+                writer.shutdown().await?;
+                // The other side closes when it has read everything; then `read` ends this task.
+                sleep(LAST_BYTES).await;
+                return Ok(());
+            }
+            buffer = Vec::new();
+            tokio::select! {
+                () = link.queue.changed() => {}
+                changed = phase.changed() => if changed.is_err() { return Ok(()) },
+            }
+            continue;
+        }
+        if let Some(item) = batch.long.take() {
+            long = Some((item, 0));
+        }
+        buffer.clear();
+        let mut sent = batch.short.len();
+        for (wanted, kind) in [(batch.ping, Kind::Ping), (batch.pong, Kind::Pong)] {
+            if wanted {
+                frame::put(&mut buffer, kind, &[]);
+            }
+        }
+        for item in &batch.short {
+            frame::put(&mut buffer, Kind::Message, &[item.head(), item.body()]);
+        }
+        if let Some((item, from)) = &mut long {
+            put_piece(&mut buffer, item, *from);
+            *from += CHUNK;
+            if *from >= item.len() {
+                sent += 1;
+                long = None;
+            }
+        }
+        // Bytes that the system took are progress: a slow reader is not idle.
+        let mut rest = buffer.as_slice();
+        while !rest.is_empty() {
+            let n = writer.write(rest).await?;
+            if n == 0 {
+                return Err(std::io::ErrorKind::WriteZero.into());
+            }
+            rest = &rest[n..];
+            link.note_progress();
+        }
+        writer.flush().await?;
+        add(&shared.counters.sent, sent);
+        add(&shared.counters.bytes_sent, buffer.len());
+    }
+}
+
+fn put_piece(buffer: &mut Vec<u8>, item: &EncodedMessage, from: usize) {
+    let [head, body] = item.part(from, CHUNK);
+    if from == 0 {
+        let total = u32::try_from(item.len()).unwrap_or(u32::MAX).to_be_bytes();
+        frame::put(buffer, Kind::Start, &[&total, head, body]);
+    } else {
+        frame::put(buffer, Kind::More, &[head, body]);
+    }
+}
+
+async fn idle(shared: &Shared, link: &Link) {
+    loop {
+        match link.idle_time_left() {
+            // Checks again now and then: the limit may be lowered.
+            Some(left) => sleep(left.min(Duration::from_secs(30))).await,
+            None if shared.retire(link) => return,
+            // A message waits: it came just now, or the other side does not read.
+            None => {
+                sleep(Duration::from_secs(1)).await;
+                if link.idle_time_left().is_none() {
+                    return;
+                }
+            }
+        }
+    }
+}

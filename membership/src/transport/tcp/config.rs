@@ -1,0 +1,48 @@
+//! The bounds of a TCP transport.
+
+use std::time::Duration;
+
+/// Bounds of a [`TcpTransport`](super::TcpTransport). The defaults suit a cluster of a thousand
+/// silos.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TcpConfig {
+    /// How long a connection may take to be made. Default 3 s: enough for two lost packets.
+    pub connect_timeout: Duration,
+    /// How long a handshake may take, on both sides. Default 3 s.
+    pub handshake_timeout: Duration,
+    /// A connection without a message for so long is closed; the next message dials again.
+    /// Default 2 min.
+    pub idle_timeout: Duration,
+    /// Incoming connections at a time, including those in their handshake; more are closed at once.
+    /// Default 4,096.
+    pub max_incoming: usize,
+    /// Of these, connections in their handshake. Default 512.
+    pub max_incoming_handshakes: usize,
+    /// Messages of at most 64 KiB that wait on one connection; the oldest are dropped. Default 128.
+    pub max_queued_messages: usize,
+    /// Bytes of longer messages that wait on one connection; the oldest are dropped, but one may
+    /// always wait. A body that goes to many receivers is in memory once. Default 8 MiB.
+    pub max_queued_bytes: usize,
+    /// The largest message, sent or received, in bytes; at most 4 GiB - 1. Default 64 MiB, about
+    /// 100,000 rows.
+    pub max_message_bytes: usize,
+    /// Bytes of long messages that have arrived in part, over all connections. Default 256 MiB.
+    pub max_unfinished_bytes: usize,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(3),
+            handshake_timeout: Duration::from_secs(3),
+            idle_timeout: Duration::from_secs(120),
+            max_incoming: 4096,
+            max_incoming_handshakes: 512,
+            max_queued_messages: 128,
+            max_queued_bytes: 8 << 20,
+            max_message_bytes: 64 << 20,
+            max_unfinished_bytes: 256 << 20,
+        }
+    }
+}

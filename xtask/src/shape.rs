@@ -1,0 +1,113 @@
+//! Every provider has the same files, each with the same job. docs/architecture.md says which job is whose.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+/// In every provider.
+const REQUIRED: &[&str] = &[
+    "admin",
+    "baseline",
+    "client",
+    "commit",
+    "config",
+    "error",
+    "heartbeat",
+    "read",
+    "table",
+];
+
+/// Where a provider has something to put there.
+const OPTIONAL: &[&str] = &["codec", "hints", "keys", "lib", "mod"];
+
+/// A provider's folder, and the files for what only its store needs.
+const PROVIDERS: &[(&str, &[&str])] = &[
+    (
+        "membership-azure/src",
+        &["auth", "batch", "fence", "requests"],
+    ),
+    (
+        "membership-cassandra/src",
+        &["durability", "execute", "statements"],
+    ),
+    ("membership-consul/src", &["txn"]),
+    ("membership-dynamo/src", &["fence", "query"]),
+    ("membership-etcd/src", &["login", "wire"]),
+    ("membership-mongo/src", &["commands"]),
+    (
+        "membership-redis/src",
+        &["connection", "scripts", "topology"],
+    ),
+    (
+        "membership-sql/src/mysql",
+        &[
+            "checks",
+            "columns",
+            "connection",
+            "procedure",
+            "schema",
+            "server",
+            "sql",
+        ],
+    ),
+    (
+        "membership-sql/src/postgres",
+        &["checks", "schema", "sql", "tls"],
+    ),
+    (
+        "membership-sql/src/sqlite",
+        &["path", "schema", "session", "timer", "worker"],
+    ),
+    ("membership-zk/src", &["batch", "diagnose", "snapshot_read"]),
+];
+
+/// The names of the files and folders of a provider, without their endings.
+fn names(folder: &str) -> BTreeSet<String> {
+    fs::read_dir(crate::root().join(folder))
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            path.file_stem().unwrap().to_string_lossy().into_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn the_same_job_is_in_the_same_file_of_every_provider() {
+    let mut wrong = Vec::new();
+    for (folder, extra) in PROVIDERS {
+        let names = names(folder);
+        for missing in REQUIRED.iter().filter(|name| !names.contains(**name)) {
+            wrong.push(format!("{folder} has no {missing}.rs"));
+        }
+        let allowed = |name: &&String| {
+            let known = [REQUIRED, OPTIONAL, extra];
+            known.iter().any(|list| list.contains(&name.as_str()))
+        };
+        for name in names.iter().filter(|name| !allowed(name)) {
+            wrong.push(format!(
+                "{folder}/{name}: put it into the file that has this job in every provider, or name it in xtask/src/shape.rs"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_provider_is_in_the_list() {
+    let root = crate::root();
+    let listed = |folder: &str| PROVIDERS.iter().any(|(one, _)| one.starts_with(folder));
+    for entry in fs::read_dir(&root).unwrap() {
+        let folder = entry.unwrap().file_name().to_string_lossy().into_owned();
+        let manifest = root.join(&folder).join("Cargo.toml");
+        let is_provider = folder.starts_with("membership-")
+            && folder != "membership-provider"
+            && fs::read_to_string(manifest).is_ok_and(|text| {
+                let dependencies = text.split("[dev-dependencies]").next().unwrap_or_default();
+                dependencies.contains("\nmembership-provider")
+            });
+        assert!(
+            !is_provider || listed(&folder),
+            "{folder} is not in the list"
+        );
+    }
+}

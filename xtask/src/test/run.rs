@@ -1,0 +1,196 @@
+//! One share: its tests are run, timed, and compared with their limit.
+
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use super::build::Program;
+use super::lanes::Output;
+use super::shares::{PROGRAM, Share, owner};
+use crate::Failure;
+
+/// A share that takes longer fails: somebody must look into it.
+pub const LIMIT: Duration = Duration::from_secs(300);
+/// A share that takes this many times its limit hangs, and is killed.
+const HANGS: u32 = 4;
+
+/// How a share went.
+#[derive(Debug)]
+pub struct Outcome {
+    pub name: String,
+    pub tests: usize,
+    pub took: Duration,
+    /// What is wrong, one line each; nothing if everything passed.
+    pub wrong: Vec<String>,
+}
+
+/// How the tests are run.
+#[derive(Clone, Debug)]
+pub struct Runner {
+    /// Longer is wrong. Without a limit nothing is too long.
+    pub limit: Option<Duration>,
+    /// Run also the tests that are ignored by default because they are long.
+    pub ignored_too: bool,
+    /// Show what tests print at once, and run them one after the other, so that no test is slow because another one is busy.
+    pub watched: bool,
+    /// Environment of the tests.
+    pub environment: Vec<(&'static str, String)>,
+}
+
+impl Runner {
+    /// Runs a command to its end, or kills it when it hangs.
+    fn run(&self, mut command: Command) -> Result<Result<ExitStatus, String>, Failure> {
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
+        let mut child = command.spawn()?;
+        let deadline = self.limit.map(|limit| Instant::now() + limit * HANGS);
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Ok(status));
+            }
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Ok(Err(kill(&mut child)?));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs a whole command as a share of its own.
+    pub fn whole(&self, name: &str, command: Command) -> Result<Outcome, Failure> {
+        let shown = format!("{command:?}").replace('"', "");
+        let began = Instant::now();
+        let wrong = match self.run(command)? {
+            Ok(status) if status.success() => vec![],
+            Ok(_) => vec![format!("failed: {shown}")],
+            Err(why) => vec![why],
+        };
+        Ok(Outcome {
+            name: name.to_owned(),
+            tests: 0,
+            took: began.elapsed(),
+            wrong,
+        })
+    }
+
+    /// Runs the tests of a share.
+    pub fn share(
+        &self,
+        share: &Share,
+        programs: &[Program],
+        output: &mut Output,
+    ) -> Result<Outcome, Failure> {
+        let mut outcome = Outcome {
+            name: share.name.to_owned(),
+            tests: 0,
+            took: Duration::ZERO,
+            wrong: Vec::new(),
+        };
+        let began = Instant::now();
+        for program in programs
+            .iter()
+            .filter(|program| program.package == share.package || program.package == PROGRAM)
+        {
+            let (mine, all) = program.tests(share, &[])?;
+            if mine.is_empty() {
+                continue;
+            }
+            let (ignored, _) = program.tests(share, &["--ignored"])?;
+            let run = |test: &&String| self.ignored_too || !ignored.contains(test);
+            outcome.tests += mine.iter().filter(run).count();
+            let mut command = program.command();
+            if mine.len() < all {
+                command.arg("--exact").args(&mine);
+            }
+            if self.ignored_too {
+                command.arg("--include-ignored");
+            }
+            if self.watched {
+                command.args(["--nocapture", "--test-threads", "1"]);
+            } else if let Some(threads) = threads(program) {
+                command.args(["--test-threads", &threads.to_string()]);
+            }
+            output.line(&format!(
+                "\n--- {}: {} tests of {}, {}",
+                share.name,
+                mine.len(),
+                program.package,
+                program.target
+            ))?;
+            output.attach(&mut command)?;
+            let again = again(share, program);
+            match self.run(command)? {
+                Ok(status) if status.success() => {}
+                Ok(_) => outcome.wrong.push(format!("failed: {again}")),
+                Err(why) => outcome.wrong.push(format!("{why}: {again}")),
+            }
+        }
+        outcome.took = began.elapsed();
+        if let Some(limit) = self.limit.filter(|limit| outcome.took > *limit) {
+            outcome.wrong.push(format!(
+                "took {} s, more than its limit of {} s",
+                outcome.took.as_secs(),
+                limit.as_secs()
+            ));
+        }
+        if outcome.tests == 0 {
+            outcome.wrong.push("has no tests".to_owned());
+        }
+        Ok(outcome)
+    }
+}
+
+/// How many tests of a program run side by side, if not as many as there are cores.
+///
+/// Tests of tables mostly wait for servers that they have killed or frozen. Tests of real silos judge whether silos answer in time, and get
+/// the cores for themselves.
+fn threads(program: &Program) -> Option<usize> {
+    let is_set = std::env::var_os("RUST_TEST_THREADS").is_some();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (program.package != PROGRAM && !is_set).then(|| (2 * cores).max(4))
+}
+
+impl Program {
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .current_dir(&self.folder)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env("CARGO_PKG_NAME", &self.package);
+        command
+    }
+
+    /// The share's tests in this program, or some of them, and how many tests the program has in all.
+    fn tests(&self, share: &Share, some: &[&str]) -> Result<(Vec<String>, usize), Failure> {
+        let mut command = self.command();
+        command.args(["--list", "--format", "terse"]).args(some);
+        let output = command.output()?;
+        if !output.status.success() {
+            return Err(Failure::new(format!(
+                "{} does not list its tests",
+                self.path.display()
+            )));
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let all: Vec<&str> = text
+            .lines()
+            .filter_map(|test| test.strip_suffix(": test"))
+            .collect();
+        let is_mine = |test: &&&str| {
+            owner(&self.package, &self.target, test).is_some_and(|one| one.name == share.name)
+        };
+        let mine = all.iter().filter(is_mine).map(|test| (*test).to_owned());
+        Ok((mine.collect(), all.len()))
+    }
+}
+
+/// The command that repeats it alone.
+fn again(share: &Share, program: &Program) -> String {
+    format!(
+        "{} of {}; again: cargo xtask test --only {}",
+        program.target, program.package, share.name
+    )
+}
+
+fn kill(child: &mut Child) -> Result<String, Failure> {
+    child.kill()?;
+    child.wait()?;
+    Ok("hung, and was killed".to_owned())
+}

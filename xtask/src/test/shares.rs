@@ -1,0 +1,356 @@
+//! Which tests belong to which share: one line per store, and the only place to add one.
+
+use membership_testbed::Kind;
+
+/// The tests of one store, or of one set-up of it.
+#[derive(Debug)]
+pub struct Share {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Other names. A test belongs to the share whose name, or other name, is part of its target or path.
+    pub also: &'static [&'static str],
+    /// The package with its tests. Tests that name no share belong to the package's first one.
+    pub package: &'static str,
+    /// The server it needs.
+    pub server: Option<Kind>,
+    /// Whether a plain `cargo test` runs its tests.
+    pub by_default: bool,
+    /// How long it takes on two cores beside others, in seconds: the longest start first.
+    pub seconds: u64,
+    /// Whether its server needs most of a core. Of such shares one runs at a time.
+    pub heavy: bool,
+}
+
+const SHARE: Share = Share {
+    name: "",
+    also: &[],
+    package: "",
+    server: None,
+    by_default: false,
+    seconds: 60,
+    heavy: false,
+};
+
+/// The share of a store in a network.
+const fn store(
+    name: &'static str,
+    also: &'static [&'static str],
+    package: &'static str,
+    server: Kind,
+    seconds: u64,
+) -> Share {
+    Share {
+        name,
+        also,
+        package,
+        server: Some(server),
+        seconds,
+        ..SHARE
+    }
+}
+
+/// A share that needs no server.
+const fn plain(name: &'static str, package: &'static str, seconds: u64) -> Share {
+    Share {
+        name,
+        package,
+        seconds,
+        ..SHARE
+    }
+}
+
+const fn heavy(share: Share) -> Share {
+    Share {
+        heavy: true,
+        ..share
+    }
+}
+
+const fn by_default(share: Share) -> Share {
+    Share {
+        by_default: true,
+        ..share
+    }
+}
+
+/// All of them. Which tests are whose: [`owner`].
+pub const SHARES: &[Share] = &[
+    by_default(plain("memory", "conformance-tests", 20)),
+    by_default(plain("fault-proxy", "membership-fault-proxy", 10)),
+    by_default(plain("sqlite", "membership-sql", 60)),
+    store("redis", &[], "membership-redis", Kind::Redis, 175),
+    store("valkey", &[], "membership-redis", Kind::Valkey, 120),
+    store("postgres", &[], "membership-sql", Kind::Postgres, 180),
+    store("mariadb", &["mysql"], "membership-sql", Kind::MariaDb, 190),
+    heavy(store(
+        "dynamodb",
+        &["dynamo"],
+        "membership-dynamo",
+        Kind::DynamoDb,
+        205,
+    )),
+    store(
+        "azure-table",
+        &["azure", "azurite"],
+        "membership-azure",
+        Kind::Azurite,
+        175,
+    ),
+    heavy(store(
+        "cassandra",
+        &["scylla"],
+        "membership-cassandra",
+        Kind::Cassandra,
+        280,
+    )),
+    store(
+        "mongodb",
+        &["mongo"],
+        "membership-mongo",
+        Kind::MongoDb,
+        185,
+    ),
+    // Three members, whose primary is killed: another set-up of the same store, as Valkey is of Redis.
+    store(
+        "mongodb-set",
+        &["three_members", "replica_set"],
+        "membership-mongo",
+        Kind::MongoDb,
+        265,
+    ),
+    store("etcd", &[], "membership-etcd", Kind::Etcd, 225),
+    // Three members, whose leader is killed.
+    store(
+        "etcd-set",
+        &["members", "etcd_members"],
+        "membership-etcd",
+        Kind::Etcd,
+        120,
+    ),
+    heavy(store(
+        "zookeeper",
+        &["zk"],
+        "membership-zk",
+        Kind::ZooKeeper,
+        200,
+    )),
+    // Three servers, whose leader is killed.
+    heavy(store(
+        "zookeeper-set",
+        &["three_servers", "ensemble"],
+        "membership-zk",
+        Kind::ZooKeeper,
+        130,
+    )),
+    store("consul", &[], "membership-consul", Kind::Consul, 170),
+    // Three servers, whose leader is killed.
+    store(
+        "consul-set",
+        &["consul_servers", "three_servers", "several"],
+        "membership-consul",
+        Kind::Consul,
+        170,
+    ),
+    // The rest belongs to no store: the launcher of the servers, the example of a provider, this program, the library's
+    // optional features, and the command that runs the suite, over a file and over one server.
+    Share {
+        also: &["launch"],
+        ..plain("launcher", "membership-testbed", 60)
+    },
+    plain("toy", "membership-toy", 45),
+    plain("toy-store", "toy-store", 5),
+    plain("xtask", "xtask", 60),
+    plain("library", LIBRARY, 10),
+    Share {
+        server: Some(Kind::Redis),
+        ..plain("program", PROGRAM, 40)
+    },
+];
+
+/// The package whose unit tests run again with all features, metrics among them.
+const LIBRARY: &str = "silo-membership";
+
+/// The package whose test `stores` has real silos over every store: a test's module there is the name of the store.
+pub const PROGRAM: &str = "membership-cli";
+
+/// The test of real silos over every store.
+const STORES: &str = "stores";
+
+/// The test of the command that runs the suite.
+const SUITE: &str = "conformance";
+
+/// Packages whose tests a plain `cargo test` has run in full: all features change nothing about them.
+pub const BY_DEFAULT: &[&str] = &["membership-core", "membership-sim", "membership-testing"];
+
+/// Whether an integration test of a package belongs to any share.
+pub fn is_chosen(package: &str, target: &str) -> bool {
+    match package {
+        LIBRARY => false,
+        PROGRAM => target == STORES || target == SUITE,
+        package => SHARES.iter().any(|share| share.package == package),
+    }
+}
+
+/// The share of that name.
+pub fn named(name: &str) -> Result<&'static Share, String> {
+    SHARES
+        .iter()
+        .find(|share| share.name == name || share.also.contains(&name))
+        .ok_or_else(|| {
+            let names: Vec<&str> = SHARES.iter().map(|share| share.name).collect();
+            format!(
+                "no share of the tests is called '{name}'; there are: {}",
+                names.join(", ")
+            )
+        })
+}
+
+/// The share that a test belongs to.
+pub fn owner(package: &str, target: &str, test: &str) -> Option<&'static Share> {
+    if package == PROGRAM {
+        let module = test.split("::").next().unwrap_or_default();
+        let name = match target {
+            STORES => module,
+            SUITE => "program",
+            _ => "",
+        };
+        return named(name).ok();
+    }
+    let mut shares = SHARES
+        .iter()
+        .filter(|share| share.package == package)
+        .peekable();
+    let first = shares.peek().copied();
+    let is_named = |share: &&Share| {
+        let mut names = share.also.iter().chain([&share.name]);
+        names.any(|name| target.contains(name) || test.contains(name))
+    };
+    shares.find(is_named).or(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_test_has_one_owner() {
+        let of = |package, target, test| owner(package, target, test).map(|share| share.name);
+        assert_eq!(
+            of("membership-redis", "conformance", "valkey"),
+            Some("valkey")
+        );
+        assert_eq!(
+            of("membership-redis", "conformance", "redis"),
+            Some("redis")
+        );
+        assert_eq!(
+            of("membership-redis", "cluster", "slots_move"),
+            Some("redis")
+        );
+        assert_eq!(of("membership-sql", "mysql", "a_deadlock"), Some("mariadb"));
+        assert_eq!(
+            of("membership-sql", "trouble", "a_torn_file"),
+            Some("sqlite")
+        );
+        assert_eq!(
+            of(
+                "membership-sql",
+                "membership_sql",
+                "postgres::schema::tests::it"
+            ),
+            Some("postgres")
+        );
+        assert_eq!(
+            of("membership-testbed", "launch", "redis_lives"),
+            Some("launcher")
+        );
+        assert_eq!(
+            of("membership-cli", "stores", "mariadb::silos_come_and_go"),
+            Some("mariadb")
+        );
+        assert_eq!(
+            of(
+                "membership-cli",
+                "stores",
+                "replica_set::the_leader_is_killed"
+            ),
+            Some("mongodb-set")
+        );
+        assert_eq!(
+            of("membership-mongo", "conformance", "three_members"),
+            Some("mongodb-set")
+        );
+        assert_eq!(
+            of("membership-mongo", "servers", "refusals::it"),
+            Some("mongodb")
+        );
+        assert_eq!(
+            of("membership-cli", "stores", "ensemble::the_leader_is_killed"),
+            Some("zookeeper-set")
+        );
+        assert_eq!(
+            of("membership-zk", "conformance", "three_servers"),
+            Some("zookeeper-set")
+        );
+        assert_eq!(
+            of("membership-zk", "membership_zk", "url::tests::it"),
+            Some("zookeeper")
+        );
+        assert_eq!(
+            of(
+                "membership-cli",
+                "stores",
+                "consul_servers::the_leader_is_killed"
+            ),
+            Some("consul-set")
+        );
+        assert_eq!(
+            of("membership-consul", "conformance", "three_servers"),
+            Some("consul-set")
+        );
+        assert_eq!(
+            of("membership-consul", "servers", "tokens::it"),
+            Some("consul")
+        );
+        assert_eq!(
+            of(
+                "membership-cli",
+                "stores",
+                "etcd_members::the_leader_is_killed"
+            ),
+            Some("etcd-set")
+        );
+        assert_eq!(
+            of("membership-etcd", "conformance", "one_member"),
+            Some("etcd")
+        );
+        assert_eq!(
+            of("membership-etcd", "conformance", "three_members"),
+            Some("etcd-set")
+        );
+        assert_eq!(
+            of("membership-etcd", "servers", "members::it"),
+            Some("etcd-set")
+        );
+        assert_eq!(of("membership-etcd", "servers", "users::it"), Some("etcd"));
+        assert_eq!(
+            of(
+                "membership-etcd",
+                "membership_etcd",
+                "config::tests::members_have_addresses"
+            ),
+            Some("etcd")
+        );
+        assert_eq!(
+            of("membership-cli", "conformance", "cases_can_be_chosen"),
+            Some("program")
+        );
+        assert_eq!(of("membership-cli", "demo", "it"), None);
+    }
+
+    #[test]
+    fn names_are_known_or_refused_with_a_list() {
+        assert_eq!(named("mysql").map(|share| share.name), Ok("mariadb"));
+        assert!(named("oracle").is_err_and(|text| text.contains("sqlite, redis, valkey")));
+    }
+}
