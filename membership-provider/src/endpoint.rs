@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use membership_core::{ConnectionString, Operation, TableError, TableErrorKind};
+
 /// Where a server listens. Displays as `host:port`, IPv6 in brackets.
 ///
 /// ```
@@ -47,6 +49,37 @@ impl Endpoint {
             .iter()
             .map(|(host, port)| Self::new(host, port.unwrap_or(default_port)))
             .collect()
+    }
+
+    /// The host of a connection string that must name exactly one.
+    ///
+    /// ```
+    /// use membership_core::ConnectionString;
+    /// use membership_provider::Endpoint;
+    ///
+    /// let url = ConnectionString::parse("mystore", &["mystore"], "mystore://a")?;
+    /// assert_eq!(Endpoint::single("mystore", &url, 7000)?, Endpoint::new("a", 7000));
+    /// let url = ConnectionString::parse("mystore", &["mystore"], "mystore://a,b")?;
+    /// assert!(Endpoint::single("mystore", &url, 7000).is_err());
+    /// # Ok::<(), membership_core::TableError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Configuration`
+    pub fn single(
+        store: &'static str,
+        url: &ConnectionString,
+        default_port: u16,
+    ) -> Result<Self, TableError> {
+        if let [(host, port)] = &url.hosts[..] {
+            return Ok(Self::new(host, port.unwrap_or(default_port)));
+        }
+        Err(TableError::new(
+            TableErrorKind::Configuration,
+            Operation::Connect,
+            store,
+            format!("name one host: `{}://host:{default_port}`", url.scheme),
+        ))
     }
 
     /// Several with a comma between them.

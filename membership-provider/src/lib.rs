@@ -1,8 +1,9 @@
 //! What the providers of the membership table share.
 //!
-//! A provider implements [`MembershipTable`](membership_core::MembershipTable) for one store. This crate has the parts of it that do
-//! not depend on the store: the task behind hints, the snapshot cache, timeouts, TLS files, endpoints, credentials and errors. What
-//! needs neither a runtime nor files is in `membership-core`.
+//! A provider implements [`MembershipTable`](membership_core::MembershipTable) for one store. This
+//! crate has the parts of it that do not depend on the store: the task behind hints, the snapshot
+//! cache, timeouts, TLS files, endpoints, credentials and errors. What needs neither a runtime nor
+//! files is in `membership-core`.
 //!
 //! ```
 //! use membership_core::ConnectionString;
@@ -44,9 +45,9 @@ pub use endpoint::Endpoint;
 pub use error::{causes, gone_since, innermost, one_line, unanswered};
 pub use heartbeat::LastWritten;
 pub use hints::{HintSource, Hints, Notifier};
-pub use provider::Provider;
+pub use provider::{Provider, StoreProvider};
 pub use rows::{StoredHeartbeats, decode_row, merge_rows, shown_heartbeats, stored_heartbeat};
-pub use secrets::{Secrets, hidden};
+pub use secrets::{Secret, Secrets, hidden};
 pub use timeouts::{Timeouts, check_timeout};
 pub use tls::{TlsFiles, read_file};
 #[cfg(feature = "tls")]

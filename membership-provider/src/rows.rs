@@ -126,6 +126,33 @@ pub struct StoredHeartbeats {
 }
 
 impl StoredHeartbeats {
+    /// From cells with a name and a text: one for each row, and one called `own` for the cluster.
+    ///
+    /// ```
+    /// use membership_provider::StoredHeartbeats;
+    ///
+    /// let cells = [("10.0.0.1:7100@1", "5 x"), ("cluster", "text")];
+    /// let stored = StoredHeartbeats::from_cells(cells, "cluster");
+    /// assert_eq!(stored.shown(None).silos.len(), 1);
+    /// assert_eq!(stored.cell.as_deref(), Some("text"));
+    /// ```
+    pub fn from_cells<N, T>(cells: impl IntoIterator<Item = (N, T)>, own: &str) -> Self
+    where
+        N: Into<String>,
+        T: Into<String>,
+    {
+        let mut stored = Self::default();
+        for (name, text) in cells {
+            let (name, text) = (name.into(), text.into());
+            if name == own {
+                stored.cell = Some(text);
+            } else {
+                stored.insert(name, &text);
+            }
+        }
+        stored
+    }
+
     /// The text of a row's heartbeat.
     pub fn insert(&mut self, key: impl Into<String>, text: &str) {
         self.silos.insert(key.into(), stored_heartbeat(text));

@@ -2,6 +2,38 @@
 
 use std::fmt;
 
+/// A text that must not show, such as a password. `Debug` hides it.
+///
+/// ```
+/// use membership_provider::Secret;
+///
+/// let password = Secret::from("hunter2".to_owned());
+/// assert_eq!(format!("{password:?}"), "…");
+/// assert_eq!(password.into_text(), "hunter2");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text.
+    #[must_use]
+    pub fn into_text(self) -> String {
+        self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
 /// Texts that must not show.
 ///
 /// ```

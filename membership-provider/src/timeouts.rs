@@ -6,7 +6,10 @@ use std::time::Duration;
 use membership_core::{ConnectionOption, Operation, TableError, TableErrorKind};
 use tokio::time::Instant;
 
-/// The timeouts of a provider. Defaults: 5 s for an operation, 2 s for a connection; both may be 10 ms to 1 h.
+use crate::unanswered;
+
+/// The timeouts of a provider. Defaults: 5 s for an operation, 2 s for a connection; both may be
+/// 10 ms to 1 h.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,8 +31,8 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// Long enough for an election or a failover, short enough for a silo to notice that the store is gone. A server that takes longer
-    /// than 2 s to accept a connection is as good as down.
+    /// Long enough for an election or a failover, short enough for a silo to notice that the store
+    /// is gone. A server that takes longer than 2 s to accept a connection is as good as down.
     fn default() -> Self {
         Self::new(Duration::from_secs(5), Duration::from_secs(2))
     }
@@ -69,6 +72,38 @@ impl Timeouts {
         Ok(true)
     }
 
+    /// For a client that connects within its operations: takes the option `operation_timeout`, and
+    /// checks it. No other option is known.
+    ///
+    /// ```
+    /// use membership_core::ConnectionString;
+    /// use membership_provider::Timeouts;
+    ///
+    /// let parse = |url| ConnectionString::parse("mystore", &["mystore"], url);
+    /// let timeouts = |url| Timeouts::of_operations("mystore", &parse(url)?.options);
+    /// assert_eq!(timeouts("mystore://h?operation_timeout=3s")?.operation().as_secs(), 3);
+    /// assert!(timeouts("mystore://h?operation_timeout=0s").is_err());
+    /// assert!(timeouts("mystore://h?connect_timeout=3s").is_err());
+    /// # Ok::<(), membership_core::TableError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Configuration`: another option, or a value that is no time or out of range.
+    pub fn of_operations(
+        store: &'static str,
+        options: &[ConnectionOption],
+    ) -> Result<Self, TableError> {
+        let mut timeouts = Self::default();
+        for option in options {
+            match option.name() {
+                "operation_timeout" => timeouts.operation = option.duration()?,
+                _ => return Err(option.unknown("operation_timeout")),
+            }
+        }
+        timeouts.validate(store)?;
+        Ok(timeouts)
+    }
+
     /// Checks both against [`RANGE`](Self::RANGE).
     ///
     /// # Errors
@@ -94,6 +129,36 @@ impl Timeouts {
     #[must_use]
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.operation
+    }
+
+    /// What a request comes to, or [`unanswered`] where it takes longer than an operation may.
+    /// `writes` says whether it may change something.
+    ///
+    /// ```
+    /// use membership_core::TableErrorKind;
+    /// use membership_provider::Timeouts;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let mut timeouts = Timeouts::default();
+    /// assert_eq!(timeouts.limit("mystore", true, async { 7 }).await.ok(), Some(7));
+    /// timeouts.set_operation(std::time::Duration::from_millis(10));
+    /// let error = timeouts.limit("mystore", true, std::future::pending::<()>()).await;
+    /// assert_eq!(error.unwrap_err().kind(), TableErrorKind::OutcomeUnknown);
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` for a request that writes, else `Unavailable`.
+    pub async fn limit<T>(
+        &self,
+        store: &'static str,
+        writes: bool,
+        request: impl Future<Output = T>,
+    ) -> Result<T, TableError> {
+        let answer = tokio::time::timeout(self.operation, request).await;
+        let why = || format!("no answer within {:?}", self.operation);
+        answer.map_err(|_| unanswered(store, writes, &why()))
     }
 }
 

@@ -40,6 +40,17 @@ pub enum Stored {
     },
 }
 
+impl Stored {
+    /// A document with this revision and this text.
+    #[must_use]
+    pub fn document(revision: impl Into<Revision>, text: impl Into<String>) -> Self {
+        Self::Document {
+            revision: revision.into(),
+            text: text.into(),
+        }
+    }
+}
+
 /// What a load gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentRead {
