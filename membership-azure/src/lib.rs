@@ -44,7 +44,7 @@ mod table;
 
 pub use auth::Identity;
 pub use config::AzureTableConfig;
-pub use table::{AzureProvider, AzureTable};
+pub use table::{AzureTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "azure-table";

@@ -9,7 +9,7 @@ use membership_core::{
     InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
     SiloAddress, TableError, TableLimits, VersionToken,
 };
-use membership_provider::Provider;
+use membership_provider::{Provider, StoreProvider};
 
 use crate::STORE;
 use crate::baseline::AzureBaseline;
@@ -23,23 +23,9 @@ use crate::config::{AzureTableConfig, SCHEMES};
 pub struct AzureTable(Arc<Inner>);
 
 /// Opens tables by connection string: `azure-table:`.
-#[derive(Clone, Copy, Debug)]
-pub struct AzureProvider;
-
-#[async_trait]
-impl Provider for AzureProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
-        cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = AzureTable::connect(AzureTableConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, AzureTableConfig::from_url, AzureTable::connect)
 }
 
 /// Shows no secret (clause T15).

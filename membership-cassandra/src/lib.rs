@@ -44,7 +44,7 @@ mod statements;
 mod table;
 
 pub use config::CassandraConfig;
-pub use table::{CassandraProvider, CassandraTable};
+pub use table::{CassandraTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "cassandra";

@@ -9,7 +9,7 @@ use membership_core::{
     InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
     SiloAddress, TableError, TableLimits, VersionToken,
 };
-use membership_provider::{Provider, gone_since};
+use membership_provider::{Provider, StoreProvider, gone_since};
 
 use crate::STORE;
 use crate::baseline::CassandraBaseline;
@@ -24,28 +24,11 @@ use crate::config::{CassandraConfig, SCHEMES};
 pub struct CassandraTable(Arc<Inner>);
 
 /// Opens tables by connection string: `cassandra:`.
-#[derive(Clone, Copy, Debug)]
-pub struct CassandraProvider;
-
-#[async_trait]
-impl Provider for CassandraProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
-        cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = CassandraTable::connect(CassandraConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
-
-    /// Keyspace and tables, for `cqlsh`.
-    fn schema(&self, url: &str) -> Result<Option<String>, TableError> {
-        Ok(Some(CassandraConfig::from_url(url)?.schema()))
-    }
+/// Its schema is keyspace and tables, for `cqlsh`.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, CassandraConfig::from_url, CassandraTable::connect)
+        .with_schema(CassandraConfig::schema)
 }
 
 /// Shows no secret (clause T15).

@@ -1,4 +1,4 @@
-//! The table's handle, and how it sends one request. Clauses T5, T13, T14.
+//! What all clones of a table share, and how it sends one request. Clauses T5, T13, T14.
 //!
 //! With several servers, a request goes to the next one when a server cannot be reached or knows no
 //! leader. A request that may have been carried out is never sent again. A read whose connection
@@ -10,18 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use membership_core::{
-    ClusterName, MembershipTable, Operation, TableError, TableErrorKind, TableLimits,
-};
+use membership_core::{ClusterName, Operation, TableError, TableErrorKind, TableLimits};
 use membership_provider::http::NoAnswer;
-use membership_provider::{Endpoint, Hints, LastWritten, Provider, SnapshotCache, unanswered};
+use membership_provider::{Endpoint, Hints, LastWritten, SnapshotCache, unanswered};
 use reqwest::Method;
 use reqwest::header::HeaderValue;
 use tokio::time::{Instant, timeout_at};
 
 use crate::STORE;
-use crate::config::{ConsulConfig, SCHEMES};
+use crate::config::ConsulConfig;
 use crate::error::{error, has_no_leader, knows_no_token, refused, wrong};
 use crate::hints::BlockingQuery;
 use crate::keys::{Keys, path};
@@ -41,13 +38,6 @@ pub(crate) const LIMITS: TableLimits = TableLimits {
 /// The pause before a token is sent again that the servers do not know, and may know soon.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The membership table of one cluster in Consul. Clones share an HTTP client and the last
-/// snapshot.
-///
-/// Needs a tokio runtime with time and network enabled.
-#[derive(Clone)]
-pub struct ConsulTable(pub(crate) Arc<Inner>);
-
 pub(crate) struct Inner {
     pub(crate) client: Arc<Client>,
     pub(crate) keys: Keys,
@@ -58,43 +48,17 @@ pub(crate) struct Inner {
     pub(crate) cache: SnapshotCache,
 }
 
-/// Opens tables by connection string: `consul:` and `consul+https:`.
-#[derive(Clone, Copy, Debug)]
-pub struct ConsulProvider;
-
-#[async_trait]
-impl Provider for ConsulProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
+impl Inner {
+    /// See [`ConsulTable::connect`](crate::ConsulTable::connect).
+    pub(crate) async fn connect(
+        config: ConsulConfig,
         cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = ConsulTable::connect(ConsulConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
-
-    fn schema(&self, url: &str) -> Result<Option<String>, TableError> {
-        Ok(Some(ConsulConfig::from_url(url)?.schema()))
-    }
-}
-
-impl ConsulTable {
-    /// Reads the environment for what the configuration leaves out, and asks for one key of the
-    /// cluster's folder, which need not exist. Changes nothing.
-    ///
-    /// # Errors
-    /// `Configuration`, `PermissionDenied`, or `Unavailable` when no server answers or leads.
-    /// Cancel safe.
-    pub async fn connect(config: ConsulConfig, cluster: ClusterName) -> Result<Self, TableError> {
+    ) -> Result<Self, TableError> {
         let config = config.completed(|name| std::env::var(name).ok())?;
         let client = Arc::new(Client::new(&config)?);
         let keys = Keys::new(&config.prefix, &cluster.store_key());
         let query = BlockingQuery::new(&client, keys.marks());
-        let inner = Inner {
+        let inner = Self {
             client,
             keys,
             hints: Hints::new(&cluster, query),
@@ -104,27 +68,9 @@ impl ConsulTable {
             cache: SnapshotCache::default(),
         };
         inner.check_permission(inner.client.deadline()).await?;
-        Ok(Self(Arc::new(inner)))
+        Ok(inner)
     }
 
-    /// The configuration that it was opened with. Its `Debug` output shows no secret.
-    #[must_use]
-    pub fn config(&self) -> &ConsulConfig {
-        &self.0.config
-    }
-}
-
-/// Shows no secret (clause T15).
-impl std::fmt::Debug for ConsulTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConsulTable")
-            .field("at", &self.0.client.at())
-            .field("folder", &self.0.keys.root())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Inner {
     /// The error of an operation, with its name and the servers'.
     pub(crate) fn during(&self, operation: Operation, e: TableError) -> TableError {
         e.during(operation).at(self.client.at())

@@ -37,8 +37,8 @@ mod read;
 mod table;
 mod txn;
 
-pub use client::{ConsulProvider, ConsulTable};
 pub use config::ConsulConfig;
+pub use table::{ConsulTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "consul";

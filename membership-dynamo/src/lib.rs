@@ -41,7 +41,7 @@ mod read;
 mod table;
 
 pub use config::DynamoConfig;
-pub use table::{DynamoProvider, DynamoTable};
+pub use table::{DynamoTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "dynamodb";

@@ -9,7 +9,7 @@ use membership_core::{
     InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
     SiloAddress, TableError, TableLimits, VersionToken,
 };
-use membership_provider::{Provider, gone_since};
+use membership_provider::{Provider, StoreProvider, gone_since};
 
 use crate::STORE;
 use crate::baseline::DynamoBaseline;
@@ -23,28 +23,11 @@ use crate::config::{DynamoConfig, SCHEMES};
 pub struct DynamoTable(Arc<Inner>);
 
 /// Opens tables by connection string: `dynamodb:`.
-#[derive(Clone, Copy, Debug)]
-pub struct DynamoProvider;
-
-#[async_trait]
-impl Provider for DynamoProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
-        cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = DynamoTable::connect(DynamoConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
-
-    /// The input of `aws dynamodb create-table --cli-input-json`.
-    fn schema(&self, url: &str) -> Result<Option<String>, TableError> {
-        Ok(Some(DynamoConfig::from_url(url)?.schema()))
-    }
+/// Its schema is the input of `aws dynamodb create-table --cli-input-json`.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, DynamoConfig::from_url, DynamoTable::connect)
+        .with_schema(DynamoConfig::schema)
 }
 
 /// Shows no secret (clause T15).

@@ -1,4 +1,5 @@
-//! The table's handle, and how it sends one request to a member. Clauses T4, T5, T13, T14.
+//! What all clones of a table share, and how it sends one request to a member. Clauses T4, T5, T13
+//! and T14.
 //!
 //! A member's gateway asks only that member, and no member tells where the others are. So the
 //! configured members are tried in turn, beginning with the one that answered last. A request that
@@ -10,14 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use membership_core::{
-    ClusterName, MembershipTable, Operation, Snapshot, TableError, TableErrorKind, TableLimits,
-};
-use membership_provider::{
-    Endpoint, Hints, LastWritten, Provider, SnapshotCache, json, unanswered,
-};
+use membership_core::{ClusterName, Operation, Snapshot, TableError, TableErrorKind, TableLimits};
+use membership_provider::{Endpoint, Hints, LastWritten, SnapshotCache, json, unanswered};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client as HttpClient, Response};
 use serde::Serialize;
@@ -26,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::STORE;
 use crate::codec::Found;
-use crate::config::{EtcdConfig, SCHEMES};
+use crate::config::EtcdConfig;
 use crate::error::{BROKE, Failure, error, foreign_answer, refused, unfinished};
 use crate::hints::Watcher;
 use crate::keys::Keys;
@@ -49,18 +45,11 @@ const RENEWALS: usize = 3;
 /// Each attempt gets at least this long, however many members there are.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
-/// The membership table of one cluster in etcd. Clones share connections and the last snapshot. One
-/// more connection exists while there is a stream of [`hints`](MembershipTable::hints).
-///
-/// Needs a tokio runtime with time and network enabled.
-#[derive(Clone)]
-pub struct EtcdTable(pub(crate) Arc<Inner>);
-
 pub(crate) struct Inner {
     pub(crate) client: Arc<Client>,
     pub(crate) keys: Keys,
     pub(crate) cluster: ClusterName,
-    config: EtcdConfig,
+    pub(crate) config: EtcdConfig,
     pub(crate) hints: Hints,
     pub(crate) heartbeats: LastWritten<i64>,
     pub(crate) cache: SnapshotCache<Cached>,
@@ -79,35 +68,14 @@ impl std::borrow::Borrow<Snapshot> for Cached {
     }
 }
 
-/// Opens tables by connection string: `etcd:` and `etcd+https:`.
-#[derive(Clone, Copy, Debug)]
-pub struct EtcdProvider;
-
-#[async_trait]
-impl Provider for EtcdProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
+impl Inner {
+    /// See [`EtcdTable::connect`](crate::EtcdTable::connect).
+    pub(crate) async fn connect(
+        config: EtcdConfig,
         cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = EtcdTable::connect(EtcdConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
-}
-
-impl EtcdTable {
-    /// Connects, authenticates where a user is named, and checks that etcd can be used. Changes
-    /// nothing. One member that answers is enough, with or without a majority.
-    ///
-    /// # Errors
-    /// `Configuration`, `PermissionDenied`, or `Unavailable` when no member answers. Cancel safe.
-    pub async fn connect(config: EtcdConfig, cluster: ClusterName) -> Result<Self, TableError> {
+    ) -> Result<Self, TableError> {
         config.validate()?;
-        let inner = Inner::unconnected(config, cluster)?;
+        let inner = Self::unconnected(config, cluster)?;
         let range = Range {
             serializable: true,
             keys_only: true,
@@ -118,27 +86,9 @@ impl EtcdTable {
             .call::<Done>(RANGE, &range, Purpose::Read, inner.client.deadline())
             .await
             .map_err(|e| inner.advised(e))?;
-        Ok(Self(Arc::new(inner)))
+        Ok(inner)
     }
 
-    /// The configuration that it was opened with. Its `Debug` output shows no secret.
-    #[must_use]
-    pub fn config(&self) -> &EtcdConfig {
-        &self.0.config
-    }
-}
-
-/// Shows no secret (clause T15).
-impl std::fmt::Debug for EtcdTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EtcdTable")
-            .field("config", &self.0.config)
-            .field("cluster", &self.0.cluster)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Inner {
     /// A handle that has sent nothing yet.
     ///
     /// # Errors

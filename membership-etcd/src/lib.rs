@@ -39,8 +39,8 @@ mod read;
 mod table;
 mod wire;
 
-pub use client::{EtcdProvider, EtcdTable};
 pub use config::EtcdConfig;
+pub use table::{EtcdTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "etcd";

@@ -65,6 +65,12 @@ pub(crate) enum Servers {
 
 /// The schemes of its URLs. Without the feature `srv` the second one is refused with advice.
 pub(crate) const SCHEMES: &[&str] = &["mongodb", "mongodb+srv"];
+/// Those that this build can open.
+pub(crate) const PROVIDED: &[&str] = if cfg!(feature = "srv") {
+    SCHEMES
+} else {
+    &["mongodb"]
+};
 /// The port of a host without one.
 pub(crate) const DEFAULT_PORT: u16 = 27_017;
 /// How often the driver checks each server; its minimum is half a second.

@@ -41,7 +41,7 @@ mod read;
 mod table;
 
 pub use config::MongoConfig;
-pub use table::{MongoProvider, MongoTable};
+pub use table::{MongoTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "mongodb";

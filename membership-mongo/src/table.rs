@@ -8,12 +8,12 @@ use membership_core::{
     InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, RowRead,
     SiloAddress, TableError, TableLimits, VersionToken,
 };
-use membership_provider::Provider;
+use membership_provider::{Provider, StoreProvider};
 
 use crate::STORE;
 use crate::baseline::MongoBaseline;
 use crate::client::{Deployment, Inner, LIMITS};
-use crate::config::{MongoConfig, SCHEMES};
+use crate::config::{MongoConfig, PROVIDED};
 
 /// The membership table of one cluster in MongoDB. Clones share one client.
 ///
@@ -23,23 +23,9 @@ pub struct MongoTable(Arc<Inner>);
 
 /// Opens tables by connection string: `mongodb:` and, with the feature `srv`,
 /// `mongodb+srv:`.
-#[derive(Clone, Copy, Debug)]
-pub struct MongoProvider;
-
-#[async_trait]
-impl Provider for MongoProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
-        cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = MongoTable::connect(MongoConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(PROVIDED, MongoConfig::from_url, MongoTable::connect)
 }
 
 /// Shows no secret (clause T15).

@@ -1,4 +1,4 @@
-//! The table's handle, and how it sends one script to the master.
+//! What all clones of a table share, and how it sends one script to the master.
 //!
 //! A table has one connection. It is made when an operation needs it, and again after it has ended.
 //! A request that the server has certainly not carried out (a forgotten script, another owner of
@@ -8,16 +8,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use membership_core::{
-    ClusterName, Durability, MembershipTable, Operation, TableError, TableErrorKind, TableLimits,
-    encoding::LAYOUT,
+    ClusterName, Durability, Operation, TableError, TableErrorKind, TableLimits, encoding::LAYOUT,
 };
-use membership_provider::{Endpoint, Hints, Provider, SnapshotCache, unanswered};
+use membership_provider::{Endpoint, Hints, SnapshotCache, unanswered};
 use redis::{Cmd, Pipeline, Value};
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{RedisConfig, SCHEMES};
+use crate::config::RedisConfig;
 use crate::connection::{Connection, Connector};
 use crate::error::{Refusal, error, wrong};
 use crate::hints::Subscription;
@@ -39,14 +37,6 @@ const ATTEMPTS: usize = 6;
 /// A caller that waited this long before it cancelled has met a server that hangs.
 const HANGS: Duration = Duration::from_secs(1);
 
-/// The membership table of one cluster in Redis or Valkey. Clones share one connection, which is
-/// made when an operation needs it and again after it has ended. A second one exists while there is
-/// a stream of [`hints`](MembershipTable::hints).
-///
-/// Needs a tokio runtime with time and network enabled.
-#[derive(Clone)]
-pub struct RedisTable(pub(crate) Arc<Inner>);
-
 pub(crate) struct Inner {
     pub(crate) client: Arc<Client>,
     pub(crate) keys: Keys,
@@ -56,32 +46,12 @@ pub(crate) struct Inner {
     pub(crate) cache: SnapshotCache,
 }
 
-/// Opens tables by connection string: `redis:`, `rediss:`, `redis+sentinel:` and `redis+cluster:`.
-#[derive(Clone, Copy, Debug)]
-pub struct RedisProvider;
-
-#[async_trait]
-impl Provider for RedisProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
+impl Inner {
+    /// See [`RedisTable::connect`](crate::RedisTable::connect).
+    pub(crate) async fn connect(
+        config: RedisConfig,
         cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = RedisTable::connect(RedisConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
-}
-
-impl RedisTable {
-    /// Connects and checks that the servers can be used. Changes nothing but their script cache.
-    ///
-    /// # Errors
-    /// `Configuration`, `PermissionDenied`, or `Unavailable` when no server answers. Cancel safe.
-    pub async fn connect(config: RedisConfig, cluster: ClusterName) -> Result<Self, TableError> {
+    ) -> Result<Self, TableError> {
         config.validate()?;
         let keys = Keys::new(&config.prefix, &cluster);
         let client = Arc::new(Client::new(&config, &keys.version)?);
@@ -95,35 +65,16 @@ impl RedisTable {
                 .map_err(|e| e.at(config.endpoints()))?;
         }
         let subscription = Subscription::new(&client, &keys);
-        Ok(Self(Arc::new(Inner {
+        Ok(Self {
             client,
             keys,
             hints: Hints::new(&cluster, subscription),
             cluster,
             config,
             cache: SnapshotCache::default(),
-        })))
+        })
     }
 
-    /// The configuration that it was opened with. Its `Debug` output shows no secret.
-    #[must_use]
-    pub fn config(&self) -> &RedisConfig {
-        &self.0.config
-    }
-}
-
-/// Shows no secret (clause T15).
-impl std::fmt::Debug for RedisTable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RedisTable")
-            .field("servers", &self.0.config.shown())
-            .field("cluster", &self.0.cluster)
-            .field("prefix", &self.0.config.prefix)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Inner {
     /// The error of an operation, with its name and the servers'.
     pub(crate) fn during(&self, operation: Operation, e: TableError) -> TableError {
         e.during(operation).at(self.config.endpoints())

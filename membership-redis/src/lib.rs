@@ -41,8 +41,8 @@ mod scripts;
 mod table;
 mod topology;
 
-pub use client::{RedisProvider, RedisTable};
 pub use config::RedisConfig;
+pub use table::{RedisTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "redis";

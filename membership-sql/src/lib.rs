@@ -36,14 +36,16 @@ mod shared;
 mod sqlite;
 
 #[cfg(feature = "mysql")]
-pub use mysql::{MysqlConfig, MysqlProcedure, MysqlProvider, MysqlSslMode, MysqlTable};
+pub use mysql::{
+    MysqlConfig, MysqlProcedure, MysqlSslMode, MysqlTable, provider as mysql_provider,
+};
 #[cfg(feature = "postgres")]
 pub use postgres::{
-    PostgresConfig, PostgresFailover, PostgresProvider, PostgresSslMode, PostgresSynchronousCommit,
-    PostgresTable,
+    PostgresConfig, PostgresFailover, PostgresSslMode, PostgresSynchronousCommit, PostgresTable,
+    provider as postgres_provider,
 };
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteConfig, SqliteProvider, SqliteTable};
+pub use sqlite::{SqliteConfig, SqliteTable, provider as sqlite_provider};
 
 /// The code in the document compiles.
 #[cfg(all(doctest, feature = "sqlite"))]

@@ -43,7 +43,7 @@ mod snapshot_read;
 mod table;
 
 pub use config::ZkConfig;
-pub use table::{ZkProvider, ZkTable};
+pub use table::{ZkTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "zookeeper";

@@ -8,7 +8,7 @@ use membership_core::{
     HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
     RowRead, SiloAddress, TableError, TableLimits, VersionToken,
 };
-use membership_provider::Provider;
+use membership_provider::{Provider, StoreProvider};
 
 use crate::STORE;
 use crate::baseline::ZkBaseline;
@@ -25,23 +25,9 @@ use crate::config::{SCHEMES, ZkConfig};
 pub struct ZkTable(Arc<Inner>);
 
 /// Opens tables by connection string: `zk:`.
-#[derive(Clone, Copy, Debug)]
-pub struct ZkProvider;
-
-#[async_trait]
-impl Provider for ZkProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
-        cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = ZkTable::connect(ZkConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, ZkConfig::from_url, ZkTable::connect)
 }
 
 /// Shows no secret (clause T15).

@@ -30,7 +30,7 @@ mod sql;
 mod table;
 
 pub use config::{MysqlConfig, MysqlProcedure, MysqlSslMode};
-pub use table::{MysqlProvider, MysqlTable};
+pub use table::{MysqlTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "mysql";

@@ -9,7 +9,7 @@ use membership_core::{
     InitializeRequest, MembershipTable, ReadAnswer, ReadRequest, Recency, RowRead, SiloAddress,
     TableError, TableLimits, VersionToken,
 };
-use membership_provider::Provider;
+use membership_provider::{Provider, StoreProvider};
 
 use super::admin::{Delete, Initialize};
 use super::baseline::MysqlBaseline;
@@ -54,30 +54,11 @@ use super::{MysqlConfig, STORE};
 pub struct MysqlTable(Arc<Inner>);
 
 /// Opens tables by connection string: `mysql:`.
-#[derive(Clone, Copy, Debug)]
-pub struct MysqlProvider;
-
-#[async_trait]
-impl Provider for MysqlProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
-        cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = MysqlTable::connect(MysqlConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
-
-    /// The statements that create the tables, and then the procedure.
-    fn schema(&self, url: &str) -> Result<Option<String>, TableError> {
-        MysqlConfig::from_url(url)?;
-        let (tables, procedure) = (MysqlConfig::schema_sql(), MysqlConfig::procedure_sql());
-        Ok(Some(format!("{tables}\n{procedure}")))
-    }
+/// Its schema is the statements that create the tables, and then the procedure.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, MysqlConfig::from_url, MysqlTable::connect)
+        .with_schema(|_config| MysqlConfig::schema_sql() + "\n" + &MysqlConfig::procedure_sql())
 }
 
 impl fmt::Debug for MysqlTable {

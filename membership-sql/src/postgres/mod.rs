@@ -24,7 +24,7 @@ mod table;
 mod tls;
 
 pub use config::{PostgresConfig, PostgresFailover, PostgresSslMode, PostgresSynchronousCommit};
-pub use table::{PostgresProvider, PostgresTable};
+pub use table::{PostgresTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "postgres";

@@ -10,7 +10,7 @@ use membership_core::{
     HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
     RowRead, SiloAddress, TableError, TableLimits, VersionToken,
 };
-use membership_provider::Provider;
+use membership_provider::{Provider, StoreProvider};
 
 use super::baseline::PostgresBaseline;
 use super::client::{Call, Inner, LIMITS};
@@ -49,28 +49,11 @@ use super::{PostgresConfig, STORE};
 pub struct PostgresTable(Arc<Inner>);
 
 /// Opens tables by connection string: `postgres:` and `postgresql:`.
-#[derive(Clone, Copy, Debug)]
-pub struct PostgresProvider;
-
-#[async_trait]
-impl Provider for PostgresProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
-        cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = PostgresTable::connect(PostgresConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
-
-    /// The statements that create the tables.
-    fn schema(&self, url: &str) -> Result<Option<String>, TableError> {
-        Ok(Some(PostgresConfig::from_url(url)?.schema_sql()))
-    }
+/// Its schema is the statements that create the tables.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, PostgresConfig::from_url, PostgresTable::connect)
+        .with_schema(PostgresConfig::schema_sql)
 }
 
 impl fmt::Debug for PostgresTable {

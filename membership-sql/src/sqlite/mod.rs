@@ -25,7 +25,7 @@ mod timer;
 mod worker;
 
 pub use config::SqliteConfig;
-pub use table::{SqliteProvider, SqliteTable};
+pub use table::{SqliteTable, provider};
 
 /// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "sqlite";

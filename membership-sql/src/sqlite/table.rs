@@ -9,7 +9,7 @@ use membership_core::{
     HintStream, InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency,
     RowRead, SiloAddress, TableError, TableLimits, VersionToken,
 };
-use membership_provider::Provider;
+use membership_provider::{Provider, StoreProvider};
 
 use super::baseline::SqliteBaseline;
 use super::client::{Inner, LIMITS};
@@ -50,23 +50,9 @@ use super::{STORE, SqliteConfig, admin, commit, heartbeat, read};
 pub struct SqliteTable(Arc<Inner>);
 
 /// Opens tables by connection string: `sqlite:`.
-#[derive(Clone, Copy, Debug)]
-pub struct SqliteProvider;
-
-#[async_trait]
-impl Provider for SqliteProvider {
-    fn schemes(&self) -> &'static [&'static str] {
-        SCHEMES
-    }
-
-    async fn connect(
-        &self,
-        url: &str,
-        cluster: ClusterName,
-    ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        let table = SqliteTable::connect(SqliteConfig::from_url(url)?, cluster).await?;
-        Ok(Arc::new(table))
-    }
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, SqliteConfig::from_url, SqliteTable::connect)
 }
 
 impl fmt::Debug for SqliteTable {
