@@ -147,6 +147,10 @@ pub use membership_core::{
     check_token, check_version_row, missing_version_row, stored_version_row, usable_version_row,
 };
 
+/// A provider of a third party, for [`Connectors::register_provider`]; the crate
+/// `membership-provider` has what most of them share.
+pub use membership_provider::Provider;
+
 // Tables in memory, and tables over a store of documents.
 pub use membership_core::{
     DocumentRead, DocumentStore, DocumentTable, MemoryDocumentStore, MemoryDocuments, MemoryState,

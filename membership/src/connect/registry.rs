@@ -5,7 +5,9 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use membership_core::{ClusterName, MembershipTable, TableError};
+use membership_provider::Provider;
 
 use super::builtin;
 use super::error::ConnectError;
@@ -15,13 +17,31 @@ use super::known::known;
 pub type Connecting =
     Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
 
-/// From a connection string to what an administrator runs once if silos may not create tables.
-type Schema = Arc<dyn Fn(&str) -> Result<String, TableError> + Send + Sync>;
+/// A function that opens tables, as a provider without a schema.
+struct Factory<F>(F);
 
-type Factory = Arc<dyn Fn(String, ClusterName) -> Connecting + Send + Sync>;
+#[async_trait]
+impl<F> Provider for Factory<F>
+where
+    F: Fn(String, ClusterName) -> Connecting + Send + Sync + 'static,
+{
+    /// None: the caller of [`Connectors::register`] names the scheme.
+    fn schemes(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    async fn connect(
+        &self,
+        url: &str,
+        cluster: ClusterName,
+    ) -> Result<Arc<dyn MembershipTable>, TableError> {
+        (self.0)(url.to_owned(), cluster).await
+    }
+}
 
 /// The schemes that [`connect`](Self::connect) understands. [`Connectors::default`] has those of
-/// this build's features; [`register`](Self::register) adds others. Cheap to clone.
+/// this build's features; [`register_provider`](Self::register_provider) adds a provider, and
+/// [`register`](Self::register) a function. Cheap to clone.
 ///
 /// ```
 /// use membership::{Connectors, MembershipTable, MemoryTable};
@@ -39,14 +59,18 @@ type Factory = Arc<dyn Fn(String, ClusterName) -> Connecting + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct Connectors {
-    factories: BTreeMap<String, Factory>,
-    schemas: BTreeMap<String, Schema>,
+    providers: BTreeMap<String, Arc<dyn Provider>>,
 }
 
 impl Default for Connectors {
     fn default() -> Self {
         let mut connectors = Self::empty();
-        builtin::register(&mut connectors);
+        for provider in builtin::providers() {
+            for scheme in provider.schemes() {
+                let same = Arc::clone(&provider);
+                connectors.providers.insert((*scheme).to_owned(), same);
+            }
+        }
         connectors
     }
 }
@@ -56,8 +80,7 @@ impl Connectors {
     #[must_use]
     pub const fn empty() -> Self {
         Self {
-            factories: BTreeMap::new(),
-            schemas: BTreeMap::new(),
+            providers: BTreeMap::new(),
         }
     }
 
@@ -71,27 +94,39 @@ impl Connectors {
         scheme: &str,
         factory: impl Fn(String, ClusterName) -> Connecting + Send + Sync + 'static,
     ) -> Result<(), ConnectError> {
-        if !is_scheme(scheme) {
-            return Err(ConnectError::BadScheme);
-        }
-        self.factories.insert(scheme.to_owned(), Arc::new(factory));
-        Ok(())
+        self.insert(scheme, Arc::new(Factory(factory)))
     }
 
-    /// Adds what an administrator has to run once, in the store's own language, if the silos' user
-    /// may not create tables. Only for stores that have a schema.
+    /// Opens the connection strings of a provider's schemes with it. Replaces existing schemes.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")] {
+    /// use membership_provider::{Provider, StoreProvider};
+    /// use membership_sql::{SqliteConfig, SqliteTable};
+    ///
+    /// let acme = StoreProvider::new(&["acme"], SqliteConfig::from_url, SqliteTable::connect);
+    /// let mut connectors = membership::Connectors::empty();
+    /// connectors.register_provider(acme)?;
+    /// assert_eq!(connectors.schemes().collect::<Vec<_>>(), ["acme"]);
+    /// # }
+    /// # Ok::<(), membership::ConnectError>(())
+    /// ```
     ///
     /// # Errors
     /// [`ConnectError::BadScheme`].
-    pub fn register_schema(
-        &mut self,
-        scheme: &str,
-        schema: impl Fn(&str) -> Result<String, TableError> + Send + Sync + 'static,
-    ) -> Result<(), ConnectError> {
+    pub fn register_provider(&mut self, provider: impl Provider) -> Result<(), ConnectError> {
+        let provider: Arc<dyn Provider> = Arc::new(provider);
+        for scheme in provider.schemes() {
+            self.insert(scheme, Arc::clone(&provider))?;
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, scheme: &str, provider: Arc<dyn Provider>) -> Result<(), ConnectError> {
         if !is_scheme(scheme) {
             return Err(ConnectError::BadScheme);
         }
-        self.schemas.insert(scheme.to_owned(), Arc::new(schema));
+        self.providers.insert(scheme.to_owned(), provider);
         Ok(())
     }
 
@@ -101,17 +136,12 @@ impl Connectors {
     /// # Errors
     /// [`ConnectError`], as [`connect`](Self::connect).
     pub fn schema(&self, url: &str) -> Result<Option<String>, ConnectError> {
-        let scheme = self.known(url)?;
-        Ok(self
-            .schemas
-            .get(&scheme)
-            .map(|schema| schema(url))
-            .transpose()?)
+        Ok(self.provider(url)?.schema(url)?)
     }
 
     /// The schemes, in order.
     pub fn schemes(&self) -> impl Iterator<Item = &str> {
-        self.factories.keys().map(String::as_str)
+        self.providers.keys().map(String::as_str)
     }
 
     /// Opens the table of a cluster.
@@ -123,15 +153,11 @@ impl Connectors {
         url: &str,
         cluster: ClusterName,
     ) -> Result<Arc<dyn MembershipTable>, ConnectError> {
-        let scheme = self.known(url)?;
-        match self.factories.get(&scheme) {
-            Some(factory) => Ok(factory(url.to_owned(), cluster).await?),
-            None => Err(self.unknown(scheme)),
-        }
+        Ok(self.provider(url)?.connect(url, cluster).await?)
     }
 
-    /// The scheme of a connection string, if this build has a factory for it.
-    fn known(&self, url: &str) -> Result<String, ConnectError> {
+    /// The provider of a connection string, if it has a scheme that is registered.
+    fn provider(&self, url: &str) -> Result<&Arc<dyn Provider>, ConnectError> {
         let scheme = url
             .split_once(':')
             .map(|(scheme, _)| scheme.to_ascii_lowercase())
@@ -139,10 +165,9 @@ impl Connectors {
         let scheme = scheme.ok_or_else(|| ConnectError::NoScheme {
             known: self.names(),
         })?;
-        if self.factories.contains_key(&scheme) {
-            Ok(scheme)
-        } else {
-            Err(self.unknown(scheme))
+        match self.providers.get(&scheme) {
+            Some(provider) => Ok(provider),
+            None => Err(self.unknown(scheme)),
         }
     }
 
@@ -160,7 +185,7 @@ impl Connectors {
     }
 
     fn names(&self) -> Vec<String> {
-        self.factories.keys().cloned().collect()
+        self.providers.keys().cloned().collect()
     }
 }
 
