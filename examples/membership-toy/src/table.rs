@@ -1,15 +1,16 @@
-//! One cluster's document in the toy store, and the heartbeats in the cells beside it. The rest of the contract is `DocumentTable`'s.
-
-use std::time::Duration;
+//! One cluster's document in the toy store, and the heartbeats in the cells beside it. The rest of
+//! the contract is `DocumentTable`'s.
 
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Heartbeats,
+    ClusterName, DocumentRead, DocumentStore, DocumentTable, Durability, Guarantees, Heartbeat,
     Recency, Revision, SiloAddress, Stored, TableError, TableLimits,
 };
-use toy_store::{Client, Document};
+use membership_provider::{Provider, Secret, StoreProvider, StoredHeartbeats, Timeouts};
+use toy_store::{Client, Document, Error};
 
-use crate::error::in_time;
+use crate::config::SCHEMES;
+use crate::error::from_store;
 use crate::{STORE, ToyConfig};
 
 /// The toy store's own limit.
@@ -17,26 +18,47 @@ const DOCUMENT_BYTES: usize = 16 << 20;
 /// The cell of the cluster; the others have the names of silos, which begin otherwise.
 const CLUSTER_CELL: &str = "cluster";
 
+/// Opens tables by connection string: `toy:`. Nothing is written, and the client connects when it is
+/// first used.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, ToyConfig::from_url, |config, cluster| async move {
+        let documents = ToyDocuments::new(config, &cluster);
+        Ok(DocumentTable::new(cluster, documents))
+    })
+}
+
 /// One cluster's place in the toy store.
 pub struct ToyDocuments {
     /// The document's key: safe characters only. It may be a prefix of another cluster's.
     document: String,
     client: Client,
-    timeout: Duration,
+    timeouts: Timeouts,
 }
 
 impl ToyDocuments {
-    /// The document of this cluster. Connects when it is first used.
-    ///
-    /// # Errors
-    /// None; a store that connects here says what is wrong.
-    pub async fn open(config: &ToyConfig, cluster: &ClusterName) -> Result<Self, TableError> {
-        let client = Client::new(config.address.clone(), config.password.clone());
-        Ok(Self {
+    /// The document of this cluster.
+    #[must_use]
+    pub fn new(config: ToyConfig, cluster: &ClusterName) -> Self {
+        let password = config.password.map(Secret::into_text);
+        Self {
             document: cluster.store_key(),
-            client,
-            timeout: config.timeout,
-        })
+            client: Client::new(config.server.to_string(), password),
+            timeouts: config.timeouts,
+        }
+    }
+
+    /// The answer of a request, or an error when there is none in time.
+    async fn ask<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, TableError> {
+        self.timeouts
+            .limit(STORE, true, call)
+            .await?
+            .map_err(from_store)
+    }
+
+    /// Overwrites a cell beside the document.
+    async fn set(&self, cell: &str, text: &str) -> Result<(), TableError> {
+        self.ask(self.client.set(&self.document, cell, text)).await
     }
 }
 
@@ -53,28 +75,15 @@ impl DocumentStore for ToyDocuments {
         _barrier: bool,
     ) -> Result<DocumentRead, TableError> {
         let known = known.and_then(Revision::number);
-        let (document, mut cells) = in_time(
-            self.timeout,
-            self.client.get(&self.document, known, heartbeats),
-        )
-        .await?;
+        let request = self.client.get(&self.document, known, heartbeats);
+        let (document, cells) = self.ask(request).await?;
         let document = match document {
             Document::None => Stored::None,
             Document::Unchanged => Stored::Unchanged,
-            Document::Is { revision, text } => Stored::Document {
-                revision: Revision::from(revision),
-                text,
-            },
+            Document::Is { revision, text } => Stored::document(revision, text),
         };
-        let cluster = cells.remove(CLUSTER_CELL);
-        let silos = cells
-            .iter()
-            .filter_map(|(silo, heartbeat)| Some((silo.parse().ok()?, heartbeat.parse().ok()?)))
-            .collect();
-        Ok(DocumentRead::new(
-            document,
-            heartbeats.then_some(Heartbeats::new(silos, cluster)),
-        ))
+        let beats = || StoredHeartbeats::from_cells(cells, CLUSTER_CELL).shown(None);
+        Ok(DocumentRead::new(document, heartbeats.then(beats)))
     }
 
     async fn store_if_unchanged(
@@ -83,19 +92,15 @@ impl DocumentStore for ToyDocuments {
         text: &str,
     ) -> Result<Option<Revision>, TableError> {
         let expected = expected.and_then(Revision::number);
-        let revision = in_time(
-            self.timeout,
-            self.client.put(&self.document, expected, text),
-        )
-        .await?;
-        Ok(revision.map(Revision::from))
+        let request = self.client.put(&self.document, expected, text);
+        Ok(self.ask(request).await?.map(Revision::from))
     }
 
     async fn remove_if_unchanged(&self, expected: &Revision) -> Result<bool, TableError> {
         let Some(expected) = expected.number() else {
             return Ok(false);
         };
-        in_time(self.timeout, self.client.remove(&self.document, expected)).await
+        self.ask(self.client.remove(&self.document, expected)).await
     }
 
     async fn put_heartbeat(
@@ -103,25 +108,16 @@ impl DocumentStore for ToyDocuments {
         silo: &SiloAddress,
         heartbeat: &Heartbeat,
     ) -> Result<(), TableError> {
-        in_time(
-            self.timeout,
-            self.client
-                .set(&self.document, &silo.to_string(), &heartbeat.to_string()),
-        )
-        .await
+        self.set(&silo.to_string(), &heartbeat.to_string()).await
     }
 
     async fn put_cluster_cell(&self, text: &str) -> Result<(), TableError> {
-        in_time(
-            self.timeout,
-            self.client.set(&self.document, CLUSTER_CELL, text),
-        )
-        .await
+        self.set(CLUSTER_CELL, text).await
     }
 
     async fn remove_heartbeats(&self, silos: Option<&[SiloAddress]>) -> Result<(), TableError> {
         let cells = silos.map(|silos| silos.iter().map(ToString::to_string).collect());
-        in_time(self.timeout, self.client.unset(&self.document, cells)).await
+        self.ask(self.client.unset(&self.document, cells)).await
     }
 
     fn document_bytes(&self) -> usize {

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use conformance_tests::servers::{DocumentAccess, LocalServer, ServerBackend, Store};
 use conformance_tests::{Capability, Reason, RoundTrips, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
+use membership_provider::Provider;
 use membership_toy::{ToyConfig, ToyDocuments};
 
 /// What every client connects with, and nothing may show.
@@ -31,7 +32,9 @@ impl Store for Toy {
         url: &str,
         cluster: &ClusterName,
     ) -> Result<Arc<dyn MembershipTable>, TableError> {
-        membership_toy::open(url.to_owned(), cluster.clone()).await
+        membership_toy::provider()
+            .connect(url, cluster.clone())
+            .await
     }
 
     /// Damage, wipes and backups go through the provider's own documents.
@@ -40,8 +43,7 @@ impl Store for Toy {
         cluster: &ClusterName,
     ) -> Result<DocumentAccess, Stop> {
         let config = ToyConfig::from_url(&backend.url())?;
-        let documents = ToyDocuments::open(&config, cluster).await?;
-        Ok(DocumentAccess::new(documents))
+        Ok(DocumentAccess::new(ToyDocuments::new(config, cluster)))
     }
 
     /// What cannot exist for this store, and why. What is neither listed here nor staged fails.
