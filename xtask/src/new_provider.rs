@@ -319,6 +319,7 @@ docs/new-provider.md goes through all of it, step by step.",
         Ok(template
             .replace("{{rust}}", value("rust-version")?)
             .replace("{{core}}", &from("membership-core"))
+            .replace("{{provider}}", &from("membership-provider"))
             .replace("{{suite}}", &from("conformance-tests")))
     }
 }

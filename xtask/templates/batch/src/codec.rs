@@ -3,12 +3,11 @@
 //! To be written: one function after the other, each as its comment says. `table.rs` calls them and is complete.
 #![allow(dead_code, unused_imports, clippy::unused_async, reason = "until the functions are written")]
 
-use std::time::Duration;
-
 use membership_core::{ClusterName, Heartbeat, Heartbeats, RowChange, TableError, TableLimits};
+use membership_provider::Timeouts;
 
-use crate::error::{in_time, not_written};
-use crate::{{Title}}Config;
+use crate::error::{from_store, not_written};
+use crate::{STORE, {{Title}}Config};
 
 /// How much fits. `rows_per_commit` is one less than the operations that the store takes in one batch: the version row is one of them.
 pub(crate) const LIMITS: TableLimits = TableLimits::new(99, 1 << 16, 3 << 20, 5_000);
@@ -51,13 +50,13 @@ pub(crate) enum Batch {
 pub(crate) struct Store {
     /// The partition of this cluster: safe characters only. It may be a prefix of another cluster's: a prefix is closed with a separator.
     cluster: String,
-    timeout: Duration,
+    timeouts: Timeouts,
 }
 
 impl Store {
     /// Connects. Nothing is written.
     pub(crate) async fn open(config: &{{Title}}Config, cluster: &ClusterName) -> Result<Self, TableError> {
-        Ok(Self { cluster: cluster.store_key(), timeout: config.timeout })
+        Ok(Self { cluster: cluster.store_key(), timeouts: config.timeouts })
     }
 
     /// Makes the table, container or bucket where it is missing; many may do so at once.

@@ -1,8 +1,11 @@
 //! The membership table in {{Title}}: a row per silo, changed in conditional batches.
 //!
 //! ```no_run
+//! use membership_provider::Provider;
+//!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let table = membership_{{ident}}::open("{{name}}://127.0.0.1:{{port}}".to_owned(), "billing/blue".parse()?).await?;
+//! let url = "{{name}}://127.0.0.1:{{port}}";
+//! let table = membership_{{ident}}::provider().connect(url, "billing/blue".parse()?).await?;
 //! # let _ = table; Ok(()) }
 //! ```
 //!
@@ -16,31 +19,7 @@ mod error;
 mod table;
 
 pub use config::{{Title}}Config;
-pub use table::{{Title}}Table;
+pub use table::{{{Title}}Table, provider};
 
-use std::pin::Pin;
-use std::sync::Arc;
-
-use membership_core::{ClusterName, MembershipTable, TableError};
-
-/// The name of this store in errors, logs, metrics and connection strings.
+/// The name of this store in errors, logs and metrics.
 pub(crate) const STORE: &str = "{{name}}";
-
-/// What [`open`] gives.
-pub type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn MembershipTable>, TableError>> + Send>>;
-
-/// The table of a cluster. Nothing is written.
-///
-/// # Errors
-/// What the store says. Cancel safe.
-pub async fn connect(config: &{{Title}}Config, cluster: ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-    Ok(Arc::new({{Title}}Table::open(config, cluster).await?))
-}
-
-/// The table that a connection string names: what `Connectors::register("{{name}}", membership_{{ident}}::open)` takes.
-///
-/// # Errors
-/// `Configuration`, or those of [`connect`].
-pub fn open(url: String, cluster: ClusterName) -> Opening {
-    Box::pin(async move { connect(&{{Title}}Config::from_url(&url)?, cluster).await })
-}

@@ -10,9 +10,11 @@ use membership_core::{
     MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, Row, RowChange, RowRead, Rows, SiloAddress,
     Snapshot, TableError, TableErrorKind, TableLimits, VersionRow, VersionToken, usable_version_row,
 };
+use membership_provider::{Provider, StoreProvider};
 
 use crate::codec::{Batch, LIMITS, Store, Stored, Tag};
 use crate::error::error;
+use crate::config::SCHEMES;
 use crate::{STORE, {{Title}}Config};
 
 /// How often a batch that was refused is judged anew. Each refusal is somebody's progress.
@@ -26,6 +28,12 @@ pub struct {{Title}}Table {
     seen: Mutex<Option<(Tag, String)>>,
 }
 
+/// Opens tables by connection string: `{{name}}:`.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, {{Title}}Config::from_url, {{Title}}Table::connect)
+}
+
 impl fmt::Debug for {{Title}}Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("{{Title}}Table").field("cluster", &self.cluster).finish_non_exhaustive()
@@ -36,9 +44,9 @@ impl {{Title}}Table {
     /// The table of this cluster. Nothing is written.
     ///
     /// # Errors
-    /// What the store says.
-    pub async fn open(config: &{{Title}}Config, cluster: ClusterName) -> Result<Self, TableError> {
-        Ok(Self { store: Store::open(config, &cluster).await?, cluster, seen: Mutex::default() })
+    /// What the store says. Cancel safe.
+    pub async fn connect(config: {{Title}}Config, cluster: ClusterName) -> Result<Self, TableError> {
+        Ok(Self { store: Store::open(&config, &cluster).await?, cluster, seen: Mutex::default() })
     }
 
     fn remember(&self, version_row: Option<(Tag, String)>) {

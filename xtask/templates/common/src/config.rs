@@ -1,58 +1,36 @@
 //! Where {{Title}} is, and how long to wait for it.
 
-use std::fmt;
-use std::time::Duration;
-
-use membership_core::{ConnectionString, TableError, TableErrorKind};
+use membership_core::{ConnectionString, TableError};
+use membership_provider::{Endpoint, Secret, Timeouts};
 
 use crate::STORE;
-use crate::error::error;
 
+/// The schemes of its connection strings.
+pub(crate) const SCHEMES: &[&str] = &["{{name}}"];
 /// Where the store listens unless the connection string says otherwise.
-const DEFAULT_PORT: u16 = 7007;
+const DEFAULT_PORT: u16 = {{port}};
 
-/// How to connect to {{Title}}.
+/// How to connect to {{Title}}. `Debug` hides the password (clause T15).
 #[allow(dead_code, reason = "until the first function is written")]
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct {{Title}}Config {
-    pub(crate) address: String,
-    pub(crate) password: Option<String>,
-    pub(crate) timeout: Duration,
+    pub(crate) server: Endpoint,
+    pub(crate) password: Option<Secret>,
+    pub(crate) timeouts: Timeouts,
 }
 
 impl {{Title}}Config {
-    /// What a connection string says: `{{name}}://[:password@]host[:port]`, with the option `operation_timeout` (such as `3s`). The time-out
-    /// is 5 s unless that or [`timeout`](Self::timeout) says otherwise.
+    /// What a connection string says: `{{name}}://[:password@]host[:port]`, with the option
+    /// `operation_timeout` (such as `3s`). The timeout is 5 s unless that option says otherwise.
     ///
     /// # Errors
     /// `Configuration`; the string is not repeated, because it may hold a password.
     pub fn from_url(url: &str) -> Result<Self, TableError> {
-        let parts = ConnectionString::parse(STORE, &["{{name}}"], url)?;
-        let addresses = parts.addresses(DEFAULT_PORT);
-        let [address] = addresses.as_slice() else {
-            return Err(error(TableErrorKind::Configuration, "one host is named: `{{name}}://host:port`"));
-        };
-        let mut config = Self { address: address.clone(), password: parts.password, timeout: Duration::from_secs(5) };
-        for option in &parts.options {
-            match option.name() {
-                "operation_timeout" => config.timeout = option.duration()?,
-                _ => return Err(option.unknown("operation_timeout")),
-            }
-        }
-        Ok(config)
-    }
-
-    /// How long one operation may take before it ends with an error.
-    #[must_use]
-    pub const fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-}
-
-/// Without the password.
-impl fmt::Debug for {{Title}}Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("{{Title}}Config").field("address", &self.address).field("timeout", &self.timeout).finish_non_exhaustive()
+        let url = ConnectionString::parse(STORE, SCHEMES, url)?;
+        Ok(Self {
+            server: Endpoint::single(STORE, &url, DEFAULT_PORT)?,
+            timeouts: Timeouts::of_operations(STORE, &url.options)?,
+            password: url.password.map(Secret::from),
+        })
     }
 }

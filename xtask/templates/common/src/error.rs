@@ -1,7 +1,5 @@
 //! Errors of {{Title}}, by what the caller does next.
 
-use std::time::Duration;
-
 use membership_core::{Operation, TableError, TableErrorKind};
 
 use crate::STORE;
@@ -17,20 +15,11 @@ pub(crate) fn not_written(function: &str) -> TableError {
     error(TableErrorKind::Configuration, format!("`{function}` is not written yet: docs/new-provider.md says what it does"))
 }
 
-/// The answer of a call, or an error when there is none in time.
+/// To be written for the error type of your client, in the place of `std::io::Error`: one arm per
+/// kind of error. What is not surely "nothing was written" is `OutcomeUnknown`. Each function asks the
+/// store with `self.timeouts.limit(STORE, true, request).await?.map_err(from_store)?`.
 #[allow(dead_code, reason = "until the first function is written")]
-pub(crate) async fn in_time<T>(limit: Duration, call: impl Future<Output = Result<T, std::io::Error>>) -> Result<T, TableError> {
-    match tokio::time::timeout(limit, call).await {
-        Ok(answer) => answer.map_err(from_store),
-        // It may have been on its way.
-        Err(_) => Err(error(TableErrorKind::OutcomeUnknown, format!("no answer within {limit:?}"))),
-    }
-}
-
-/// To be written for the error type of your client, in the place of `std::io::Error`: one arm per kind of error. What is not surely
-/// "nothing was written" is `OutcomeUnknown`.
-#[allow(dead_code, reason = "until the first function is written")]
-fn from_store(source: std::io::Error) -> TableError {
+pub(crate) fn from_store(source: std::io::Error) -> TableError {
     let (kind, what) = match source.kind() {
         std::io::ErrorKind::ConnectionRefused => (TableErrorKind::Unavailable, "the store cannot be reached"),
         std::io::ErrorKind::PermissionDenied => (TableErrorKind::PermissionDenied, "the store refuses the credentials"),

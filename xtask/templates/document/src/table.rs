@@ -1,25 +1,40 @@
 //! One cluster's document in {{Title}}, and the heartbeats beside it. The rest of the contract is `DocumentTable`'s.
 #![allow(dead_code, unused_imports, clippy::unused_async, reason = "until the functions are written")]
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use membership_core::{
-    ClusterName, DocumentRead, DocumentStore, Durability, Guarantees, Heartbeat, Heartbeats, Recency, Revision, SiloAddress, Stored,
+    ClusterName, DocumentRead, DocumentStore, DocumentTable, Durability, Guarantees, Heartbeat, Heartbeats, Recency, Revision, SiloAddress, Stored,
     TableError, TableLimits,
 };
+use membership_provider::{Provider, StoreProvider, Timeouts};
 
-use crate::error::{in_time, not_written};
+use crate::config::SCHEMES;
+use crate::error::{from_store, not_written};
 use crate::{STORE, {{Title}}Config};
 
 /// The largest document that the store takes, in bytes.
 const DOCUMENT_BYTES: usize = 1 << 20;
 
+/// Opens tables by connection string: `{{name}}:`.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, {{Title}}Config::from_url, connect)
+}
+
+/// The table of a cluster. Nothing is written.
+///
+/// # Errors
+/// What the store says. Cancel safe.
+pub async fn connect(config: {{Title}}Config, cluster: ClusterName) -> Result<DocumentTable<{{Title}}Documents>, TableError> {
+    let documents = {{Title}}Documents::open(&config, &cluster).await?;
+    Ok(DocumentTable::new(cluster, documents))
+}
+
 /// One cluster's place in {{Title}}.
 pub struct {{Title}}Documents {
     /// The document's key: safe characters only. It may be a prefix of another cluster's.
     document: String,
-    timeout: Duration,
+    timeouts: Timeouts,
 }
 
 impl {{Title}}Documents {
@@ -28,7 +43,7 @@ impl {{Title}}Documents {
     /// # Errors
     /// What the store says.
     pub async fn open(config: &{{Title}}Config, cluster: &ClusterName) -> Result<Self, TableError> {
-        Ok(Self { document: cluster.store_key(), timeout: config.timeout })
+        Ok(Self { document: cluster.store_key(), timeouts: config.timeouts })
     }
 }
 

@@ -3,12 +3,11 @@
 //! To be written: one function after the other, each as its comment says. `table.rs` calls them and is complete.
 #![allow(dead_code, unused_imports, clippy::unused_async, reason = "until the functions are written")]
 
-use std::time::Duration;
-
 use membership_core::{ClusterName, Heartbeat, Heartbeats, Row, TableError, TableLimits};
+use membership_provider::Timeouts;
 
-use crate::error::{in_time, not_written};
-use crate::{{Title}}Config;
+use crate::error::{from_store, not_written};
+use crate::{STORE, {{Title}}Config};
 
 /// How much fits. What the store's documentation says; then what was tried.
 pub(crate) const LIMITS: TableLimits =
@@ -30,13 +29,13 @@ pub(crate) enum Access {
 pub(crate) struct Store {
     /// The key of every row of this cluster: safe characters only. It may be a prefix of another cluster's.
     cluster: String,
-    timeout: Duration,
+    timeouts: Timeouts,
 }
 
 impl Store {
     /// Connects. Nothing is written.
     pub(crate) async fn open(config: &{{Title}}Config, cluster: &ClusterName) -> Result<Self, TableError> {
-        Ok(Self { cluster: cluster.store_key(), timeout: config.timeout })
+        Ok(Self { cluster: cluster.store_key(), timeouts: config.timeouts })
     }
 
     /// Makes the tables where they are missing; many may do so at once.

@@ -9,9 +9,11 @@ use membership_core::{
     MAX_CLUSTER_CELL_BYTES, MembershipTable, Operation, ReadAnswer, ReadRequest, Recency, Row, RowChange, RowRead, SiloAddress, Snapshot,
     TableError, TableErrorKind, TableLimits, VersionRow, VersionToken, usable_version_row,
 };
+use membership_provider::{Provider, StoreProvider};
 
 use crate::error::error;
 use crate::schema::{Access, LIMITS, Store};
+use crate::config::SCHEMES;
 use crate::{STORE, {{Title}}Config};
 
 /// How often `initialize` starts over when somebody else was a moment faster.
@@ -25,6 +27,12 @@ pub struct {{Title}}Table {
     cluster: ClusterName,
 }
 
+/// Opens tables by connection string: `{{name}}:`.
+#[must_use]
+pub fn provider() -> impl Provider {
+    StoreProvider::new(SCHEMES, {{Title}}Config::from_url, {{Title}}Table::connect)
+}
+
 impl fmt::Debug for {{Title}}Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("{{Title}}Table").field("cluster", &self.cluster).finish_non_exhaustive()
@@ -35,9 +43,9 @@ impl {{Title}}Table {
     /// The table of this cluster. Nothing is written.
     ///
     /// # Errors
-    /// What the store says.
-    pub async fn open(config: &{{Title}}Config, cluster: ClusterName) -> Result<Self, TableError> {
-        Ok(Self { store: Store::open(config, &cluster).await?, cluster })
+    /// What the store says. Cancel safe.
+    pub async fn connect(config: {{Title}}Config, cluster: ClusterName) -> Result<Self, TableError> {
+        Ok(Self { store: Store::open(&config, &cluster).await?, cluster })
     }
 
     /// Whether the version row was made, or found.

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use conformance_tests::servers::{{{access}}LocalServer, ServerBackend, Store};
 use conformance_tests::{Capability, Reason, RoundTrips, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
+use membership_provider::Provider;
 {{imports}}
 /// What every client connects with, and nothing may show.
 const SECRET: &str = "conformance-secret";
@@ -25,7 +26,7 @@ pub async fn backend() -> ServerBackend<{{Title}}> {
 impl Store for {{Title}} {
 {{staging}}
     async fn connect(&self, url: &str, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
-        membership_{{ident}}::open(url.to_owned(), cluster.clone()).await
+        membership_{{ident}}::provider().connect(url, cluster.clone()).await
     }
 
     /// What cannot exist for this store, and why. What is neither listed here nor staged fails.
