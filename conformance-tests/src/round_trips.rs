@@ -67,6 +67,18 @@ impl RoundTrips {
         initialize: None,
         delete: None,
     };
+
+    /// One for each operation; nothing promised for `delete`, which may take several everywhere.
+    pub const ONE_EACH: Self = Self::NONE
+        .read(1)
+        .read_unchanged(1)
+        .read_with_barrier(1)
+        .read_row(1)
+        .commit(1)
+        .conflict(1)
+        .commit_again(1)
+        .update_i_am_alive(1)
+        .initialize(1);
 }
 
 impl fmt::Display for RoundTrips {

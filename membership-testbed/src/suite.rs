@@ -1,5 +1,7 @@
 //! Servers of the testbed under the conformance suite.
 
+pub mod redis;
+
 use std::net::SocketAddr;
 
 use async_trait::async_trait;
@@ -12,8 +14,8 @@ use crate::{How, Kind, LaunchError, Options, Server, ServerSet, Tls};
 /// The password of servers that the suite runs on, unless a store needs one of another form.
 pub const SECRET: &str = "correct-horse-battery-staple";
 
-/// The suite's backend over one server: the external one that the environment names, or one that keeps what it acknowledges, with this
-/// password.
+/// The suite's backend over one server: the external one that the environment names, or one that
+/// keeps what it acknowledges, with this password.
 ///
 /// # Errors
 /// As [`Server::start`].
@@ -64,7 +66,8 @@ pub async fn several<S: Store>(
     Ok(backend.secret(secret))
 }
 
-/// A server of one test alone, whatever the environment names: the test does to it what nobody may do to an external server.
+/// A server of one test alone, whatever the environment names: the test does to it what nobody may
+/// do to an external server.
 ///
 /// # Panics
 /// When it does not start.
@@ -81,6 +84,19 @@ pub async fn own_server(kind: Kind, args: &[&str], options: Options) -> Server {
     }
 }
 
+/// The same with a password, which it asks for.
+///
+/// # Panics
+/// When it does not start.
+pub async fn locked_server(kind: Kind, secret: &str) -> Server {
+    let password = Some(secret.to_owned());
+    let options = Options {
+        password,
+        ..Options::default()
+    };
+    own_server(kind, &[], options).await
+}
+
 /// What the suite asks of a server: it keeps what it acknowledges, and asks for a password.
 #[must_use]
 pub fn durable(secret: &str) -> Options {
@@ -89,6 +105,18 @@ pub fn durable(secret: &str) -> Options {
         password: Some(secret.to_owned()),
         ..Options::default()
     }
+}
+
+/// A text in which `escape` stands for each byte that is no letter, no digit and not in `plain`.
+#[must_use]
+pub fn escaped(text: &str, plain: &str, escape: fn(u8) -> String) -> String {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || plain.as_bytes().contains(&b);
+    text.bytes()
+        .map(|b| match is_plain(b) {
+            true => char::from(b).to_string(),
+            false => escape(b),
+        })
+        .collect()
 }
 
 #[async_trait]

@@ -7,6 +7,7 @@ use azure_core::time::{OffsetDateTime, to_rfc7231};
 use conformance_tests::Stop;
 use conformance_tests::servers::{RawAccess, VersionRowFields};
 use membership_core::ClusterName;
+use membership_testbed::suite::escaped;
 use serde_json::{Map, Value};
 
 /// One partition, under the account's key.
@@ -21,29 +22,11 @@ pub struct Shell {
 
 /// The row key of a row, as the README describes it.
 pub fn row_key(key: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@[]".contains(&b);
-    key.bytes()
-        .map(|b| {
-            if plain(b) {
-                char::from(b).to_string()
-            } else {
-                format!("~{b:02x}")
-            }
-        })
-        .collect()
+    escaped(key, "-_.:@[]", |b| format!("~{b:02x}"))
 }
 
 fn in_address(text: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
-    text.bytes()
-        .map(|b| {
-            if plain(b) {
-                char::from(b).to_string()
-            } else {
-                format!("%{b:02X}")
-            }
-        })
-        .collect()
+    escaped(text, "-_.~", |b| format!("%{b:02X}"))
 }
 
 impl Shell {

@@ -1,12 +1,5 @@
 //! What the tests of this crate share: Cassandra as the suite's store, and servers of one test.
-#![allow(
-    dead_code,
-    unused_imports,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,15 +55,7 @@ impl Store for Cassandra {
 
     /// As the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE
-            .read(1)
-            .read_unchanged(1)
-            .read_with_barrier(1)
-            .read_row(1)
-            .commit(1)
-            .conflict(1)
-            .commit_again(1);
-        ones.update_i_am_alive(1).initialize(1).delete(6)
+        RoundTrips::ONE_EACH.delete(6)
     }
 
     fn short_timeouts(&self) -> &'static str {
@@ -124,24 +109,9 @@ pub fn text(value: impl Into<String>) -> CqlValue {
     CqlValue::Text(value.into())
 }
 
-/// Every column of a row, in the order of `ALL`.
-const ALL: [&str; 15] = [
-    "cluster",
-    "silo",
-    "body",
-    "table_id",
-    "version",
-    "commit_id",
-    "row_count",
-    "layout",
-    "min_layout",
-    "settings",
-    "core",
-    "deleting",
-    "extra",
-    "serial",
-    "recent",
-];
+/// Every column of a row.
+const ALL: &str = "cluster, silo, body, table_id, version, commit_id, row_count, layout, \
+                   min_layout, settings, core, deleting, extra, serial, recent";
 
 type Rows = Vec<Vec<Option<CqlValue>>>;
 
@@ -206,8 +176,7 @@ impl RawAccess for Raw {
     }
 
     async fn save(&mut self) -> Result<(Rows, Rows), Stop> {
-        let columns = ALL.join(", ");
-        let silos = format!("SELECT {columns} FROM {{ks}}.silos WHERE cluster = ?");
+        let silos = format!("SELECT {ALL} FROM {{ks}}.silos WHERE cluster = ?");
         let beats = "SELECT cluster, silo, heartbeat FROM {ks}.heartbeats WHERE cluster = ?";
         Ok((
             self.of_cluster(&silos).await?,
@@ -220,8 +189,8 @@ impl RawAccess for Raw {
             let delete = format!("DELETE FROM {{ks}}.{table} WHERE cluster = ?");
             self.of_cluster(&delete).await?;
         }
-        let (columns, values) = (ALL.join(", "), vec!["?"; ALL.len()].join(", "));
-        let silo = format!("INSERT INTO {{ks}}.silos ({columns}) VALUES ({values})");
+        let values = vec!["?"; ALL.split(',').count()].join(", ");
+        let silo = format!("INSERT INTO {{ks}}.silos ({ALL}) VALUES ({values})");
         for row in silos {
             self.shell.run(&silo, row.clone()).await?;
         }

@@ -1,12 +1,5 @@
 //! What the tests of this crate share: Consul as the suite's store, and servers of one test.
-#![allow(
-    dead_code,
-    unused_imports,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 pub mod shell;
 
@@ -18,8 +11,7 @@ use conformance_tests::servers::{ServerBackend, Store};
 use conformance_tests::{RoundTrips, Stop};
 use membership_consul::{ConsulConfig, ConsulTable};
 use membership_core::{ClusterName, MembershipTable, TableError};
-use membership_testbed::suite::own_server;
-use membership_testbed::{Kind, Options, Server};
+use membership_testbed::{Kind, Options, Server, suite};
 
 use shell::{Raw, Shell};
 
@@ -48,25 +40,13 @@ impl Store for Consul {
 
     /// As the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE
-            .read(1)
-            .read_unchanged(1)
-            .read_with_barrier(1)
-            .read_row(1)
-            .commit(1)
-            .update_i_am_alive(1);
-        ones.conflict(2).commit_again(2).initialize(1).delete(2)
+        RoundTrips::ONE_EACH.conflict(2).commit_again(2).delete(2)
     }
 }
 
 /// A server of this test alone, whatever the environment names.
 pub async fn server() -> Server {
-    let password = Some(SECRET.to_owned());
-    let options = Options {
-        password,
-        ..Options::default()
-    };
-    own_server(Kind::Consul, &[], options).await
+    suite::locked_server(Kind::Consul, SECRET).await
 }
 
 pub async fn connect(url: &str) -> Result<ConsulTable, TableError> {

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use conformance_tests::Stop;
 use conformance_tests::servers::{RawAccess, VersionRowFields};
 use membership_core::{ClusterName, ConnectionString};
+use membership_testbed::suite::escaped;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -146,13 +147,7 @@ impl Shell {
 }
 
 fn encoded(key: &str) -> String {
-    key.bytes()
-        .map(|byte| match byte {
-            b'/' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-            byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
-            byte => format!("%{byte:02X}"),
-        })
-        .collect()
+    escaped(key, "/-._~", |b| format!("%{b:02X}"))
 }
 
 /// The keys of a cluster.

@@ -1,12 +1,5 @@
 //! What the tests of this crate share: etcd as the suite's store, and servers of one test.
-#![allow(
-    dead_code,
-    unused_imports,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 pub mod shell;
 
@@ -19,8 +12,7 @@ use conformance_tests::{Effort, RoundTrips, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_etcd::{EtcdConfig, EtcdTable};
 pub use membership_testbed::suite::SECRET;
-use membership_testbed::suite::own_server;
-use membership_testbed::{Kind, Options, Server, ServerSet};
+use membership_testbed::{Kind, Options, Server, ServerSet, suite};
 
 use shell::{Raw, Shell};
 
@@ -53,31 +45,18 @@ impl Store for Etcd {
 
     /// As the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE
-            .read(1)
-            .read_unchanged(1)
-            .read_with_barrier(1)
-            .read_row(1)
-            .commit(1)
-            .conflict(1)
-            .commit_again(1);
-        ones.update_i_am_alive(1).initialize(1).delete(2)
+        RoundTrips::ONE_EACH.delete(2)
     }
 }
 
 /// A server of this test alone, whatever the environment names, with these arguments.
 pub async fn server(args: &[&str]) -> Server {
-    own_server(Kind::Etcd, args, Options::default()).await
+    suite::own_server(Kind::Etcd, args, Options::default()).await
 }
 
 /// The same, which asks for the password.
 pub async fn locked_server() -> Server {
-    let password = Some(SECRET.to_owned());
-    let options = Options {
-        password,
-        ..Options::default()
-    };
-    own_server(Kind::Etcd, &[], options).await
+    suite::locked_server(Kind::Etcd, SECRET).await
 }
 
 /// Three members with the user `root`.

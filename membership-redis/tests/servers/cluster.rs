@@ -26,7 +26,7 @@ async fn a_slot_that_moves_is_followed() {
             .await
             .to_string();
         for _ in 0..2 {
-            let from = cluster.owner_now(&at).await;
+            let from = owner_now(&cluster, &at).await;
             let to = cluster
                 .nodes
                 .iter()
@@ -83,7 +83,7 @@ async fn a_cluster_without_the_slots_owner_is_unavailable() {
         .await
         .unwrap();
     let token = fill(&table, 3).await;
-    let owner = cluster.owner_now(&key(&blue(), "version")).await;
+    let owner = owner_now(&cluster, &key(&blue(), "version")).await;
     owner.kill().await.unwrap();
     let kind = commit_kind(&table, &insert(&token, [7])).await;
     assert!(
@@ -107,7 +107,7 @@ async fn a_cluster_without_the_slots_owner_is_unavailable() {
 /// Writers that each have one handle, on a table that the owner's replicas have, too: nobody could go on where a takeover loses its beginning.
 async fn writers(cluster: &Cluster) -> Load {
     fill(&connect(&cluster.url()).await.unwrap(), 0).await;
-    let owner = cluster.owner_now(&key(&blue(), "version")).await;
+    let owner = owner_now(cluster, &key(&blue(), "version")).await;
     for replica in &cluster.nodes[3..] {
         caught_up(replica, owner).await;
     }
@@ -129,7 +129,7 @@ async fn the_successor_of_a_dead_owner_is_followed_under_load() {
         let cluster = Cluster::with_replicas(kind, &at, 2).await;
         let load = writers(&cluster).await;
         load.everybody_commits(20).await;
-        let owner = cluster.owner_now(&at).await;
+        let owner = owner_now(&cluster, &at).await;
         load.enter(Phase::Trouble);
         owner.kill().await.unwrap();
         load.enter(Phase::After);
@@ -175,7 +175,7 @@ async fn commits_that_a_takeover_loses_are_told() {
     for kind in [Kind::Redis, Kind::Valkey] {
         let at = key(&blue(), "version");
         let cluster = Cluster::with_replicas(kind, &at, 2).await;
-        let owner = cluster.owner_now(&at).await;
+        let owner = owner_now(&cluster, &at).await;
         // It is told of the owner only; the other nodes it learns from that one.
         let table = connect(&format!("{}?operation_timeout=3s", cluster.url_of(owner)))
             .await
@@ -231,7 +231,7 @@ async fn commits_that_a_takeover_loses_are_told() {
 async fn a_plain_url_to_a_cluster_says_what_to_use() {
     let cluster = Cluster::start(Kind::Redis).await;
     let at = key(&blue(), "version");
-    let owner = cluster.owner_now(&at).await.address();
+    let owner = owner_now(&cluster, &at).await.address();
     let stranger = cluster
         .nodes
         .iter()
@@ -242,19 +242,14 @@ async fn a_plain_url_to_a_cluster_says_what_to_use() {
     assert!(error.to_string().contains("redis+cluster://"), "{error}");
 }
 
-impl Cluster {
-    async fn owner_now(&self, key: &str) -> &Server {
-        for node in &self.nodes {
-            let mut raw = raw(node.url()).await.unwrap();
-            if redis::cmd("HLEN")
-                .arg(key)
-                .exec_async(&mut raw)
-                .await
-                .is_ok()
-            {
-                return node;
-            }
+/// The node that owns this key now.
+async fn owner_now<'a>(cluster: &'a Cluster, key: &str) -> &'a Server {
+    for node in &cluster.nodes {
+        let mut raw = raw(node.url()).await.unwrap();
+        let ask = redis::cmd("HLEN").arg(key).exec_async(&mut raw).await;
+        if ask.is_ok() {
+            return node;
         }
-        panic!("nobody owns {key}");
     }
+    panic!("nobody owns {key}");
 }

@@ -1,15 +1,7 @@
 //! What the tests of this crate share: Redis as the suite's store, and servers of one test.
-#![allow(
-    dead_code,
-    unused_imports,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 pub mod load;
-pub mod nodes;
 mod staging;
 
 use std::sync::Arc;
@@ -22,6 +14,7 @@ use conformance_tests::{RoundTrips, Stop};
 use membership_core::{ClusterName, MembershipTable, TableError};
 use membership_redis::{RedisConfig, RedisTable};
 pub use membership_testbed::suite::SECRET;
+pub use membership_testbed::suite::redis as nodes;
 use membership_testbed::{Kind, Options, Server, suite};
 use redis::aio::MultiplexedConnection;
 
@@ -64,15 +57,7 @@ impl Store for Redis {
 
     /// As the README says.
     fn round_trips(&self) -> RoundTrips {
-        let ones = RoundTrips::NONE
-            .read(1)
-            .read_unchanged(1)
-            .read_with_barrier(1)
-            .read_row(1)
-            .commit(1)
-            .conflict(1)
-            .commit_again(1);
-        ones.update_i_am_alive(1).delete(1).initialize(2)
+        RoundTrips::ONE_EACH.delete(1).initialize(2)
     }
 
     fn proxies_external(&self) -> bool {

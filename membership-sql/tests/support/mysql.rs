@@ -1,12 +1,5 @@
 //! What the tests over MariaDB share: the server, a shell to it, staging past the contract.
-#![allow(
-    dead_code,
-    unused_imports,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -20,4 +20,6 @@ pub use options::{How, Options};
 pub use port::free_port;
 pub use server::Server;
 pub use server_set::ServerSet;
+#[cfg(feature = "suite")]
+pub(crate) use software::redis_call;
 pub use tls::Tls;

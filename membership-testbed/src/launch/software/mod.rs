@@ -18,6 +18,9 @@ mod zookeeper;
 use clustered::Clustered;
 use special::Software;
 
+#[cfg(feature = "suite")]
+pub(crate) use wire::redis_call;
+
 use crate::kind::Kind;
 
 /// The software of a kind of server.

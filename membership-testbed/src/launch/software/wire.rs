@@ -31,30 +31,54 @@ pub(super) fn wrong(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
+/// Redis: one command; the answer as text, and of a list the number of its entries.
+fn redis_command<W: AsRef<str>>(
+    stream: &mut (impl Read + Write),
+    words: &[W],
+) -> io::Result<String> {
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words.iter().map(AsRef::as_ref) {
+        request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    stream.write_all(request.as_bytes())?;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while !line.ends_with(b"\r\n") {
+        stream.read_exact(&mut byte)?;
+        line.extend(byte);
+    }
+    let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+    if let Some(length) = line.strip_prefix('$') {
+        let length: usize = length.parse().map_err(|_| wrong("there is no text"))?;
+        let mut text = vec![0; length + 2];
+        stream.read_exact(&mut text)?;
+        text.truncate(length);
+        return Ok(String::from_utf8_lossy(&text).into_owned());
+    }
+    match line.strip_prefix(['+', ':', '*']) {
+        Some(answer) => Ok(answer.to_owned()),
+        None => Err(wrong(line)),
+    }
+}
+
+/// Redis: one command to a server without a password, which may be busy for a while.
+#[cfg(feature = "suite")]
+pub(crate) fn redis_call(address: SocketAddr, words: &[String]) -> io::Result<String> {
+    let mut stream = tcp(address)?;
+    stream.set_read_timeout(Some(6 * ANSWER))?;
+    redis_command(&mut stream, words)
+}
+
 /// Redis: PING, after AUTH if there is a password.
 pub(super) fn redis(mut stream: impl Read + Write, password: Option<&str>) -> io::Result<()> {
-    fn call(stream: &mut (impl Read + Write), words: &[&str]) -> io::Result<String> {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-        }
-        stream.write_all(request.as_bytes())?;
-        let mut line = Vec::new();
-        let mut byte = [0];
-        while !line.ends_with(b"\r\n") {
-            stream.read_exact(&mut byte)?;
-            line.extend(byte);
-        }
-        Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
-    }
     if let Some(password) = password {
-        let answer = call(&mut stream, &["AUTH", password])?;
-        if answer != "+OK" {
+        let answer = redis_command(&mut stream, &["AUTH", password])?;
+        if answer != "OK" {
             return Err(wrong(answer));
         }
     }
-    match call(&mut stream, &["PING"])? {
-        answer if answer == "+PONG" => Ok(()),
+    match redis_command(&mut stream, &["PING"])? {
+        answer if answer == "PONG" => Ok(()),
         answer => Err(wrong(answer)),
     }
 }
