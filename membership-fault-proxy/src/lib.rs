@@ -72,3 +72,8 @@ mod tls;
 
 pub use fault::{Away, Fault, QUIET, Stage, Way};
 pub use proxy::{Counter, Proxy};
+
+/// The code in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -42,3 +42,8 @@ pub mod suite;
 pub use kind::Kind;
 #[cfg(feature = "launch")]
 pub use launch::{How, LaunchError, Options, Server, ServerSet, Tls, free_port};
+
+/// The code in the README compiles.
+#[cfg(all(doctest, feature = "launch"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
