@@ -30,7 +30,8 @@ impl Credentials {
         }
     }
 
-    /// The user and the password of a URL; each that the URL leaves out comes from the environment, under the names in `variables`.
+    /// The user and the password of a URL; each that the URL leaves out comes from the environment,
+    /// under the names in `variables`.
     ///
     /// ```
     /// use membership_provider::Credentials;

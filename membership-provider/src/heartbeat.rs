@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The revision at which each heartbeat was last written, as far as this client knows.
 ///
-/// A store that can delay a request needs it: a heartbeat whose caller has given up must not arrive after the next one. So each
-/// write is conditional on the revision of the last one.
+/// A store that can delay a request needs it: a heartbeat whose caller has given up must not arrive
+/// after the next one. So each write is conditional on the revision of the last one.
 ///
 /// ```
 /// use membership_provider::LastWritten;
@@ -35,7 +35,8 @@ impl<R: Copy + Ord> LastWritten<R> {
         }
     }
 
-    /// Adds what a read has found. Keeps the newer revision, because a read can be older than what is known.
+    /// Adds what a read has found. Keeps the newer revision, because a read can be older than what
+    /// is known.
     pub fn learn<'a>(&self, found: impl IntoIterator<Item = (&'a str, R)>) {
         let mut known = self.lock();
         for (name, revision) in found {

@@ -1,7 +1,8 @@
 //! Hints: "the version may have moved".
 //!
-//! A task listens to the store while at least one hint stream exists, reconnects with a back-off, and ends with the last stream or
-//! with the table. A lost hint costs only time, because silos also read at intervals.
+//! A task listens to the store while at least one hint stream exists, reconnects with a back-off,
+//! and ends with the last stream or with the table. A lost hint costs only time, because silos also
+//! read at intervals.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The pause after a refusal: an operator may grant the permission later.
 const DENIED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Sends hints to every stream of one table. Clones send to the same streams. Hints that a stream has not taken yet become one.
+/// Sends hints to every stream of one table. Clones send to the same streams. Hints that a stream
+/// has not taken yet become one.
 ///
 /// ```
 /// use futures_util::{FutureExt as _, StreamExt as _};
@@ -60,7 +62,8 @@ impl Notifier {
             .send_modify(|hints| *hints = hints.wrapping_add(1));
     }
 
-    /// The source listens from now on. Notifies, because changes before this moment were not heard, and resets the back-off.
+    /// The source listens from now on. Notifies, because changes before this moment were not heard,
+    /// and resets the back-off.
     pub fn connected(&self) {
         self.connected.store(true, Ordering::Relaxed);
         self.notify();
@@ -105,14 +108,17 @@ impl Notifier {
 /// ```
 #[async_trait]
 pub trait HintSource: Send + Sync + 'static {
-    /// Listens over one connection until it ends, and returns why it ended. Calls [`Notifier::connected`] when it listens, and
-    /// [`Notifier::notify`] for each change. Is called again after a pause. Cancelled when nobody listens any more.
+    /// Listens over one connection until it ends, and returns why it ended. Calls
+    /// [`Notifier::connected`] when it listens, and [`Notifier::notify`] for each change. Is called
+    /// again after a pause. Cancelled when nobody listens any more.
     ///
-    /// `PermissionDenied` is logged once as a warning and tried again after one minute; everything else is logged at debug level.
+    /// `PermissionDenied` is logged once as a warning and tried again after one minute; everything
+    /// else is logged at debug level.
     async fn listen(&self, notifier: &Notifier) -> TableError;
 }
 
-/// The hints of one table: a task that listens to a [`HintSource`] while there is a stream. Dropping it ends the streams.
+/// The hints of one table: a task that listens to a [`HintSource`] while there is a stream.
+/// Dropping it ends the streams.
 ///
 /// ```
 /// use membership_core::{Operation, TableError, TableErrorKind};
@@ -145,7 +151,8 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Hints of `cluster` (for logs) from `source`. Nothing is started before the first [`listen`](Self::listen).
+    /// Hints of `cluster` (for logs) from `source`. Nothing is started before the first
+    /// [`listen`](Self::listen).
     #[must_use]
     pub fn new(cluster: impl fmt::Display, source: impl HintSource) -> Self {
         Self {
@@ -163,7 +170,8 @@ impl Hints {
             tracing::warn!(cluster = self.cluster, "hints need a tokio runtime");
             return None;
         };
-        // The task decides under the same lock whether it ends, so no stream is left without a task.
+        // The task decides under the same lock whether it ends, so no stream is left without a
+        // task.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = self.notifier.subscribe();
         if task.as_ref().is_none_or(AbortHandle::is_finished) {

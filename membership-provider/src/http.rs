@@ -5,8 +5,8 @@ use reqwest::{Certificate, Client, ClientBuilder, Identity, redirect, retry};
 
 use crate::{Timeouts, TlsFiles, causes, innermost, install_crypto_provider, one_line};
 
-/// A client that sends every request once, follows no redirection and asks no proxy: only the caller knows whether a request may be
-/// sent again. `tls` is `None` for plain HTTP.
+/// A client that sends every request once, follows no redirection and asks no proxy: only the
+/// caller knows whether a request may be sent again. `tls` is `None` for plain HTTP.
 ///
 /// ```
 /// use membership_provider::{Timeouts, TlsFiles, http};
@@ -54,7 +54,8 @@ pub fn builder(
 /// The client of [`builder`].
 ///
 /// # Errors
-/// `Configuration`: no client can be made of it, for example because certificate and key do not belong together.
+/// `Configuration`: no client can be made of it, for example because certificate and key do not
+/// belong together.
 pub fn build(store: &'static str, builder: ClientBuilder) -> Result<Client, TableError> {
     builder.build().map_err(|e| {
         let message = format!("no HTTP client can be made: {}", innermost(&e));
@@ -77,7 +78,8 @@ pub fn build(store: &'static str, builder: ClientBuilder) -> Result<Client, Tabl
 pub enum NoAnswer {
     /// The request was certainly not carried out.
     NotSent(TableError),
-    /// It was sent, and nobody knows what became of it. What ended it, for [`unanswered`](crate::unanswered).
+    /// It was sent, and nobody knows what became of it. What ended it, for
+    /// [`unanswered`](crate::unanswered).
     Lost(String),
 }
 

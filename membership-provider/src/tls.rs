@@ -49,7 +49,8 @@ impl TlsFiles {
         self.ca.is_none() && self.certificate.is_none() && self.key.is_none()
     }
 
-    /// Refuses files without encryption (`advice` says how to turn it on), and a certificate without a key or a key without one.
+    /// Refuses files without encryption (`advice` says how to turn it on), and a certificate
+    /// without a key or a key without one.
     ///
     /// # Errors
     /// `Configuration`
@@ -156,7 +157,8 @@ mod with_rustls {
 
     use super::{TlsFiles, wrong};
 
-    /// Chooses aws-lc-rs for rustls, unless the process has chosen. Two linked crypto libraries make rustls panic where none is chosen.
+    /// Chooses aws-lc-rs for rustls, unless the process has chosen. Two linked crypto libraries
+    /// make rustls panic where none is chosen.
     ///
     /// ```
     /// membership_provider::install_crypto_provider();
@@ -166,7 +168,8 @@ mod with_rustls {
         let _first = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
 
-    /// The certificates that the operating system trusts. `option` is the name of the option that gives a file instead.
+    /// The certificates that the operating system trusts. `option` is the name of the option that
+    /// gives a file instead.
     ///
     /// ```
     /// match membership_provider::native_roots("mystore", "tls_ca") {
@@ -192,7 +195,8 @@ mod with_rustls {
         /// The authorities to trust: those of the file, or the operating system's.
         ///
         /// # Errors
-        /// `Configuration`: a file that cannot be read or holds no certificate, or no authority at all.
+        /// `Configuration`: a file that cannot be read or holds no certificate, or no authority at
+        /// all.
         pub fn roots(&self, store: &'static str) -> Result<RootCertStore, TableError> {
             let Some(pem) = self.read_ca(store)? else {
                 return native_roots(store, "tls_ca");
@@ -208,7 +212,8 @@ mod with_rustls {
             Ok(roots)
         }
 
-        /// A rustls configuration that checks the server's certificate and shows the client's, where one is named.
+        /// A rustls configuration that checks the server's certificate and shows the client's,
+        /// where one is named.
         ///
         /// # Errors
         /// `Configuration`: a file that cannot be used.

@@ -1,6 +1,8 @@
-//! A version row that a store keeps as several values, so that a commit writes what it must without knowing the rest.
+//! A version row that a store keeps as several values, so that a commit writes what it must without
+//! knowing the rest.
 //!
-//! What this build does not know is read into the version row's unknown fields and never overwritten (clause T10).
+//! What this build does not know is read into the version row's unknown fields and never
+//! overwritten (clause T10).
 
 use membership_core::encoding::encode_version_row;
 use membership_core::{
@@ -9,7 +11,8 @@ use membership_core::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// A part of a version row as text. Plain data with string keys: it cannot fail, and an empty text would be refused as damaged.
+/// A part of a version row as text. Plain data with string keys: it cannot fail, and an empty text
+/// would be refused as damaged.
 ///
 /// ```
 /// use membership_core::SharedSettings;
@@ -55,7 +58,8 @@ pub struct VersionRowParts {
 }
 
 impl VersionRowParts {
-    /// Begins with the fields of a JSON object; `None` for another text, which is then judged as it is.
+    /// Begins with the fields of a JSON object; `None` for another text, which is then judged as it
+    /// is.
     #[must_use]
     pub fn from_object(text: &str) -> Option<Self> {
         match serde_json::from_str(text) {
@@ -67,7 +71,8 @@ impl VersionRowParts {
         }
     }
 
-    /// A field that is stored as JSON. What is no JSON is taken for a text, and then refused for what it is.
+    /// A field that is stored as JSON. What is no JSON is taken for a text, and then refused for
+    /// what it is.
     pub fn json(&mut self, name: impl Into<String>, stored: &str) {
         self.fields.insert(name.into(), parsed(stored));
     }
@@ -83,7 +88,8 @@ impl VersionRowParts {
         self.fields.insert(name.into(), value.into());
     }
 
-    /// The fields of a JSON object that this build does not know; fields with a known name stay as they are.
+    /// The fields of a JSON object that this build does not know; fields with a known name stay as
+    /// they are.
     pub fn unknown_fields(&mut self, stored: &str) {
         if let Value::Object(fields) = parsed(stored) {
             for (name, value) in fields {
@@ -112,7 +118,8 @@ impl VersionRowParts {
         Value::Object(self.fields).to_string()
     }
 
-    /// The fields of a version row that `names` do not list, as a JSON object: what no commit changes.
+    /// The fields of a version row that `names` do not list, as a JSON object: what no commit
+    /// changes.
     #[must_use]
     pub fn constant(row: &VersionRow, names: &[&str]) -> String {
         let mut parts = Self::from_object(&encode_version_row(row)).unwrap_or_default();
@@ -127,7 +134,8 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// Refuses a version row whose last record is not the commit that stands beside the version: somebody changed one of them by hand.
+/// Refuses a version row whose last record is not the commit that stands beside the version:
+/// somebody changed one of them by hand.
 ///
 /// ```
 /// use membership_core::{SharedSettings, TableId, VersionRow};
@@ -158,7 +166,8 @@ pub fn check_last_commit(
     ))
 }
 
-/// A token that carries the number of rows, so that its holder can write the next version without reading.
+/// A token that carries the number of rows, so that its holder can write the next version without
+/// reading.
 ///
 /// ```
 /// use membership_core::{SharedSettings, TableId, VersionRow};
@@ -173,7 +182,8 @@ pub fn counted_token(row: &VersionRow) -> VersionToken {
     row.token(&row.row_count.to_be_bytes())
 }
 
-/// The token of the version that a commit makes of one with `rows_before` rows; without them it carries no number.
+/// The token of the version that a commit makes of one with `rows_before` rows; without them it
+/// carries no number.
 ///
 /// ```
 /// use membership_core::{CommitId, CommitRequest, SharedSettings, TableId, VersionRow};

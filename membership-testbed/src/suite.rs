@@ -28,7 +28,8 @@ pub async fn single<S: Store>(
     Ok(ServerBackend::new(kind.name(), store, server).secret(secret))
 }
 
-/// The suite's backend over one server whose clients use TLS, with the options of the URL that `trust` gives them.
+/// The suite's backend over one server whose clients use TLS, with the options of the URL that
+/// `trust` gives them.
 ///
 /// # Errors
 /// As [`Server::start`].
@@ -51,7 +52,8 @@ pub async fn encrypted<S: Store>(
     Ok(backend.options(trust).secret(secret))
 }
 
-/// The suite's backend over several servers that are one cluster. `members` is what the store calls them.
+/// The suite's backend over several servers that are one cluster. `members` is what the store calls
+/// them.
 ///
 /// # Errors
 /// As [`ServerSet::start`].

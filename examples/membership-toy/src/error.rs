@@ -5,8 +5,8 @@ use toy_store::Error;
 
 use crate::STORE;
 
-/// What is not surely "nothing was written" is `OutcomeUnknown`. The operation is filled in where it
-/// is known.
+/// What is not surely "nothing was written" is `OutcomeUnknown`. The operation is filled in where
+/// it is known.
 pub(crate) fn from_store(source: Error) -> TableError {
     use TableErrorKind::*;
     let (kind, what) = match &source {

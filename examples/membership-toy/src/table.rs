@@ -18,8 +18,8 @@ const DOCUMENT_BYTES: usize = 16 << 20;
 /// The cell of the cluster; the others have the names of silos, which begin otherwise.
 const CLUSTER_CELL: &str = "cluster";
 
-/// Opens tables by connection string: `toy:`. Nothing is written, and the client connects when it is
-/// first used.
+/// Opens tables by connection string: `toy:`. Nothing is written, and the client connects when it
+/// is first used.
 #[must_use]
 pub fn provider() -> impl Provider {
     StoreProvider::new(SCHEMES, ToyConfig::from_url, |config, cluster| async move {

@@ -1,6 +1,7 @@
 //! How a cluster is stored in {{Title}}: everything that is written for this store is here.
 //!
-//! To be written: one function after the other, each as its comment says. `table.rs` calls them and is complete.
+//! To be written: one function after the other, each as its comment says. `table.rs` calls them and
+//! is complete.
 #![allow(dead_code, unused_imports, clippy::unused_async, reason = "until the functions are written")]
 
 use membership_core::{ClusterName, Heartbeat, Heartbeats, RowChange, TableError, TableLimits};
@@ -9,10 +10,12 @@ use membership_provider::Timeouts;
 use crate::error::{from_store, not_written};
 use crate::{STORE, {{Title}}Config};
 
-/// How much fits. `rows_per_commit` is one less than the operations that the store takes in one batch: the version row is one of them.
+/// How much fits. `rows_per_commit` is one less than the operations that the store takes in one
+/// batch: the version row is one of them.
 pub(crate) const LIMITS: TableLimits = TableLimits::new(99, 1 << 16, 3 << 20, 5_000);
 
-/// Names one stored state of the version row, as the store does (an ETag, a revision, a version): never the same again.
+/// Names one stored state of the version row, as the store does (an ETag, a revision, a version):
+/// never the same again.
 pub(crate) type Tag = Vec<u8>;
 
 /// A cluster as of one moment.
@@ -22,7 +25,8 @@ pub(crate) struct Stored {
     pub(crate) version_row: Option<(Tag, String)>,
     /// Key and text of every row.
     pub(crate) rows: Vec<(String, String)>,
-    /// Every heartbeat and the cluster's own cell where they were asked for; those without a row may be among them.
+    /// Every heartbeat and the cluster's own cell where they were asked for; those without a row
+    /// may be among them.
     pub(crate) heartbeats: Heartbeats,
 }
 
@@ -48,7 +52,8 @@ pub(crate) enum Batch {
 
 /// One cluster's place in {{Title}}.
 pub(crate) struct Store {
-    /// The partition of this cluster: safe characters only. It may be a prefix of another cluster's: a prefix is closed with a separator.
+    /// The partition of this cluster: safe characters only. It may be a prefix of another
+    /// cluster's: a prefix is closed with a separator.
     cluster: String,
     timeouts: Timeouts,
 }
@@ -64,8 +69,9 @@ impl Store {
         Err(not_written("prepare"))
     }
 
-    /// The cluster, rows and version row as of one moment. Where that takes several requests, see "Pages tear" in the guide. With
-    /// `barrier` it is the newest moment, whatever the store's usual reads are.
+    /// The cluster, rows and version row as of one moment. Where that takes several requests, see
+    /// "Pages tear" in the guide. With `barrier` it is the newest moment, whatever the store's
+    /// usual reads are.
     pub(crate) async fn read(&self, _heartbeats: bool, _barrier: bool) -> Result<Stored, TableError> {
         Err(not_written("read"))
     }
@@ -75,8 +81,9 @@ impl Store {
         Err(not_written("read_row"))
     }
 
-    /// Writes the version row's new text (none: removes it) and all changes, or nothing. The conditions: the version row has the tag
-    /// `base` (none: there is no version row), an inserted row is not there, an updated or removed row is.
+    /// Writes the version row's new text (none: removes it) and all changes, or nothing. The
+    /// conditions: the version row has the tag `base` (none: there is no version row), an inserted
+    /// row is not there, an updated or removed row is.
     pub(crate) async fn batch(&self, _base: Option<&Tag>, _version_row: Option<&str>, _changes: &[RowChange]) -> Result<Batch, TableError> {
         Err(not_written("batch"))
     }
@@ -91,7 +98,8 @@ impl Store {
         Err(not_written("put_cluster_cell"))
     }
 
-    /// Removes the heartbeats of these silos, or all of them and the cluster's own cell; what is not there is removed already.
+    /// Removes the heartbeats of these silos, or all of them and the cluster's own cell; what is
+    /// not there is removed already.
     pub(crate) async fn remove_heartbeats(&self, _keys: Option<&[String]>) -> Result<(), TableError> {
         Err(not_written("remove_heartbeats"))
     }

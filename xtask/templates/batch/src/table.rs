@@ -72,9 +72,11 @@ impl {{Title}}Table {
     }
 
     async fn commit_now(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
-        // What was seen is as good as what is loaded, because the store compares the tag; but only its word on success counts.
+        // What was seen is as good as what is loaded, because the store compares the tag; but only
+        // its word on success counts.
         let mut base = self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // A refusal may be this very commit, sent twice by a client library: from then on the commit id is looked for.
+        // A refusal may be this very commit, sent twice by a client library: from then on the
+        // commit id is looked for.
         let mut attempt = request.clone();
         for _ in 0..COLLISIONS {
             let (from_memory, (tag, text), rows) = match base.take() {
@@ -109,7 +111,8 @@ impl {{Title}}Table {
         Err(error(TableErrorKind::Busy, "the version row changed under every attempt"))
     }
 
-    /// Heartbeats of removed rows go too. Where that fails they stay as orphans, which is allowed, and go with the next `delete`.
+    /// Heartbeats of removed rows go too. Where that fails they stay as orphans, which is allowed,
+    /// and go with the next `delete`.
     async fn forget_heartbeats(&self, request: &CommitRequest) {
         let removed = request.changes.iter().filter(|change| matches!(change, RowChange::Remove(_)));
         let keys: Vec<String> = removed.map(|change| change.key().to_owned()).collect();
@@ -134,13 +137,15 @@ impl {{Title}}Table {
         Err(error(TableErrorKind::Busy, "others kept making the same table"))
     }
 
-    /// Marks the version row, so that an interrupted delete shows; then rows, some at a time; the version row last.
+    /// Marks the version row, so that an interrupted delete shows; then rows, some at a time; the
+    /// version row last.
     async fn delete_now(&self) -> Result<(), TableError> {
         let mut marked = false;
         for _ in 0..COLLISIONS {
             let stored = self.load(false, true).await?;
             let Some((mut tag, mut text)) = stored.version_row else {
-                // Rows without a version row cannot be guarded by it; each batch removes what is there.
+                // Rows without a version row cannot be guarded by it; each batch removes what is
+                // there.
                 for rows in stored.rows.chunks(LIMITS.rows_per_commit) {
                     let removes: Vec<RowChange> = rows.iter().map(|(key, _)| RowChange::Remove(key.clone())).collect();
                     self.store.batch(None, None, &removes).await?;
@@ -148,7 +153,8 @@ impl {{Title}}Table {
                 return self.store.remove_heartbeats(None).await;
             };
             match usable_version_row(Some(&text), None, None, Operation::Delete, STORE) {
-                // Made anew since this delete has marked it: another delete was faster, and this cluster is not ours to delete.
+                // Made anew since this delete has marked it: another delete was faster, and this
+                // cluster is not ours to delete.
                 Ok(_) if marked => return Ok(()),
                 Ok(row) => {
                     text = encode_version_row(&row.marked_as_deleting());

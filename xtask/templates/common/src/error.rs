@@ -16,8 +16,8 @@ pub(crate) fn not_written(function: &str) -> TableError {
 }
 
 /// To be written for the error type of your client, in the place of `std::io::Error`: one arm per
-/// kind of error. What is not surely "nothing was written" is `OutcomeUnknown`. Each function asks the
-/// store with `self.timeouts.limit(STORE, true, request).await?.map_err(from_store)?`.
+/// kind of error. What is not surely "nothing was written" is `OutcomeUnknown`. Each function asks
+/// the store with `self.timeouts.limit(STORE, true, request).await?.map_err(from_store)?`.
 #[allow(dead_code, reason = "until the first function is written")]
 pub(crate) fn from_store(source: std::io::Error) -> TableError {
     let (kind, what) = match source.kind() {

@@ -1,4 +1,5 @@
-//! One cluster's document in {{Title}}, and the heartbeats beside it. The rest of the contract is `DocumentTable`'s.
+//! One cluster's document in {{Title}}, and the heartbeats beside it. The rest of the contract is
+//! `DocumentTable`'s.
 #![allow(dead_code, unused_imports, clippy::unused_async, reason = "until the functions are written")]
 
 use async_trait::async_trait;

@@ -1,6 +1,7 @@
 //! How a cluster is stored in {{Title}}: everything that is written for this store is here.
 //!
-//! To be written: one function after the other, each as its comment says. `table.rs` calls them and is complete.
+//! To be written: one function after the other, each as its comment says. `table.rs` calls them and
+//! is complete.
 #![allow(dead_code, unused_imports, clippy::unused_async, reason = "until the functions are written")]
 
 use membership_core::{ClusterName, Heartbeat, Heartbeats, Row, TableError, TableLimits};
@@ -18,7 +19,8 @@ pub(crate) const LIMITS: TableLimits =
 pub(crate) enum Access {
     /// It reads one state of the table: every statement sees the same one.
     Read {
-        /// The state is the newest at the moment of beginning, whatever the store's usual reads are.
+        /// The state is the newest at the moment of beginning, whatever the store's usual reads
+        /// are.
         barrier: bool,
     },
     /// It will write. Two of them over the same version row never both commit.
@@ -27,7 +29,8 @@ pub(crate) enum Access {
 
 /// One cluster's place in {{Title}}.
 pub(crate) struct Store {
-    /// The key of every row of this cluster: safe characters only. It may be a prefix of another cluster's.
+    /// The key of every row of this cluster: safe characters only. It may be a prefix of another
+    /// cluster's.
     cluster: String,
     timeouts: Timeouts,
 }
@@ -48,7 +51,8 @@ impl Store {
         Err(not_written("begin"))
     }
 
-    /// Overwrites the heartbeat of a silo that has a row, in one statement; false where it has none, and then nothing is written.
+    /// Overwrites the heartbeat of a silo that has a row, in one statement; false where it has
+    /// none, and then nothing is written.
     pub(crate) async fn put_heartbeat(&self, _key: &str, _heartbeat: &Heartbeat) -> Result<bool, TableError> {
         Err(not_written("put_heartbeat"))
     }
@@ -59,12 +63,13 @@ impl Store {
     }
 }
 
-/// A transaction. Where the tables are not there yet, everything reads as empty. Dropped without `commit`, it never happened, also when the future that held it was dropped.
+/// A transaction. Where the tables are not there yet, everything reads as empty. Dropped without
+/// `commit`, it never happened, also when the future that held it was dropped.
 pub(crate) struct Transaction {}
 
 impl Transaction {
-    /// The text of the version row; none where there is none. For [`Access::Write`] it is locked, or the commit fails where somebody else
-    /// changed it.
+    /// The text of the version row; none where there is none. For [`Access::Write`] it is locked,
+    /// or the commit fails where somebody else changed it.
     pub(crate) async fn version_row(&mut self) -> Result<Option<String>, TableError> {
         Err(not_written("version_row"))
     }
@@ -124,7 +129,8 @@ impl Transaction {
         Err(not_written("remove_rows"))
     }
 
-    /// Removes the version row, every heartbeat and the cluster's own cell; what is not there is removed already.
+    /// Removes the version row, every heartbeat and the cluster's own cell; what is not there is
+    /// removed already.
     pub(crate) async fn remove_the_rest(&mut self) -> Result<(), TableError> {
         Err(not_written("remove_the_rest"))
     }

@@ -88,13 +88,15 @@ impl {{Title}}Table {
         Ok(CommitOutcome::Committed(request.next_token(&[])))
     }
 
-    /// Marks the version row, so that an interrupted delete shows; then rows, some at a time; the version row last.
+    /// Marks the version row, so that an interrupted delete shows; then rows, some at a time; the
+    /// version row last.
     async fn delete_now(&self) -> Result<(), TableError> {
         let mut marked = false;
         loop {
             let mut tx = self.store.begin(Access::Write).await?;
             match usable_version_row(tx.version_row().await?.as_deref(), None, None, Operation::Delete, STORE) {
-                // Made anew since this delete has marked it: another delete was faster, and this cluster is not ours to delete.
+                // Made anew since this delete has marked it: another delete was faster, and this
+                // cluster is not ours to delete.
                 Ok(_) if marked => return Ok(()),
                 Ok(row) => {
                     tx.replace_version_row(&encode_version_row(&row.marked_as_deleting())).await?;
