@@ -68,7 +68,7 @@ impl RoundTrips {
         delete: None,
     };
 
-    /// One for each operation; nothing promised for `delete`, which may take several everywhere.
+    /// One for each operation but `delete`, for which nothing is promised.
     pub const ONE_EACH: Self = Self::NONE
         .read(1)
         .read_unchanged(1)
