@@ -16,6 +16,11 @@ use super::own_server;
 use crate::launch::redis_call;
 use crate::{Kind, Options, Server};
 
+/// A master does not wait for more replicas before it sends its data.
+const AT_ONCE: &[&str] = &["--repl-diskless-sync-delay", "0"];
+/// A server keeps what it has acknowledged.
+const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
 /// One command by an administrator; the answer as text, and of a list the number of its entries.
 async fn ask(server: &Server, line: &[&str]) -> String {
     let address = server.address();
@@ -53,11 +58,6 @@ pub async fn replica_of(master: &Server, more: &[&str]) -> Server {
     in_step(&replica).await;
     replica
 }
-
-/// A master does not wait for more replicas before it sends its data.
-const AT_ONCE: &[&str] = &["--repl-diskless-sync-delay", "0"];
-/// A server keeps what it has acknowledged.
-const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 
 /// Waits until a replica follows its master.
 ///
