@@ -3,21 +3,23 @@
 use std::fmt;
 use std::time::Duration;
 
-/// For how long nothing must come from the server before its answer is taken to be over, where a cut is due after it.
+/// How long the server must be silent before its answer is taken to be complete, if a cut is due
+/// after the answer.
 pub const QUIET: Duration = Duration::from_millis(30);
 
-/// Where in a flight (a request and its answer) the connection is cut.
+/// Where in an exchange (a request and its answer) the connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// At the first byte of the request: nothing reaches the server.
     BeforeRequest,
     /// When a part of the request has been sent to the server.
     WithinRequest,
-    /// When the server has the whole request and begins to answer: it was carried out, and the client hears nothing.
+    /// When the server has the whole request and begins to answer: the request is carried out, and
+    /// the client receives nothing.
     AfterRequest,
     /// When the client has a part of the answer.
     WithinAnswer,
-    /// When the client has the whole answer: at its next word, or after [`QUIET`] without one.
+    /// When the client has the whole answer: at its next request, or after [`QUIET`].
     AfterAnswer,
 }
 
@@ -44,18 +46,21 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What happens to one flight.
+/// What happens to one exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
     /// Its connection is cut.
     Cut(Stage),
-    /// Its request is delivered and its answer thrown away, as is everything the server says on that connection from then on; the
-    /// connection stays open, so only the client's own patience ends it.
+    /// Its request is delivered and its answer discarded, as is everything that the server sends on
+    /// that connection afterwards. The connection stays open, so only the client's own timeout ends
+    /// the wait.
     LoseAnswer,
-    /// From its request on, nothing reaches a server until the proxy is thawed or healed; then everything does, late.
+    /// From its request on, nothing reaches a server until the proxy is thawed or healed. Then
+    /// everything arrives, late.
     HoldRequest,
-    /// Its request is delivered; from its answer on, nothing reaches the client until the proxy is thawed or healed.
+    /// Its request is delivered; from its answer on, nothing reaches the client until the proxy is
+    /// thawed or healed.
     HoldAnswer,
 }
 
@@ -70,7 +75,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// One of the two ways through a proxy.
+/// One of the two directions through a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// From the client to the server.
@@ -79,12 +84,12 @@ pub enum Way {
     Answers,
 }
 
-/// How a server is away.
+/// How a server is unreachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Away {
-    /// Nobody listens: connecting is refused.
+    /// Nothing listens: connecting is refused.
     Refused,
-    /// Somebody listens, and cuts every connection at once.
+    /// Connections are accepted, and cut at once.
     Cut,
 }

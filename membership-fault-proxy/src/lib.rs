@@ -1,36 +1,45 @@
-//! A TCP proxy between a client and its servers that counts round trips and makes everything go wrong that a network can make go wrong.
-//! It knows no protocol, and of TLS only what can be seen without a key.
+//! A TCP proxy between a client and its servers. It counts round trips and injects the faults of a
+//! network. It knows no protocol, and reads of TLS only what is visible without a key.
 //!
 //! # Round trips
 //!
-//! A **flight** is a stretch of bytes from the client followed by bytes from the server. Everything a client sends before it hears an
-//! answer is one request, so what is pipelined counts once, and so does what is asked on several connections at the same time. A request
-//! that is never answered is no round trip, and what a server says unasked is none either.
+//! An **exchange** is a sequence of bytes from the client followed by bytes from the server.
+//! Everything that a client sends before it receives an answer is one request, so pipelined
+//! requests count once, and so do requests on several connections at the same time. A request
+//! without an answer is no round trip, and neither is an unrequested message of the server.
 //!
-//! Left out are setting up (warm the client up first), handshakes of TLS, and the client's own monitoring: connections that speak in a
-//! time in which nothing is asked of the client, or whose first words tell; see [`Proxy::learn_monitoring`] and [`Proxy::set_monitoring`].
+//! Not counted are the set-up (warm the client up first), TLS handshakes, and the client's own
+//! monitoring: connections that send something while nothing is requested of the client, or that
+//! are identified by their first bytes. See [`Proxy::learn_monitoring`] and
+//! [`Proxy::set_monitoring`].
 //!
 //! # Clients and servers
 //!
-//! Servers that advertise a proxy reach each other through it as well: a replica its master, a sentinel whom it watches. A **client** is
-//! who holds the other end of a connection within this process, where the tables under test live; every other connection is a **link**
-//! between servers. That is looked up in the kernel's list of sockets when a connection is taken, so that it holds for any protocol, for
-//! servers of this machine and of containers, from the first byte on. Where there is no such list (no Linux) nobody can tell, and all are
-//! clients.
+//! Servers that announce a proxy as their address reach each other through it as well: a replica
+//! its master, a sentinel the servers that it watches. A connection is a **client's** if this
+//! process, in which the tables under test live, holds its other end. Every other connection is a
+//! **link** between servers. The proxy looks that up in the kernel's list of sockets when it
+//! accepts a connection, so it works for any protocol, for servers of this machine and of
+//! containers, from the first byte on. Without such a list (not Linux) all connections count as
+//! clients'.
 //!
-//! Only clients are counted, and only clients are hit by what may go wrong between a client and a server: the fault of a flight,
-//! [`freeze_way`](Proxy::freeze_way), [`cut_connections`](Proxy::cut_connections), [`set_delay`](Proxy::set_delay). Links are whole
-//! meanwhile. [`freeze`](Proxy::freeze) and [`set_away`](Proxy::set_away) are different: the servers themselves are frozen or away, for
-//! each other too.
+//! Only clients are counted, and only clients are hit by faults between a client and a server: the
+//! fault of an exchange, [`freeze_way`](Proxy::freeze_way),
+//! [`cut_connections`](Proxy::cut_connections), [`set_delay`](Proxy::set_delay). Links stay whole
+//! meanwhile. [`freeze`](Proxy::freeze) and [`set_away`](Proxy::set_away) are different: they make
+//! the servers themselves frozen or unreachable, for each other too.
 //!
 //! # Faults
 //!
-//! A [`Fault`] hits one flight, once: the next one, or the one after so many others ([`Proxy::set_fault_after`]). Standing until
-//! [`heal`](Proxy::heal) are [`freeze`](Proxy::freeze) (bytes wait, connections stay), [`set_away`](Proxy::set_away) (no connections),
-//! and [`set_delay`](Proxy::set_delay). Whoever sets one looks whether it was there: [`Proxy::has_fired`], [`Proxy::holds`].
+//! A [`Fault`] hits one exchange, once: the next one, or a later one ([`Proxy::set_fault_after`]).
+//! Three others last until [`heal`](Proxy::heal): [`freeze`](Proxy::freeze) (bytes wait,
+//! connections stay), [`set_away`](Proxy::set_away) (no connections), and
+//! [`set_delay`](Proxy::set_delay). A test that sets a fault must check that it happened:
+//! [`Proxy::has_fired`], [`Proxy::holds`].
 //!
-//! A client that hangs up while the server is at work for it is gone for everybody but that server, which hears of it with the first
-//! byte of its answer, or after 5 s. So [`Proxy::settled`] means that what was delivered was also carried out.
+//! If a client closes its connection while the server works on its request, the proxy does not tell
+//! the server until the first byte of its answer, or for 5 s. So [`Proxy::settled`] means that
+//! every delivered request was also carried out.
 //!
 //! ```
 //! use membership_fault_proxy::{Fault, Proxy, Stage};
@@ -44,14 +53,14 @@
 //! let mut client = TcpStream::connect(proxy.address()).await?;
 //! let (mut server, _) = server.accept().await?;
 //!
-//! client.write_all(b"question").await?;
+//! client.write_all(b"request!").await?;
 //! server.read_exact(&mut [0; 8]).await?;
 //! server.write_all(b"answer").await?;
 //! client.read_exact(&mut [0; 6]).await?;
 //! assert_eq!(proxy.round_trips(), 1);
 //!
 //! proxy.set_fault(Fault::Cut(Stage::BeforeRequest));
-//! client.write_all(b"question").await?;
+//! client.write_all(b"request!").await?;
 //! assert!(client.read_exact(&mut [0; 6]).await.is_err());
 //! assert!(proxy.has_fired());
 //! # std::io::Result::Ok(())

@@ -12,21 +12,21 @@ use crate::fault::Away;
 use crate::pipe;
 use crate::shared::Shared;
 
-/// One address, and the server behind it. Gone, and its connections with it, when dropped.
+/// One address, and the server behind it. Dropping it closes the address and its connections.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Listener {
     pub address: SocketAddr,
     target: Arc<Mutex<Option<SocketAddr>>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Door {
+impl Listener {
     pub fn open(
         shared: Arc<Shared>,
         listen: SocketAddr,
@@ -51,7 +51,7 @@ impl Door {
 
 const BACKLOG: u32 = 1024;
 
-/// The address without a listener: nobody else can take it, and connecting is refused.
+/// Binds the address without listening: nobody else can take it, and connecting is refused.
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
@@ -70,11 +70,11 @@ async fn serve(
     target: Arc<Mutex<Option<SocketAddr>>>,
 ) {
     let mut pipes = JoinSet::new();
-    let mut bell = shared.bell();
+    let mut changes = shared.changes();
     let mut listener = Some(listener);
     let mut closed = None;
     loop {
-        let away = shared.look().away;
+        let away = shared.state().away;
         if away == Some(Away::Refused) {
             if listener.take().is_some() {
                 closed = bind(address).ok();
@@ -99,17 +99,17 @@ async fn serve(
         };
         tokio::select! {
             accepted = accepted => match accepted {
-                Ok((client, _)) if shared.look().away.is_some() => {
+                Ok((client, _)) if shared.state().away.is_some() => {
                     let _ = client.set_zero_linger();
                 }
                 Ok((client, _)) => {
                     let target = *target.lock().unwrap_or_else(PoisonError::into_inner);
                     pipes.spawn(pipe::run(shared.clone(), client, target));
                 }
-                // No file descriptors left: others may come free.
+                // No file descriptors are left; other connections may free some.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
-            changed = bell.changed() => if changed.is_err() {
+            changed = changes.changed() => if changed.is_err() {
                 return;
             },
             Some(_) = pipes.join_next() => {}

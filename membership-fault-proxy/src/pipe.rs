@@ -14,60 +14,62 @@ use crate::shared::Shared;
 use crate::socket_owner;
 use crate::tls::Session;
 
-/// For how long a server may be at work for a client that is gone. Then it hears that nobody is there.
+/// How long a server may work on the request of a client that is gone. Then its connection is
+/// closed.
 const LATE: Duration = Duration::from_secs(5);
 
-/// For how long a server may work on the end of a handshake until it says something unasked: the first time, when it is known that it does, and
-/// from one such word to the next.
+/// How long to wait for unrequested records of the server at the end of a handshake: for the first
+/// connection, for later ones if the first had such records, and from one record to the next.
 const FIRST_TICKET: Duration = Duration::from_secs(1);
 const TICKET: Duration = Duration::from_millis(300);
 const NEXT_TICKET: Duration = Duration::from_millis(3);
 
 /// How a connection ends for its client.
 enum End {
-    /// Whoever spoke is gone.
+    /// The side that sends has closed it.
     Gone,
     Closed,
     Reset,
 }
 
-/// In the bookkeeping for as long as it lives.
-struct Line<'s> {
+/// Registered in the shared state for as long as it lives.
+struct Connection<'s> {
     shared: &'s Shared,
-    name: u64,
+    id: u64,
     /// Between servers.
     link: bool,
     epoch: u64,
     tls: Mutex<Session>,
 }
 
-impl Line<'_> {
+impl Connection<'_> {
     fn tls(&self) -> MutexGuard<'_, Session> {
         self.tls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before the first question: lets what the server says unasked at the end of a handshake come, which would look like the answer. Whether
-    /// it says anything is the same for all connections; the first one tells.
-    async fn let_tickets_come(&self) {
-        self.shared.look().flights.hold_back(self.name);
-        let at_most = match self.shared.look().tickets {
+    /// Before the first request: waits for the unrequested records of the server at the end of a
+    /// handshake, which would look like the answer. All connections of one server behave the same,
+    /// so the first one decides how long the others wait.
+    async fn wait_for_tickets(&self) {
+        self.shared.state().exchanges.delay_request(self.id);
+        let at_most = match self.shared.state().tickets {
             None => FIRST_TICKET,
             Some(true) => TICKET,
             Some(false) => Duration::ZERO,
         };
         let deadline = Instant::now() + at_most;
-        let mut seen = self.tls().since();
+        let mut seen = self.tls().records_since();
         while seen == 0 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            seen = self.tls().since();
+            seen = self.tls().records_since();
         }
-        self.shared.look().tickets.get_or_insert(seen > 0);
+        self.shared.state().tickets.get_or_insert(seen > 0);
         let mut before = 0;
         while before < seen {
             tokio::time::sleep(NEXT_TICKET).await;
-            (before, seen) = (seen, self.tls().since());
+            (before, seen) = (seen, self.tls().records_since());
         }
-        self.tls().asks();
+        self.tls().request_sent();
     }
 
     /// Waits until this connection is cut.
@@ -78,27 +80,28 @@ impl Line<'_> {
     }
 }
 
-impl Drop for Line<'_> {
+impl Drop for Connection<'_> {
     fn drop(&mut self) {
-        self.shared.change(|state| state.flights.gone(self.name));
+        self.shared.change(|state| state.exchanges.closed(self.id));
     }
 }
 
-/// Carries bytes until one of the two ends, or a fault ends it. Neither side is told apart from an end of the other; only that a client is
-/// gone is kept from a server which has a request to answer, so that there is a moment after which the request is known to be carried out.
+/// Forwards bytes until one of the two ends closes, or a fault cuts the connection. With one
+/// exception it does not matter which end closes: a server that has a request to answer is not told
+/// that its client is gone, so that its answer shows when the request has been carried out.
 pub(crate) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Option<SocketAddr>) {
-    // Where nobody can tell, every connection is a client's.
+    // Where the owner of the socket is unknown, every connection counts as a client's.
     let link = socket_owner::held_here(&client) == Some(false);
-    let (epoch, away, name) = shared.change(|state| {
+    let (epoch, away, id) = shared.change(|state| {
         (
             state.epoch(link),
             state.away.is_some(),
-            state.flights.connect(link),
+            state.exchanges.connect(link),
         )
     });
-    let line = Line {
+    let connection = Connection {
         shared: &shared,
-        name,
+        id,
         link,
         epoch,
         tls: Mutex::default(),
@@ -111,7 +114,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
     };
     let server = tokio::select! {
         server = server, if !away => server,
-        () = line.cut(), if !away => None,
+        () = connection.cut(), if !away => None,
         else => None,
     };
     let Some(mut server) = server else {
@@ -122,17 +125,18 @@ pub(crate) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
     let end = {
         let ((client_read, client_write), (server_read, server_write)) =
             (client.split(), server.split());
-        let mut answers = std::pin::pin!(pump(&line, Way::Answers, server_read, client_write));
+        let mut answers =
+            std::pin::pin!(pump(&connection, Way::Answers, server_read, client_write));
         tokio::select! {
-            end = pump(&line, Way::Requests, client_read, server_write) => match end {
-                End::Gone if shared.change(|state| state.flights.hang_up(name)) => tokio::select! {
+            end = pump(&connection, Way::Requests, client_read, server_write) => match end {
+                End::Gone if shared.change(|s| s.exchanges.client_closed(id)) => tokio::select! {
                     end = tokio::time::timeout(LATE, &mut answers) => end.unwrap_or(End::Closed),
-                    () = line.cut() => End::Reset,
+                    () = connection.cut() => End::Reset,
                 },
                 end => end,
             },
             end = &mut answers => end,
-            () = line.cut() => End::Reset,
+            () = connection.cut() => End::Reset,
         }
     };
     if let End::Reset = end {
@@ -141,17 +145,17 @@ pub(crate) async fn run(shared: Arc<Shared>, mut client: TcpStream, target: Opti
 }
 
 async fn pump(
-    line: &Line<'_>,
+    connection: &Connection<'_>,
     way: Way,
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
 ) -> End {
     let mut buffer = vec![0; 1 << 16];
-    let mut doomed = false;
-    let mut first = way == Way::Requests && !line.link;
+    let mut cut_due = false;
+    let mut first = way == Way::Requests && !connection.link;
     loop {
         let read = from.read(&mut buffer);
-        let read = if doomed {
+        let read = if cut_due {
             tokio::time::timeout(QUIET, read).await
         } else {
             Ok(read.await)
@@ -159,31 +163,32 @@ async fn pump(
         let bytes = match read {
             Ok(Ok(0) | Err(_)) => return End::Gone,
             Ok(Ok(n)) => &buffer[..n],
-            // The answer is over.
+            // The server has sent nothing for a while: its answer is complete.
             Err(_) => {
-                line.shared
-                    .change(|state| state.flights.doom_done(line.name));
+                connection
+                    .shared
+                    .change(|state| state.exchanges.cut_done(connection.id));
                 return End::Closed;
             }
         };
-        // What belongs to a handshake comes first.
-        let greeting = if line.link {
+        // Bytes of a handshake come before the data.
+        let handshake_bytes = if connection.link {
             0
         } else {
-            line.tls().handshake(way, bytes)
+            connection.tls().handshake(way, bytes)
         };
-        let (greeting, words) = bytes.split_at(greeting);
-        for (bytes, greets) in [(greeting, true), (words, false)] {
+        let (handshake_bytes, data) = bytes.split_at(handshake_bytes);
+        for (bytes, is_handshake) in [(handshake_bytes, true), (data, false)] {
             if bytes.is_empty() {
                 continue;
             }
-            if !greets && way == Way::Requests && line.tls().lets_tickets_come() {
-                line.let_tickets_come().await;
+            if !is_handshake && way == Way::Requests && connection.tls().awaits_tickets() {
+                connection.wait_for_tickets().await;
             }
             let (verdict, held) = {
-                let mut state = line.shared.look();
-                // A cut takes effect at once, not when this task hears of it.
-                if state.epoch(line.link) != line.epoch {
+                let mut state = connection.shared.state();
+                // A cut takes effect at once, not when this task is woken.
+                if state.epoch(connection.link) != connection.epoch {
                     return End::Reset;
                 }
                 if std::mem::take(&mut first)
@@ -191,35 +196,40 @@ async fn pump(
                         .monitoring
                         .is_some_and(|is_monitoring| is_monitoring(bytes))
                 {
-                    state.flights.ignore(line.name);
+                    state.exchanges.ignore(connection.id);
                 }
-                let flights = &mut state.flights;
-                let verdict = if greets {
-                    flights.greets(line.name, way)
+                let exchanges = &mut state.exchanges;
+                let verdict = if is_handshake {
+                    exchanges.handshake(connection.id, way)
                 } else {
-                    flights.passes(line.name, way, bytes.len())
+                    exchanges.passes(connection.id, way, bytes.len())
                 };
-                (verdict, flights.fired())
+                (verdict, exchanges.fired())
             };
             if held {
-                // Whoever waits for the fault hears of it, and the other connections that they are held.
-                line.shared.change(|_| ());
+                // Wakes those who wait for the fault, and the other connections, which are held
+                // now.
+                connection.shared.change(|_| ());
             }
             match verdict {
                 Verdict::Swallow => continue,
                 Verdict::Pass => {}
-                Verdict::PassAndDoom => doomed = true,
+                Verdict::PassThenCut => cut_due = true,
                 Verdict::Cut { keep, reset } => {
-                    line.shared
-                        .change(|state| state.flights.doom_done(line.name));
+                    connection
+                        .shared
+                        .change(|state| state.exchanges.cut_done(connection.id));
                     if keep > 0 && to.write_all(&bytes[..keep]).await.is_ok() {
                         let _ = to.flush().await;
                     }
                     return if reset { End::Reset } else { End::Closed };
                 }
             }
-            line.shared.gate(line.name, line.link, way).await;
-            if line.shared.look().epoch(line.link) != line.epoch {
+            connection
+                .shared
+                .gate(connection.id, connection.link, way)
+                .await;
+            if connection.shared.state().epoch(connection.link) != connection.epoch {
                 return End::Reset;
             }
             if to.write_all(bytes).await.is_err() {

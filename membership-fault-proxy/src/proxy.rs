@@ -1,4 +1,4 @@
-//! The proxy as its user sees it.
+//! The public type of the proxy.
 
 use std::fmt;
 use std::io;
@@ -7,22 +7,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::fault::{Away, Fault, Way};
-use crate::listener::Door;
+use crate::listener::Listener;
 use crate::shared::{Shared, State};
 
-/// A proxy in front of one server or of several. Clones are the same proxy; it ends, and its connections are cut, with the last one.
+/// A proxy in front of one server or of several. Clones are the same proxy. Dropping the last clone
+/// ends it and cuts its connections.
 ///
-/// Servers that tell clients where they are (Redis Sentinel and Cluster, replica sets, Cassandra) are told to advertise proxies: open
-/// each at a fixed address with [`on`](Self::on) and [`also`](Self::also), start the servers, and name them with
-/// [`set_target_of`](Self::set_target_of). What is counted and what goes wrong is then common to all of them; that servers reach each other
-/// through it changes neither.
+/// Servers that announce their addresses to clients (Redis Sentinel and Cluster, replica sets,
+/// Cassandra) must announce proxies: open each at a fixed address with [`on`](Self::on) and
+/// [`also`](Self::also), start the servers, and name them with
+/// [`set_target_of`](Self::set_target_of). Counts and faults then apply to all of them together.
+/// Links between the servers are not counted.
 #[derive(Clone)]
 pub struct Proxy(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
     address: SocketAddr,
-    doors: Mutex<Vec<Door>>,
+    listeners: Mutex<Vec<Listener>>,
 }
 
 impl fmt::Debug for Proxy {
@@ -37,26 +39,28 @@ impl Proxy {
     /// Listens on a free port of 127.0.0.1 for connections to this server.
     ///
     /// # Errors
-    /// No free port, or called outside of a tokio runtime.
+    /// No port is free, or the caller is outside of a tokio runtime.
     pub fn to(target: SocketAddr) -> io::Result<Self> {
         Self::on((Ipv4Addr::LOCALHOST, 0).into(), target)
     }
 
-    /// Listens on this address. Without a target every connection is cut until there is one.
+    /// Listens on this address. Without a target every connection is cut until
+    /// [`set_target`](Self::set_target) names one.
     ///
     /// # Errors
-    /// The address is taken or is not of this machine, or called outside of a tokio runtime.
+    /// The address is taken or not of this machine, or the caller is outside of a tokio runtime.
     pub fn on(listen: SocketAddr, target: impl Into<Option<SocketAddr>>) -> io::Result<Self> {
         let shared = Arc::new(Shared::new());
-        let door = Door::open(shared.clone(), listen, target.into())?;
+        let listener = Listener::open(shared.clone(), listen, target.into())?;
         Ok(Self(Arc::new(Inner {
             shared,
-            address: door.address,
-            doors: Mutex::new(vec![door]),
+            address: listener.address,
+            listeners: Mutex::new(vec![listener]),
         })))
     }
 
-    /// Listens on one more address, for one more server. Port 0 is a free one; the answer is the address it became.
+    /// Listens on one more address, for one more server. Port 0 means any free port; the result is
+    /// the address with its port.
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -65,33 +69,33 @@ impl Proxy {
         listen: SocketAddr,
         target: impl Into<Option<SocketAddr>>,
     ) -> io::Result<SocketAddr> {
-        let door = Door::open(self.0.shared.clone(), listen, target.into())?;
-        let address = door.address;
+        let listener = Listener::open(self.0.shared.clone(), listen, target.into())?;
+        let address = listener.address;
         self.0
-            .doors
+            .listeners
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(door);
+            .push(listener);
         Ok(address)
     }
 
-    /// Whether the two are the same one: clones of each other.
+    /// Whether the two are clones of each other.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Where it listens: the first address.
+    /// The first address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Every address, in the order they were opened.
+    /// Every address, in the order of their opening.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.0
-            .doors
+            .listeners
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .iter()
@@ -99,65 +103,72 @@ impl Proxy {
             .collect()
     }
 
-    /// New connections to the first address go to this server. Those that exist stay where they are.
+    /// Sends new connections to the first address to this server. Existing connections stay.
     pub fn set_target(&self, target: SocketAddr) {
         self.set_target_of(self.0.address, target);
     }
 
-    /// New connections to this one of its addresses go to this server; false where it does not listen there.
+    /// Sends new connections to this address to this server. Returns false if the proxy does not
+    /// listen there.
     pub fn set_target_of(&self, address: SocketAddr, target: SocketAddr) -> bool {
-        let doors = self.0.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        let door = doors.iter().find(|d| d.address == address);
-        door.map(|d| d.set_target(target)).is_some()
+        let listeners = self
+            .0
+            .listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let listener = listeners.iter().find(|d| d.address == address);
+        listener.map(|d| d.set_target(target)).is_some()
     }
 
-    /// How many connections of clients there are.
+    /// The number of connections of clients.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.0.shared.look().flights.connections()
+        self.0.shared.state().exchanges.connections()
     }
 
-    /// How many links between servers go through it.
+    /// The number of links between servers.
     #[must_use]
     pub fn links(&self) -> usize {
-        self.0.shared.look().flights.links()
+        self.0.shared.state().exchanges.links()
     }
 
-    /// Round trips so far, monitoring left out.
+    /// Round trips so far, without monitoring.
     #[must_use]
     pub fn round_trips(&self) -> u64 {
-        self.0.shared.look().flights.answered()
+        self.0.shared.state().exchanges.answered()
     }
 
     /// Counts the round trips that begin from now on.
     #[must_use]
     pub fn count(&self) -> Counter {
         Counter {
-            counter: self.0.shared.change(|state| state.flights.count()),
+            counter: self.0.shared.change(|state| state.exchanges.count()),
             proxy: self.clone(),
         }
     }
 
-    /// Takes this long to find out which connections are the client's own monitoring: those that speak, or wait for an answer, while
-    /// nothing is asked of it. They are left out of every count and of the faults of single flights from now on. Gives their number.
+    /// Finds the connections of the client's own monitoring: those that send something, or wait for
+    /// an answer, during the window, in which nothing is requested of the client. They are excluded
+    /// from every count and from the faults of single exchanges from now on. Returns their number.
     pub async fn learn_monitoring(&self, window: Duration) -> usize {
-        self.0.shared.change(|state| state.flights.begin_idle());
+        self.0.shared.change(|state| state.exchanges.begin_idle());
         tokio::time::sleep(window).await;
-        self.0.shared.change(|state| state.flights.end_idle())
+        self.0.shared.change(|state| state.exchanges.end_idle())
     }
 
-    /// From now on the client's own monitoring is also told by the first words that come on a connection: for clients that make such
-    /// connections anew whenever something goes wrong. It must be told from what asks the store for something.
+    /// From now on also identifies the client's own monitoring by the first bytes on a connection:
+    /// for clients that open new monitoring connections after every fault. The function must tell
+    /// them from connections that carry requests to the store.
     pub fn set_monitoring(&self, is_monitoring: fn(first: &[u8]) -> bool) {
         self.0
             .shared
             .change(|state| state.monitoring = Some(is_monitoring));
     }
 
-    /// Waits until no request is without an answer, but not longer than this. Gives whether there is none. Requests of clients that are gone
-    /// are waited for as well: when there are none, nothing arrives late any more.
+    /// Waits until every request is answered, at most this long. Returns whether that is so.
+    /// Requests of clients that are gone count too: once this returns true, nothing arrives late.
     pub async fn settled(&self, at_most: Duration) -> bool {
-        // Polled, because a passing byte rings no bell.
+        // Polled, because a byte that passes is not reported as a change.
         let settled = async {
             while self.under_way() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -166,67 +177,72 @@ impl Proxy {
         tokio::time::timeout(at_most, settled).await.is_ok()
     }
 
-    /// Hits the next flight, in place of a fault that was set before.
+    /// Hits the next exchange. Replaces an earlier fault.
     pub fn set_fault(&self, fault: Fault) {
         self.set_fault_after(0, fault);
     }
 
-    /// Hits the flight after so many others, in place of a fault that was set before.
+    /// Hits the exchange after the next `skip` ones. Replaces an earlier fault.
     pub fn set_fault_after(&self, skip: u64, fault: Fault) {
-        self.0.shared.change(|state| state.flights.arm(skip, fault));
+        self.0
+            .shared
+            .change(|state| state.exchanges.arm(skip, fault));
     }
 
-    /// Whether the fault that was set last has hit.
+    /// Whether the newest fault has hit an exchange.
     #[must_use]
     pub fn has_fired(&self) -> bool {
-        self.0.shared.look().flights.fired()
+        self.0.shared.state().exchanges.fired()
     }
 
-    /// Waits until the fault that was set last has hit, but not longer than this. Gives whether it has.
+    /// Waits until the newest fault has hit an exchange, at most this long. Returns whether it has.
     pub async fn fired(&self, at_most: Duration) -> bool {
-        let fired = self.0.shared.until(|state| state.flights.fired());
+        let fired = self.0.shared.until(|state| state.exchanges.fired());
         tokio::time::timeout(at_most, fired).await.is_ok()
     }
 
-    /// Whether a request is without an answer.
+    /// Whether a request waits for its answer.
     #[must_use]
     pub fn under_way(&self) -> bool {
-        self.0.shared.look().flights.under_way()
+        self.0.shared.state().exchanges.under_way()
     }
 
-    /// Waits until something that a client said, or is to hear, is held, but not longer than this. Gives whether it is; monitoring does not
-    /// count.
+    /// Waits until the proxy holds bytes of a client's exchange, at most this long. Returns whether
+    /// it does; monitoring does not count.
     pub async fn holds(&self, at_most: Duration) -> bool {
         let held = self.0.shared.until(|state| state.held > 0);
         tokio::time::timeout(at_most, held).await.is_ok()
     }
 
-    /// Holds all bytes of both ways, those of links between servers too; connections stay, and new ones are taken.
+    /// Holds all bytes in both directions, those of links between servers too. Connections stay,
+    /// and new ones are accepted.
     pub fn freeze(&self) {
         self.0.shared.change(|state| state.frozen = true);
     }
 
-    /// Holds the bytes of one way between clients and servers.
+    /// Holds the bytes of one direction between clients and servers.
     pub fn freeze_way(&self, way: Way) {
         self.0.shared.change(|state| match way {
-            Way::Requests => state.flights.hold_requests = true,
-            Way::Answers => state.flights.hold_answers = true,
+            Way::Requests => state.exchanges.hold_requests = true,
+            Way::Answers => state.exchanges.hold_answers = true,
         });
     }
 
-    /// Lets go what is held, in the order it came.
+    /// Releases held bytes in their order.
     pub fn thaw(&self) {
-        self.0.shared.change(State::let_go);
+        self.0.shared.change(State::release);
     }
 
-    /// Adds so much to everything that passes between clients and servers. Each piece waits by itself, so that little passes in a time.
+    /// Delays everything between clients and servers. Each piece waits by itself, so throughput is
+    /// low.
     pub fn set_delay(&self, requests: Duration, answers: Duration) {
         self.0
             .shared
             .change(|state| state.delays = (requests, answers));
     }
 
-    /// Cuts every connection, links between servers too, and takes no new ones until [`heal`](Self::heal).
+    /// Cuts every connection, links between servers too, and accepts none until
+    /// [`heal`](Self::heal).
     pub fn set_away(&self, away: Away) {
         self.0.shared.change(|state| {
             state.away = Some(away);
@@ -234,26 +250,26 @@ impl Proxy {
         });
     }
 
-    /// Cuts every connection of a client; new ones are taken. Gives how many there were.
+    /// Cuts every connection of a client, and accepts new ones. Returns how many there were.
     pub fn cut_connections(&self) -> usize {
         self.0.shared.change(|state| {
             state.cuts += 1;
-            state.flights.connections()
+            state.exchanges.connections()
         })
     }
 
-    /// Nothing goes wrong any more: no fault, no delay, nothing held, and connections are taken again.
+    /// Ends all faults: no fault, no delay, nothing held, and connections are accepted again.
     pub fn heal(&self) {
         self.0.shared.change(|state| {
-            state.flights.disarm();
-            state.let_go();
+            state.exchanges.disarm();
+            state.release();
             state.delays = Default::default();
             state.away = None;
         });
     }
 }
 
-/// A count that has begun; see [`Proxy::count`].
+/// A running count; see [`Proxy::count`].
 #[derive(Debug)]
 pub struct Counter {
     proxy: Proxy,
@@ -261,10 +277,10 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// How many since it began.
+    /// The number of round trips since it began.
     #[must_use]
     pub fn so_far(&self) -> u64 {
-        self.proxy.0.shared.look().flights.counted(self.counter)
+        self.proxy.0.shared.state().exchanges.counted(self.counter)
     }
 }
 
@@ -273,8 +289,8 @@ impl Drop for Counter {
         self.proxy
             .0
             .shared
-            .look()
-            .flights
+            .state()
+            .exchanges
             .stop_counting(self.counter);
     }
 }

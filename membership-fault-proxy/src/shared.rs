@@ -1,34 +1,35 @@
-//! What the parts of one proxy share: the bookkeeping, the standing faults, and a bell that rings when they change.
+//! What the parts of one proxy share: the exchanges, the standing faults, and a channel that
+//! reports each change of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::exchanges::Flights;
+use crate::exchanges::Exchanges;
 use crate::fault::{Away, Way};
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub flights: Flights,
+    pub exchanges: Exchanges,
     pub away: Option<Away>,
     /// The servers are frozen, and their links with them.
     pub frozen: bool,
-    /// Added to whatever passes between clients and servers: requests, answers.
+    /// Delay of each piece between clients and servers: requests, answers.
     pub delays: (Duration, Duration),
-    /// Tells the client's own monitoring by the first words on a connection.
+    /// Recognizes the client's own monitoring by the first bytes of a connection.
     pub monitoring: Option<fn(&[u8]) -> bool>,
-    /// Whether the servers say something unasked after a handshake, once it is known.
+    /// Whether the servers send records unrequested after a handshake, once it is known.
     pub tickets: Option<bool>,
-    /// How many pieces of flights are held now.
+    /// How many pieces of exchanges are held now.
     pub held: usize,
-    /// How often the connections of clients were cut, and how often all there were.
+    /// How often the connections of clients were cut, and how often all connections were.
     pub cuts: u64,
     pub outages: u64,
 }
 
 impl State {
-    /// Connections of an older one are cut.
+    /// The epoch of new connections. Connections of an older epoch are cut.
     pub fn epoch(&self, link: bool) -> u64 {
         if link {
             self.outages
@@ -38,13 +39,13 @@ impl State {
     }
 
     /// Nothing is held any more.
-    pub fn let_go(&mut self) {
+    pub fn release(&mut self) {
         self.frozen = false;
-        (self.flights.hold_requests, self.flights.hold_answers) = (false, false);
+        (self.exchanges.hold_requests, self.exchanges.hold_answers) = (false, false);
     }
 }
 
-/// A piece of a flight that waits.
+/// A piece of an exchange that is held.
 struct Held<'s>(&'s Shared);
 
 impl<'s> Held<'s> {
@@ -63,49 +64,49 @@ impl Drop for Held<'_> {
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
-    bell: watch::Sender<()>,
+    changes: watch::Sender<()>,
 }
 
 impl Shared {
     pub fn new() -> Self {
         Self {
             state: Mutex::default(),
-            bell: watch::Sender::new(()),
+            changes: watch::Sender::new(()),
         }
     }
 
-    pub fn look(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes something, and tells everybody who waits.
+    /// Changes the state, and wakes everybody who waits for it.
     pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let result = change(&mut self.look());
-        self.bell.send_replace(());
+        let result = change(&mut self.state());
+        self.changes.send_replace(());
         result
     }
 
-    pub fn bell(&self) -> watch::Receiver<()> {
-        self.bell.subscribe()
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
-    /// Waits until something holds.
+    /// Waits until a condition holds.
     pub async fn until(&self, mut holds: impl FnMut(&State) -> bool) {
-        let mut bell = self.bell();
+        let mut changes = self.changes();
         loop {
-            if holds(&self.look()) {
+            if holds(&self.state()) {
                 return;
             }
-            if bell.changed().await.is_err() {
+            if changes.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    /// Waits as long as the bytes of this line are to wait on this way.
-    pub async fn gate(&self, line: u64, link: bool, way: Way) {
+    /// Waits while the bytes of this connection are delayed or held in this direction.
+    pub async fn gate(&self, connection: u64, link: bool, way: Way) {
         let delay = {
-            let state = self.look();
+            let state = self.state();
             match way {
                 _ if link => Duration::ZERO,
                 Way::Requests => state.delays.0,
@@ -117,14 +118,14 @@ impl Shared {
         }
         let open = |state: &State| {
             let held = match way {
-                Way::Requests => state.flights.hold_requests,
-                Way::Answers => state.flights.hold_answers,
+                Way::Requests => state.exchanges.hold_requests,
+                Way::Answers => state.exchanges.hold_answers,
             };
             !state.frozen && (link || !held)
         };
         let (passes, watched) = {
-            let state = self.look();
-            (open(&state), state.flights.is_watched(line))
+            let state = self.state();
+            (open(&state), state.exchanges.is_watched(connection))
         };
         if !passes {
             let _held = watched.then(|| Held::new(self));

@@ -1,19 +1,20 @@
-//! Which bytes of a connection are the handshake of TLS, and which are what client and server have to say to each other. Told what passes,
-//! without a key: the headers of records are in plain text.
+//! Separates the bytes of a TLS handshake from the data of client and server. Works without a key,
+//! because the headers of records are in plain text.
 //!
-//! A handshake asks a store for nothing, and a client that makes a connection to spare says no more than that for a while. So its bytes belong
-//! to no flight; nor does a goodbye. What is known of a record:
+//! A handshake asks nothing of a store, and a client that opens a spare connection sends nothing
+//! else for a while. So the bytes of a handshake belong to no exchange, and neither do closing
+//! alerts. What is known of a record:
 //!
 //! | record | of TLS 1.2 | of TLS 1.3 (RFC 8446 §5, appendix D.4) |
 //! |---|---|---|
 //! | 20, 22 | handshake | handshake |
-//! | 21 | goodbye, or what went wrong | the same, in plain text |
-//! | 23 of the client | words | the first ends its handshake: one record holds its certificate, where asked for, and its last word; then words |
-//! | 23 of the server | words | handshake, until the client's has ended; then tickets, unasked, and words |
-//! | 23, with two bytes in it | words | goodbye, or what went wrong |
+//! | 21 | alert | alert in plain text |
+//! | 23 of the client | data | the first ends its handshake (one record, with its certificate where requested); then data |
+//! | 23 of the server | data | handshake, until the client's has ended; then unrequested tickets, and data |
+//! | 23, with two bytes in it | data | alert |
 //!
-//! Tickets look like words. They come before all words, so whoever carries bytes lets them come before it takes the client's first question on:
-//! see [`Session::lets_tickets_come`].
+//! Tickets look like data. They come before all data, so the caller waits for them before it
+//! forwards the client's first request: see [`Session::awaits_tickets`].
 
 use crate::fault::Way;
 
@@ -24,9 +25,11 @@ const DATA: u8 = 23;
 const ENCRYPTED_ALERT: usize = 2 + 1 + 16;
 /// No record is longer (RFC 5246 §6.2.3, which allows more than RFC 8446 §5.2).
 const LONGEST: usize = (1 << 14) + 2048;
-/// How much a client may say in plain text before it begins: PostgreSQL's 8 bytes and MySQL's 36.
+/// How many bytes a client may send in plain text before its handshake: PostgreSQL's clients send
+/// 8, MySQL's 36.
 const PREFACE: usize = 64;
-/// From the header of the server's first record to the end of the cipher suite: header, type and length, version, random number, session.
+/// From the header of the server's first record to the end of the cipher suite: header, type and
+/// length, version, random number, session.
 const UP_TO_SESSION: usize = 5 + 4 + 2 + 32;
 const LONGEST_HELLO: usize = UP_TO_SESSION + 1 + 32 + 2;
 
@@ -35,22 +38,23 @@ const LONGEST_HELLO: usize = UP_TO_SESSION + 1 + 32 + 2;
 pub(crate) struct Session {
     client: Records,
     server: Records,
-    /// A handshake has begun; until then, how much the client has said in plain text.
+    /// A handshake has begun. Until then `plain` counts the bytes that the client has sent.
     begun: bool,
     plain: usize,
-    /// The beginning of what the server said.
+    /// The first bytes that the server sent.
     hello: Vec<u8>,
     tls13: bool,
-    /// TLS 1.3: the client's last word of the handshake is out.
+    /// TLS 1.3: the client has sent the last message of its handshake.
     ended: bool,
-    /// The client has asked.
-    asked: bool,
-    /// How many records of the server have come since.
+    /// The client has sent a request.
+    requested: bool,
+    /// How many records the server has sent since the client's handshake ended.
     since: u64,
 }
 
 impl Session {
-    /// Told what passes next; how many bytes at its beginning belong to a handshake, or to a goodbye. Whatever is not understood does not.
+    /// Takes the bytes that pass next. Returns how many bytes at their beginning belong to a
+    /// handshake or to an alert. Bytes in an unknown format belong to neither.
     pub fn handshake(&mut self, way: Way, bytes: &[u8]) -> usize {
         if self.begun {
             return match way {
@@ -66,23 +70,24 @@ impl Session {
             return 0;
         };
         self.begun = true;
-        let greeting = self.of_client(&bytes[at..]);
-        if at == 0 { greeting } else { 0 }
+        let handshake = self.of_client(&bytes[at..]);
+        if at == 0 { handshake } else { 0 }
     }
 
-    /// Whether the client's handshake of TLS 1.3 has ended, and it has asked for nothing since: what the server says now was not asked for.
-    pub fn lets_tickets_come(&self) -> bool {
-        self.ended && !self.asked
+    /// Whether the client's handshake of TLS 1.3 has ended, and it has sent no request since:
+    /// records of the server are unrequested now.
+    pub fn awaits_tickets(&self) -> bool {
+        self.ended && !self.requested
     }
 
     /// How many records have come from the server since the client's handshake ended.
-    pub fn since(&self) -> u64 {
+    pub fn records_since(&self) -> u64 {
         self.since
     }
 
-    /// The client's question goes on.
-    pub fn asks(&mut self) {
-        self.asked = true;
+    /// The client's request is forwarded.
+    pub fn request_sent(&mut self) {
+        self.requested = true;
     }
 
     fn of_client(&mut self, bytes: &[u8]) -> usize {
@@ -112,7 +117,8 @@ impl Session {
     }
 }
 
-/// Where in these bytes, among the first so many, a client begins a handshake: the header of a record with nothing in it but a ClientHello.
+/// Finds the start of a client's handshake among the first bytes: the header of a record that holds
+/// a ClientHello and nothing else.
 fn client_hello(bytes: &[u8], among: usize) -> Option<usize> {
     let begins = |bytes: &[u8]| match bytes {
         [HANDSHAKE, 3, 1..=3, a, b, 1, 0, c, d, 3, 3, ..] => {
@@ -132,30 +138,31 @@ fn suite(hello: &[u8]) -> Option<[u8; 2]> {
         .copied()
 }
 
-/// One way of a connection, cut into records.
+/// One direction of a connection, divided into records.
 #[derive(Debug, Default)]
 struct Records {
     header: [u8; 5],
     /// How much of the next header is known.
     known: usize,
-    /// How much is left of a record, and whether it is words.
+    /// How many bytes of the current record are left, and whether they are data.
     left: usize,
-    words: bool,
-    /// This is no TLS, or not understood.
-    lost: bool,
+    data: bool,
+    /// This is not TLS, or not understood.
+    unreadable: bool,
 }
 
 impl Records {
-    /// Reads on; how many bytes come before the first of words. A part of a header is told with what comes before it.
-    fn read(&mut self, bytes: &[u8], mut are_words: impl FnMut(u8, usize) -> bool) -> usize {
+    /// Reads the next bytes. Returns how many come before the first byte of data. A part of a
+    /// header counts with the bytes before it.
+    fn read(&mut self, bytes: &[u8], mut is_data: impl FnMut(u8, usize) -> bool) -> usize {
         let mut before = None;
         let mut at = 0;
         while at < bytes.len() {
-            if self.lost {
+            if self.unreadable {
                 return before.unwrap_or(at);
             }
             if self.left > 0 {
-                if self.words {
+                if self.data {
                     before = before.or(Some(at));
                 }
                 let part = self.left.min(bytes.len() - at);
@@ -172,11 +179,11 @@ impl Records {
             self.known = 0;
             let [kind, major, _, a, b] = self.header;
             let length = usize::from(u16::from_be_bytes([a, b]));
-            self.lost =
+            self.unreadable =
                 !(CHANGE_CIPHER_SPEC..=DATA).contains(&kind) || major != 3 || length > LONGEST;
-            self.words = self.lost || are_words(kind, length);
+            self.data = self.unreadable || is_data(kind, length);
             self.left = length;
-            if self.words {
+            if self.data {
                 before = before.or(Some(begun));
             }
         }
@@ -215,7 +222,7 @@ mod tests {
     fn encrypted() -> Session {
         let mut session = Session::default();
         assert_eq!(session.handshake(Way::Requests, &hello()), 205);
-        let flight = [
+        let answer = [
             server_hello([0x13, 1]),
             CCS.to_vec(),
             record(DATA, 27),
@@ -224,43 +231,43 @@ mod tests {
             record(DATA, 130),
         ]
         .concat();
-        assert_eq!(session.handshake(Way::Answers, &flight), flight.len());
-        assert!(!session.lets_tickets_come());
+        assert_eq!(session.handshake(Way::Answers, &answer), answer.len());
+        assert!(!session.awaits_tickets());
         let end = [CCS.to_vec(), record(DATA, 53)].concat();
         assert_eq!(session.handshake(Way::Requests, &end), end.len());
-        assert!(session.lets_tickets_come());
+        assert!(session.awaits_tickets());
         session
     }
 
     #[test]
-    fn what_is_no_handshake_is_words() {
+    fn bytes_that_are_no_handshake_are_data() {
         let mut session = Session::default();
         for (way, bytes) in [
             (Way::Requests, &b"GET / HTTP/1.1\r\n\r\n"[..]),
             (Way::Answers, b"HTTP/1.1 200 OK\r\n\r\n"),
-            // The beginning of one, and it is not.
+            // The beginning of a handshake that turns out to be none.
             (Way::Requests, &[22, 3, 1, 0, 200, 1, 0, 0, 7, 3, 3]),
             (Way::Requests, &[22, 3]),
         ] {
             assert_eq!(session.handshake(way, bytes), 0);
         }
-        // Too late: nobody begins after so much in plain text.
+        // Too late: no client begins a handshake after so many bytes of plain text.
         assert_eq!(session.handshake(Way::Requests, &[0; PREFACE]), 0);
         assert_eq!(session.handshake(Way::Requests, &hello()), 0);
         assert_eq!(session.handshake(Way::Answers, &server_hello([0x13, 1])), 0);
     }
 
     #[test]
-    fn a_handshake_of_tls_1_3_is_neither_question_nor_answer() {
+    fn a_handshake_of_tls_1_3_is_neither_request_nor_answer() {
         let mut session = encrypted();
         assert_eq!(session.handshake(Way::Requests, &record(DATA, 300)), 0);
-        session.asks();
-        assert!(!session.lets_tickets_come());
+        session.request_sent();
+        assert!(!session.awaits_tickets());
         assert_eq!(session.handshake(Way::Answers, &record(DATA, 300)), 0);
     }
 
     #[test]
-    fn the_last_word_of_a_handshake_is_told_from_a_question_behind_it() {
+    fn the_end_of_a_handshake_is_separated_from_a_request_behind_it() {
         let mut session = Session::default();
         session.handshake(Way::Requests, &hello());
         session.handshake(Way::Answers, &server_hello([0x13, 2]));
@@ -276,27 +283,30 @@ mod tests {
     }
 
     #[test]
-    fn tickets_are_counted_until_a_question() {
+    fn tickets_are_counted_until_the_first_request() {
         let mut session = encrypted();
-        assert_eq!(session.since(), 0);
+        assert_eq!(session.records_since(), 0);
         session.handshake(
             Way::Answers,
             &[record(DATA, 250), record(DATA, 250)].concat(),
         );
-        assert_eq!((session.since(), session.lets_tickets_come()), (2, true));
+        assert_eq!(
+            (session.records_since(), session.awaits_tickets()),
+            (2, true)
+        );
     }
 
     #[test]
-    fn a_goodbye_is_no_question() {
+    fn an_alert_is_no_request() {
         let mut session = encrypted();
-        let goodbye = record(DATA, ENCRYPTED_ALERT);
-        assert_eq!(session.handshake(Way::Requests, &goodbye), goodbye.len());
-        assert_eq!(session.handshake(Way::Answers, &goodbye), goodbye.len());
+        let alert = record(DATA, ENCRYPTED_ALERT);
+        assert_eq!(session.handshake(Way::Requests, &alert), alert.len());
+        assert_eq!(session.handshake(Way::Answers, &alert), alert.len());
         assert_eq!(session.handshake(Way::Requests, &record(ALERT, 2)), 7);
     }
 
     #[test]
-    fn a_handshake_of_tls_1_2_is_neither_question_nor_answer() {
+    fn a_handshake_of_tls_1_2_is_neither_request_nor_answer() {
         let mut session = Session::default();
         assert_eq!(session.handshake(Way::Requests, &hello()), 205);
         let first = [server_hello([0xc0, 0x2f]), record(HANDSHAKE, 900)].concat();
@@ -305,7 +315,10 @@ mod tests {
         assert_eq!(session.handshake(Way::Requests, &end), end.len());
         let end = [record(HANDSHAKE, 180), CCS.to_vec(), record(HANDSHAKE, 40)].concat();
         assert_eq!(session.handshake(Way::Answers, &end), end.len());
-        assert!(!session.lets_tickets_come(), "its tickets are within");
+        assert!(
+            !session.awaits_tickets(),
+            "its tickets are part of the handshake"
+        );
         assert_eq!(session.handshake(Way::Requests, &record(DATA, 26)), 0);
         assert_eq!(
             session.handshake(Way::Answers, &record(DATA, ENCRYPTED_ALERT)),
@@ -318,14 +331,14 @@ mod tests {
     fn records_may_come_in_any_pieces() {
         let client = [hello(), CCS.to_vec(), record(DATA, 53), record(DATA, 40)].concat();
         let server = [server_hello([0x13, 1]), CCS.to_vec(), record(DATA, 800)].concat();
-        let words = client.len() - 45;
+        let data = client.len() - 45;
         for size in [1, 2, 3, 7, 64, 1000] {
             let mut session = Session::default();
-            // What tells that it is one comes together.
-            let mut told = session.handshake(Way::Requests, &client[..11]);
-            assert_eq!(told, 11);
+            // The bytes that identify the handshake come together.
+            let mut counted = session.handshake(Way::Requests, &client[..11]);
+            assert_eq!(counted, 11);
             for piece in client[11..205].chunks(size) {
-                told += session.handshake(Way::Requests, piece);
+                counted += session.handshake(Way::Requests, piece);
             }
             for piece in server.chunks(size) {
                 assert_eq!(
@@ -335,19 +348,19 @@ mod tests {
                 );
             }
             for piece in client[205..].chunks(size) {
-                told += session.handshake(Way::Requests, piece);
+                counted += session.handshake(Way::Requests, piece);
             }
-            // A part of a header is not known for what it is yet.
+            // The kind of a record is unknown until its header is complete.
             assert!(
-                (words..words + 5).contains(&told),
-                "pieces of {size}: {told} of {words}"
+                (data..data + 5).contains(&counted),
+                "pieces of {size}: {counted} of {data}"
             );
         }
     }
 
     #[test]
-    fn it_may_begin_after_some_words_in_plain_text() {
-        // PostgreSQL: a question for it, and one byte for an answer.
+    fn a_handshake_may_begin_after_some_plain_text() {
+        // PostgreSQL: the client requests TLS, and one byte is the answer.
         let mut session = Session::default();
         assert_eq!(
             session.handshake(Way::Requests, &[0, 0, 0, 8, 4, 210, 22, 47]),
@@ -359,14 +372,14 @@ mod tests {
             session.handshake(Way::Answers, &server_hello([0x13, 1])),
             123
         );
-        // MySQL: the server greets first, and the client does not wait.
+        // MySQL: the server sends first, and the client does not wait.
         let mut session = Session::default();
         assert_eq!(session.handshake(Way::Answers, b"J\0\0\0\x0a8.0.30"), 0);
         let wish = [vec![32, 0, 0, 1], vec![0; 32]].concat();
         assert_eq!(
             session.handshake(Way::Requests, &[wish, hello()].concat()),
             0,
-            "together: not the handshake alone"
+            "in one piece: not the handshake alone"
         );
         assert_eq!(
             session.handshake(Way::Answers, &server_hello([0x13, 1])),
@@ -380,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_words_from_there_on() {
+    fn bytes_after_an_unknown_record_are_data() {
         let mut session = encrypted();
         let (known, strange) = (record(ALERT, 2), vec![99; 20]);
         assert_eq!(

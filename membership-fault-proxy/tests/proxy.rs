@@ -1,4 +1,4 @@
-//! The proxy, before a server that answers each line with itself.
+//! The proxy in front of a server that echoes each line.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::net::SocketAddr;
@@ -11,27 +11,27 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Generous: nothing here takes long unless it is broken.
+/// A generous timeout: every step is fast unless something is broken.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Answers each line with itself and counts them.
+/// Echoes each line and counts the lines.
 struct Echo {
     address: SocketAddr,
-    heard: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
 }
 
 impl Echo {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, heard) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
-        let counter = heard.clone();
+        let (address, received) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
+        let counter = received.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let counter = counter.clone();
                 tokio::spawn(async move {
                     let (read, mut write) = client.into_split();
                     let (mut read, mut line) = (BufReader::new(read), String::new());
-                    // Half a line is no line.
+                    // An incomplete line does not count.
                     while read.read_line(&mut line).await.is_ok() && line.ends_with('\n') {
                         counter.fetch_add(1, Ordering::SeqCst);
                         if write.write_all(line.as_bytes()).await.is_err() {
@@ -42,18 +42,18 @@ impl Echo {
                 });
             }
         });
-        Self { address, heard }
+        Self { address, received }
     }
 
-    /// Waits until it has heard so many.
-    async fn has_heard(&self, n: u64) {
+    /// Waits until it has received so many lines.
+    async fn has_received(&self, n: u64) {
         let wait = async {
-            while self.heard.load(Ordering::SeqCst) < n {
+            while self.received.load(Ordering::SeqCst) < n {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(SOON, wait).await.unwrap();
-        assert_eq!(self.heard.load(Ordering::SeqCst), n);
+        assert_eq!(self.received.load(Ordering::SeqCst), n);
     }
 }
 
@@ -71,30 +71,30 @@ impl Client {
         })
     }
 
-    async fn say(&mut self, line: &str) -> std::io::Result<()> {
+    async fn send(&mut self, line: &str) -> std::io::Result<()> {
         self.write.write_all(format!("{line}\n").as_bytes()).await
     }
 
-    async fn hear(&mut self) -> std::io::Result<String> {
+    async fn receive(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         tokio::time::timeout(SOON, self.read.read_line(&mut line)).await??;
-        // Half a line is no line.
+        // An incomplete line does not count.
         line.strip_suffix('\n')
             .map(str::to_owned)
             .ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
     }
 
     async fn ask(&mut self, line: &str) -> std::io::Result<String> {
-        self.say(line).await?;
-        self.hear().await
+        self.send(line).await?;
+        self.receive().await
     }
 
-    /// Nothing comes for a while.
-    async fn hears_nothing(&mut self) {
+    /// Checks that nothing arrives for a while.
+    async fn receives_nothing(&mut self) {
         let mut line = String::new();
-        let heard =
+        let received =
             tokio::time::timeout(Duration::from_millis(60), self.read.read_line(&mut line)).await;
-        assert!(heard.is_err(), "heard {heard:?}");
+        assert!(received.is_err(), "received {received:?}");
     }
 }
 
@@ -114,21 +114,24 @@ async fn counts_what_is_asked_one_after_the_other() {
         assert_eq!(client.ask(&n.to_string()).await.unwrap(), n.to_string());
     }
     assert_eq!((count.so_far(), proxy.round_trips()), (5, 6));
-    // Pipelined: all that is said before an answer is heard.
-    client.say("a\nb\nc").await.unwrap();
+    // Pipelined: everything sent before the first answer is received.
+    client.send("a\nb\nc").await.unwrap();
     for due in ["a", "b", "c"] {
-        assert_eq!(client.hear().await.unwrap(), due);
+        assert_eq!(client.receive().await.unwrap(), due);
     }
     assert_eq!(count.so_far(), 6);
-    // On two connections at once; the answers are held so that the two do overlap.
+    // On two connections at once. The answers are held so that the two overlap.
     let mut other = Client::connect(proxy.address()).await.unwrap();
     proxy.freeze_way(Way::Answers);
-    client.say("d").await.unwrap();
-    other.say("e").await.unwrap();
-    _echo.has_heard(6 + 3 + 2).await;
+    client.send("d").await.unwrap();
+    other.send("e").await.unwrap();
+    _echo.has_received(6 + 3 + 2).await;
     proxy.thaw();
     assert_eq!(
-        (client.hear().await.unwrap(), other.hear().await.unwrap()),
+        (
+            client.receive().await.unwrap(),
+            other.receive().await.unwrap()
+        ),
         ("d".to_owned(), "e".to_owned())
     );
     assert!(proxy.settled(SOON).await);
@@ -168,8 +171,8 @@ async fn cuts_at_each_stage() {
             stage == Stage::AfterAnswer,
             "{stage}: {answer:?}"
         );
-        // What was sent before the cut did arrive, and nothing else.
-        echo.has_heard(if stage >= Stage::AfterRequest { 3 } else { 2 })
+        // Requests from before the cut arrived, and nothing else.
+        echo.has_received(if stage >= Stage::AfterRequest { 3 } else { 2 })
             .await;
         assert!(client.ask("four").await.is_err(), "{stage}");
         let mut next = Client::connect(proxy.address()).await.unwrap();
@@ -181,13 +184,13 @@ async fn cuts_at_each_stage() {
 async fn loses_one_answer_and_mutes_its_connection() {
     let (echo, proxy, mut client) = start().await;
     proxy.set_fault(Fault::LoseAnswer);
-    client.say("one").await.unwrap();
-    echo.has_heard(1).await;
-    client.hears_nothing().await;
+    client.send("one").await.unwrap();
+    echo.has_received(1).await;
+    client.receives_nothing().await;
     proxy.heal();
-    client.say("two").await.unwrap();
-    echo.has_heard(2).await;
-    client.hears_nothing().await;
+    client.send("two").await.unwrap();
+    echo.has_received(2).await;
+    client.receives_nothing().await;
     assert_eq!(
         Client::connect(proxy.address())
             .await
@@ -204,14 +207,17 @@ async fn freezes_and_thaws() {
     let (echo, proxy, mut client) = start().await;
     client.ask("one").await.unwrap();
     proxy.freeze();
-    client.say("two").await.unwrap();
+    client.send("two").await.unwrap();
     let mut other = Client::connect(proxy.address()).await.unwrap();
-    other.say("three").await.unwrap();
-    client.hears_nothing().await;
-    echo.has_heard(1).await;
+    other.send("three").await.unwrap();
+    client.receives_nothing().await;
+    echo.has_received(1).await;
     proxy.thaw();
     assert_eq!(
-        (client.hear().await.unwrap(), other.hear().await.unwrap()),
+        (
+            client.receive().await.unwrap(),
+            other.receive().await.unwrap()
+        ),
         ("two".to_owned(), "three".to_owned())
     );
 }
@@ -221,15 +227,15 @@ async fn holds_one_request_or_one_answer() {
     for (fault, arrives) in [(Fault::HoldRequest, 0), (Fault::HoldAnswer, 1)] {
         let (echo, proxy, mut client) = start().await;
         proxy.set_fault(fault);
-        client.say("one").await.unwrap();
+        client.send("one").await.unwrap();
         assert!(proxy.fired(SOON).await);
-        echo.has_heard(arrives).await;
-        client.hears_nothing().await;
-        echo.has_heard(arrives).await;
-        // It goes on its way although nobody waits for it any more.
+        echo.has_received(arrives).await;
+        client.receives_nothing().await;
+        echo.has_received(arrives).await;
+        // It is delivered although its client is gone.
         drop(client);
         proxy.thaw();
-        echo.has_heard(1).await;
+        echo.has_received(1).await;
     }
 }
 
@@ -290,14 +296,14 @@ async fn delays_each_way() {
 }
 
 #[tokio::test]
-async fn several_servers_behind_one_proxy_fail_as_one() {
+async fn several_servers_behind_one_proxy_fail_together() {
     let (one, two) = (Echo::start().await, Echo::start().await);
     let proxy = Proxy::on("127.0.0.1:0".parse().unwrap(), None).unwrap();
     let second = proxy
         .also("127.0.0.1:0".parse().unwrap(), two.address)
         .unwrap();
     assert_eq!(proxy.addresses(), [proxy.address(), second]);
-    // Without a server behind it a connection is cut.
+    // Without a server behind the address a connection is cut.
     assert!(
         Client::connect(proxy.address())
             .await
@@ -316,11 +322,11 @@ async fn several_servers_behind_one_proxy_fail_as_one() {
     proxy.set_fault_after(1, Fault::Cut(Stage::AfterRequest));
     first.ask("c").await.unwrap();
     assert!(second.ask("d").await.is_err());
-    two.has_heard(2).await;
+    two.has_received(2).await;
 }
 
 #[tokio::test]
-async fn is_gone_with_its_last_clone() {
+async fn ends_with_its_last_clone() {
     let (_echo, proxy, mut client) = start().await;
     client.ask("one").await.unwrap();
     let (clone, address) = (proxy.clone(), proxy.address());
@@ -332,7 +338,7 @@ async fn is_gone_with_its_last_clone() {
 }
 
 #[tokio::test]
-async fn says_what_it_holds() {
+async fn reports_whether_it_holds_bytes() {
     let (_echo, proxy, mut client) = start().await;
     let mut monitor = Client::connect(proxy.address()).await.unwrap();
     let (found, _) = tokio::join!(
@@ -341,20 +347,20 @@ async fn says_what_it_holds() {
     );
     assert_eq!(found, 1);
     proxy.freeze_way(Way::Answers);
-    monitor.say("ping").await.unwrap();
-    monitor.hears_nothing().await;
+    monitor.send("ping").await.unwrap();
+    monitor.receives_nothing().await;
     assert!(
         !proxy.holds(Duration::from_millis(1)).await,
         "monitoring does not count"
     );
-    client.say("one").await.unwrap();
+    client.send("one").await.unwrap();
     assert!(proxy.holds(SOON).await);
     proxy.thaw();
-    assert_eq!(client.hear().await.unwrap(), "one");
+    assert_eq!(client.receive().await.unwrap(), "one");
     assert!(!proxy.holds(Duration::from_millis(1)).await);
 }
 
-/// A request that was delivered is under way until the server has done with it, also when its client is gone.
+/// A delivered request is under way until the server has answered it, even if its client is gone.
 #[tokio::test]
 async fn settles_when_the_server_has_done_its_work() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -363,7 +369,7 @@ async fn settles_when_the_server_has_done_its_work() {
     let (read, mut write) = listener.accept().await.unwrap().0.into_split();
     let (mut read, mut line) = (BufReader::new(read), String::new());
     proxy.freeze();
-    client.say("late").await.unwrap();
+    client.send("late").await.unwrap();
     assert!(proxy.holds(SOON).await);
     drop(client);
     proxy.thaw();
@@ -376,8 +382,8 @@ async fn settles_when_the_server_has_done_its_work() {
     assert_eq!(proxy.connections(), 0);
     write.write_all(b"done\n").await.unwrap();
     assert!(proxy.settled(SOON).await);
-    assert_eq!(proxy.round_trips(), 0, "nobody heard the answer");
-    // And then it hears that nobody is there.
+    assert_eq!(proxy.round_trips(), 0, "no client received the answer");
+    // Then the server finds its connection closed.
     assert_eq!(
         tokio::time::timeout(SOON, read.read_line(&mut line))
             .await
@@ -387,7 +393,7 @@ async fn settles_when_the_server_has_done_its_work() {
     );
 }
 
-/// What tells the process that plays a server where the proxy is.
+/// The environment variable with the proxy's address, for the process that plays a server.
 #[cfg(target_os = "linux")]
 const FOREIGN: &str = "MEMBERSHIP_PROXY_TEST_ADDRESS";
 
@@ -395,8 +401,8 @@ const FOREIGN: &str = "MEMBERSHIP_PROXY_TEST_ADDRESS";
 #[cfg(target_os = "linux")]
 struct Foreign {
     _process: tokio::process::Child,
-    say: tokio::process::ChildStdin,
-    hear: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
+    send: tokio::process::ChildStdin,
+    receive: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
 }
 
 #[cfg(target_os = "linux")]
@@ -416,34 +422,34 @@ impl Foreign {
             .stdout(std::process::Stdio::piped())
             .kill_on_drop(true);
         let mut process = command.spawn().unwrap();
-        let (say, hear) = (
+        let (send, receive) = (
             process.stdin.take().unwrap(),
             process.stdout.take().unwrap(),
         );
         Self {
             _process: process,
-            say,
-            hear: BufReader::new(hear).lines(),
+            send,
+            receive: BufReader::new(receive).lines(),
         }
     }
 
-    async fn say(&mut self, line: &str) {
-        self.say
+    async fn send(&mut self, line: &str) {
+        self.send
             .write_all(format!("{line}\n").as_bytes())
             .await
             .unwrap();
     }
 
-    /// What it heard; none when its link is broken.
-    async fn heard(&mut self) -> Option<String> {
+    /// The next line that it received; none when its link is broken.
+    async fn received(&mut self) -> Option<String> {
         loop {
-            let line = tokio::time::timeout(SOON, self.hear.next_line())
+            let line = tokio::time::timeout(SOON, self.receive.next_line())
                 .await
                 .unwrap()
                 .unwrap()
                 .unwrap();
-            if let Some((_, heard)) = line.split_once("heard: ") {
-                return Some(heard.to_owned());
+            if let Some((_, received)) = line.split_once("received: ") {
+                return Some(received.to_owned());
             }
             if line.contains("broken") {
                 return None;
@@ -452,15 +458,19 @@ impl Foreign {
     }
 
     async fn is_whole(&mut self, what: &str) {
-        self.say(what).await;
-        assert_eq!(self.heard().await.as_deref(), Some(what));
+        self.send(what).await;
+        assert_eq!(self.received().await.as_deref(), Some(what));
     }
 }
 
-/// Does nothing unless it is that other process: says through the proxy what it is told, and tells what it hears.
+/// Does nothing unless it runs as that process: forwards its input to the proxy, and prints the
+/// answers.
 #[cfg(target_os = "linux")]
 #[test]
-#[allow(clippy::print_stdout, reason = "that is how it answers")]
+#[allow(
+    clippy::print_stdout,
+    reason = "the parent process reads its answers from there"
+)]
 fn another_process() {
     use std::io::{BufRead, Write};
     let Ok(address) = std::env::var(FOREIGN) else {
@@ -474,7 +484,7 @@ fn another_process() {
             .write_all(format!("{}\n", line.unwrap()).as_bytes())
             .and_then(|()| read.read_line(&mut answer));
         match asked {
-            Ok(n) if n > 0 => println!("heard: {}", answer.trim_end()),
+            Ok(n) if n > 0 => println!("received: {}", answer.trim_end()),
             _ => println!("broken"),
         }
     }
@@ -503,11 +513,11 @@ async fn a_link_between_servers_stays_whole() {
             (0, false, false),
             "{fault}"
         );
-        client.say("two").await.unwrap();
+        client.send("two").await.unwrap();
         if fault == Fault::Cut(Stage::AfterAnswer) {
-            client.hear().await.unwrap();
+            client.receive().await.unwrap();
         }
-        // The client is hit, and meanwhile the link is not.
+        // The fault hits the client, and the link stays whole meanwhile.
         assert!(proxy.fired(SOON).await, "{fault}");
         server.is_whole("d").await;
         proxy.heal();
@@ -518,12 +528,13 @@ async fn a_link_between_servers_stays_whole() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn what_goes_wrong_on_the_way_to_clients_is_nothing_to_servers() {
+async fn faults_of_clients_do_not_reach_links() {
     let (_echo, proxy, mut client) = start().await;
     let mut server = Foreign::start(proxy.address()).await;
     server.is_whole("linked").await;
     client.ask("one").await.unwrap();
-    // A connection that speaks while nothing is asked of the client is monitoring, and a link is not even that.
+    // A connection that sends while nothing is requested of the client is monitoring. A link never
+    // counts as monitoring.
     let (found, ()) = tokio::join!(
         proxy.learn_monitoring(Duration::from_millis(100)),
         server.is_whole("ping")
@@ -531,11 +542,11 @@ async fn what_goes_wrong_on_the_way_to_clients_is_nothing_to_servers() {
     assert_eq!(found, 0);
     for way in [Way::Requests, Way::Answers] {
         proxy.freeze_way(way);
-        client.say("two").await.unwrap();
+        client.send("two").await.unwrap();
         assert!(proxy.holds(SOON).await);
         server.is_whole("held").await;
         proxy.thaw();
-        client.hear().await.unwrap();
+        client.receive().await.unwrap();
     }
     proxy.set_delay(SOON, SOON);
     server.is_whole("delayed").await;
@@ -547,24 +558,24 @@ async fn what_goes_wrong_on_the_way_to_clients_is_nothing_to_servers() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_server_that_is_frozen_or_away_is_so_for_other_servers() {
+async fn frozen_or_unreachable_servers_are_so_for_each_other() {
     let (echo, proxy, mut client) = start().await;
     let mut server = Foreign::start(proxy.address()).await;
     server.is_whole("linked").await;
     proxy.freeze();
-    server.say("frozen").await;
-    client.say("frozen").await.unwrap();
-    client.hears_nothing().await;
-    echo.has_heard(1).await;
+    server.send("frozen").await;
+    client.send("frozen").await.unwrap();
+    client.receives_nothing().await;
+    echo.has_received(1).await;
     proxy.thaw();
-    assert_eq!(server.heard().await.as_deref(), Some("frozen"));
-    client.hear().await.unwrap();
+    assert_eq!(server.received().await.as_deref(), Some("frozen"));
+    client.receive().await.unwrap();
     for away in [Away::Refused, Away::Cut] {
         let mut server = Foreign::start(proxy.address()).await;
         server.is_whole("linked").await;
         proxy.set_away(away);
-        server.say("away").await;
-        assert_eq!(server.heard().await, None, "{away:?}");
+        server.send("away").await;
+        assert_eq!(server.received().await, None, "{away:?}");
         proxy.heal();
         let back = async {
             while Client::connect(proxy.address()).await.is_err() {

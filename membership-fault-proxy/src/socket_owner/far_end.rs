@@ -3,8 +3,8 @@
 /// Where the other end of a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FarEnd {
-    /// In this machine's network, as the socket of this number.
+    /// In this machine's network: the socket with this inode number.
     Here(u64),
-    /// On another machine, in another network, or gone already.
+    /// On another machine, in another network, or closed already.
     Elsewhere,
 }

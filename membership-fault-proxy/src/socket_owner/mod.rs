@@ -1,8 +1,10 @@
-//! Whose the other end of a connection is: that of this process, where the tables under test live, or somebody else's.
+//! Finds out who owns the other end of a connection: this process, in which the tables under test
+//! live, or another one.
 //!
-//! Servers that were told to advertise a proxy also reach each other through it. The proxy speaks no protocol, and a server's link looks
-//! like a client's; but the sockets of this process are known to it, and a server is another process. Looked up once, when a connection
-//! is taken, because the other end cannot change hands.
+//! Servers that advertise a proxy also reach each other through it. The proxy knows no protocol,
+//! and a server's link looks like a client's connection. But a server is another process, and the
+//! proxy can list the sockets of its own. It looks once, when a connection is accepted, because the
+//! owner of the other end does not change.
 
 #[cfg(target_os = "linux")]
 mod far_end;
@@ -18,12 +20,13 @@ use std::net::SocketAddr;
 use far_end::FarEnd;
 use tokio::net::TcpStream;
 
-/// Whether the other end is a socket of this process. None where that cannot be found out: on systems other than Linux.
+/// Whether the other end is a socket of this process. None where that cannot be found out: on
+/// systems other than Linux.
 #[cfg(target_os = "linux")]
 pub(super) fn held_here(connection: &TcpStream) -> Option<bool> {
-    let ours = plain(connection.local_addr().ok()?);
-    let theirs = plain(connection.peer_addr().ok()?);
-    match from_kernel(ours, theirs).or_else(|| proc_net::far_end(ours, theirs))? {
+    let local = canonical(connection.local_addr().ok()?);
+    let remote = canonical(connection.peer_addr().ok()?);
+    match from_kernel(local, remote).or_else(|| proc_net::far_end(local, remote))? {
         FarEnd::Here(inode) => holds(inode),
         FarEnd::Elsewhere => Some(false),
     }
@@ -34,10 +37,10 @@ pub(super) fn held_here(_connection: &TcpStream) -> Option<bool> {
     None
 }
 
-/// The kernel's own answer about one socket; none where it cannot be asked.
+/// The kernel's answer about one socket; none where the kernel cannot be asked.
 #[cfg(all(target_os = "linux", feature = "kernel-sockets"))]
-fn from_kernel(ours: SocketAddr, theirs: SocketAddr) -> Option<FarEnd> {
-    netlink::far_end(ours, theirs)
+fn from_kernel(local: SocketAddr, remote: SocketAddr) -> Option<FarEnd> {
+    netlink::far_end(local, remote)
 }
 
 #[cfg(all(target_os = "linux", not(feature = "kernel-sockets")))]
@@ -45,7 +48,7 @@ fn from_kernel(_ours: SocketAddr, _theirs: SocketAddr) -> Option<FarEnd> {
     None
 }
 
-/// Whether one of this process's files is this socket.
+/// Whether this process has this socket open.
 #[cfg(target_os = "linux")]
 fn holds(inode: u64) -> Option<bool> {
     let name = format!("socket:[{inode}]");
@@ -55,9 +58,9 @@ fn holds(inode: u64) -> Option<bool> {
     }))
 }
 
-/// An IPv4 address within IPv6 is that address.
+/// An IPv4 address that is mapped into IPv6 becomes the IPv4 address.
 #[cfg(target_os = "linux")]
-fn plain(address: SocketAddr) -> SocketAddr {
+fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
@@ -66,16 +69,16 @@ mod tests {
     use super::*;
     use tokio::net::{TcpListener, TcpSocket};
 
-    /// Asked for and looked for in the list, it is the same.
-    fn both_ways(taken: &TcpStream) -> Option<FarEnd> {
-        let (ours, theirs) = (
-            plain(taken.local_addr().ok()?),
-            plain(taken.peer_addr().ok()?),
+    /// Both sources give the same answer.
+    fn from_either_source(accepted: &TcpStream) -> Option<FarEnd> {
+        let (local, remote) = (
+            canonical(accepted.local_addr().ok()?),
+            canonical(accepted.peer_addr().ok()?),
         );
-        let listed = proc_net::far_end(ours, theirs);
-        // Not every kernel can be asked.
+        let listed = proc_net::far_end(local, remote);
+        // Not every kernel answers.
         assert!(
-            from_kernel(ours, theirs).is_none_or(|asked| Some(asked) == listed),
+            from_kernel(local, remote).is_none_or(|found| Some(found) == listed),
             "{listed:?}"
         );
         listed
@@ -91,16 +94,19 @@ mod tests {
             let client = TcpStream::connect(listener.local_addr().unwrap())
                 .await
                 .unwrap();
-            let (taken, _) = listener.accept().await.unwrap();
-            assert!(matches!(both_ways(&taken), Some(FarEnd::Here(_))));
-            assert_eq!(held_here(&taken), Some(true));
+            let (accepted, _) = listener.accept().await.unwrap();
+            assert!(matches!(
+                from_either_source(&accepted),
+                Some(FarEnd::Here(_))
+            ));
+            assert_eq!(held_here(&accepted), Some(true));
             drop(client);
-            assert_eq!(held_here(&taken), Some(false));
+            assert_eq!(held_here(&accepted), Some(false));
         }
     }
 
     #[tokio::test]
-    async fn an_address_within_the_other_family_is_the_same_address() {
+    async fn a_mapped_ipv4_address_is_the_same_address() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!(
             "[::ffff:127.0.0.1]:{}",
@@ -112,13 +118,16 @@ mod tests {
         let Ok(_client) = socket.connect(address.parse().unwrap()).await else {
             return;
         };
-        let (taken, _) = listener.accept().await.unwrap();
-        assert!(matches!(both_ways(&taken), Some(FarEnd::Here(_))));
-        assert_eq!(held_here(&taken), Some(true));
+        let (accepted, _) = listener.accept().await.unwrap();
+        assert!(matches!(
+            from_either_source(&accepted),
+            Some(FarEnd::Here(_))
+        ));
+        assert_eq!(held_here(&accepted), Some(true));
     }
 
     #[tokio::test]
-    async fn who_listens_is_not_who_has_connected() {
+    async fn a_listening_socket_is_not_a_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let other = SocketAddr::new(address.ip(), 1);

@@ -1,4 +1,5 @@
-//! One socket, asked for by its two ends: as cheap with ten thousand connections as with one. `sock_diag(7)`.
+//! Asks the kernel for one socket by its two addresses (`sock_diag(7)`). The cost does not depend
+//! on the number of connections.
 
 use std::net::SocketAddr;
 
@@ -11,23 +12,23 @@ use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
 
 use super::far_end::FarEnd;
 
-/// Any socket with these ends, whichever it is.
+/// Matches any socket with these addresses.
 const NO_COOKIE: [u8; 8] = [0xff; 8];
-/// An answer is one socket, in much less than that.
+/// An answer describes one socket, in much less than that.
 const ANSWER: usize = 8_192;
 
-/// The other end of the connection of which `ours` is one, seen from this machine's network. None where the kernel does not answer, or does
-/// not know our own end either: not every one can be asked.
-pub(super) fn far_end(ours: SocketAddr, theirs: SocketAddr) -> Option<FarEnd> {
+/// The other end of the connection of which `local` is one end, seen from this machine's network.
+/// None where the kernel does not answer, or does not know the local end either.
+pub(super) fn far_end(local: SocketAddr, remote: SocketAddr) -> Option<FarEnd> {
     let kernel = Socket::new(NETLINK_SOCK_DIAG).ok()?;
     kernel.connect(&NetlinkAddr::new(0, 0)).ok()?;
-    match inode(&kernel, theirs, ours) {
+    match inode(&kernel, remote, local) {
         Some(inode) => Some(FarEnd::Here(inode)),
-        None => inode(&kernel, ours, theirs).map(|_| FarEnd::Elsewhere),
+        None => inode(&kernel, local, remote).map(|_| FarEnd::Elsewhere),
     }
 }
 
-/// The number of the socket that has `local` as its own address and `remote` as that of the other one.
+/// The inode number of the socket with these two addresses.
 fn inode(kernel: &Socket, local: SocketAddr, remote: SocketAddr) -> Option<u64> {
     let socket_id = SocketId {
         source_port: local.port(),
@@ -58,9 +59,10 @@ fn inode(kernel: &Socket, local: SocketAddr, remote: SocketAddr) -> Option<u64> 
     else {
         return None;
     };
-    // Where nothing has these ends, the kernel answers with whoever listens at the first of them.
+    // If no socket has these addresses, the kernel answers with the one that listens at the first
+    // of them.
     let id = found.header.socket_id;
-    let is_it = id.destination_port == remote.port()
+    let same = id.destination_port == remote.port()
         && id.destination_address.to_canonical() == remote.ip();
-    is_it.then(|| found.header.inode.into())
+    same.then(|| found.header.inode.into())
 }

@@ -1,57 +1,61 @@
-//! The list of all sockets, in which one is looked for: where the kernel cannot be asked for one. Slow with thousands of connections, those
-//! included that were closed within the last minute.
+//! Searches the kernel's list of all sockets, where the kernel cannot be asked for a single one.
+//! Slow with thousands of connections; those that were closed within the last minute count too.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::far_end::FarEnd;
 
-/// The kernel lists sockets piece by piece: one may be missed while others come and go.
-const LOOKS: usize = 4;
+/// The kernel lists sockets in pieces, so the list may miss one while others open and close.
+const ATTEMPTS: usize = 4;
 
-/// What the kernel lists: who, with whom, and the number of the socket.
+/// One entry of the list: the two addresses, and the inode number of the socket.
 struct Listed {
     local: SocketAddr,
     remote: SocketAddr,
     inode: u64,
 }
 
-/// The other end of the connection of which `ours` is one; none where there is no list of this connection's network.
-pub(super) fn far_end(ours: SocketAddr, theirs: SocketAddr) -> Option<FarEnd> {
+/// The other end of the connection of which `local` is one end. None where there is no list of this
+/// connection's network.
+pub(super) fn far_end(local: SocketAddr, remote: SocketAddr) -> Option<FarEnd> {
     let mut seen = false;
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         for file in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
             let Ok(text) = fs::read_to_string(file) else {
                 continue;
             };
             for socket in text.lines().filter_map(listed) {
-                if socket.local == theirs && socket.remote == ours {
+                if socket.local == remote && socket.remote == local {
                     return Some(FarEnd::Here(socket.inode));
                 }
-                // Our own end: the list is one of this connection's network.
-                seen |= socket.local == ours && socket.remote == theirs;
+                // The local end is in the list, so it is the list of this connection's network.
+                seen |= socket.local == local && socket.remote == remote;
             }
         }
     }
-    // Our end is there and the other one is not: on another machine, in another network, or gone already.
+    // The local end is in the list and the other one is not: it is on another machine, in another
+    // network, or closed already.
     seen.then_some(FarEnd::Elsewhere)
 }
 
-/// One line: its number, the two addresses, the state, queues, timers, the user, and then the inode.
+/// One line: its number, the two addresses, the state, queues, timers, the user, and then the inode
+/// number.
 fn listed(line: &str) -> Option<Listed> {
-    let mut words = line.split_ascii_whitespace().skip(1);
-    let (local, remote) = (address(words.next()?)?, address(words.next()?)?);
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
     Some(Listed {
         local,
         remote,
-        inode: words.nth(6)?.parse().ok()?,
+        inode: fields.nth(6)?.parse().ok()?,
     })
 }
 
-/// `0100007F:1F90`: the bytes of the address by the word, each as this machine reads it; the port as a number.
+/// `0100007F:1F90`: the address in groups of four bytes, each in this machine's byte order, and the
+/// port as a number.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
-    let word = |at: usize| {
+    let group = |at: usize| {
         Some(
             u32::from_str_radix(ip.get(at..at + 8)?, 16)
                 .ok()?
@@ -59,11 +63,11 @@ fn address(text: &str) -> Option<SocketAddr> {
         )
     };
     let ip: IpAddr = match ip.len() {
-        8 => Ipv4Addr::from(word(0)?).into(),
+        8 => Ipv4Addr::from(group(0)?).into(),
         32 => {
             let mut bytes = [0; 16];
             for (n, four) in bytes.chunks_exact_mut(4).enumerate() {
-                four.copy_from_slice(&word(8 * n)?);
+                four.copy_from_slice(&group(8 * n)?);
             }
             Ipv6Addr::from(bytes).to_canonical()
         }
