@@ -42,56 +42,38 @@ async fn explained(cx: &Cx, kills: usize) -> Verdict {
         kills,
     };
     let (history, outages) = history::run(cx, &plan).await?;
-    match history::check(&history) {
-        Err(violations) => {
-            let mut text: Vec<String> = violations
-                .iter()
-                .take(10)
-                .map(ToString::to_string)
-                .collect();
-            if let Some(version) = violations.iter().find_map(|v| v.version) {
-                text.push(format!("what was asked and told about version {version}:"));
-                text.extend(history.around(version).iter().map(ToString::to_string));
-            }
-            Err(Stop::failed(format!(
-                "{} violations, the first: {}",
-                violations.len(),
-                text.join("\n        ")
-            )))
-        }
-        Ok(checked) => {
-            must!(
-                checked.commits >= plan.commits as u64,
-                "the history has only {} commits",
-                checked.commits
-            );
-            must!(
-                effort.commits < 500 || (checked.conflicts > 0 && checked.open > 0),
-                "nothing happened that is worth a check: {checked:?}"
-            );
-            must!(
-                outages.kills == kills,
-                "the history ended after {} kills of {kills}",
-                outages.kills
-            );
-            let Checked {
-                commits,
-                reads,
-                conflicts,
-                open,
-                ambiguous,
-            } = checked;
-            let heard = format!(
-                "{commits} commits, {reads} reads, {conflicts} conflicts, {open} never told, {ambiguous} of nobody"
-            );
-            cx.measured(if kills == 0 {
-                heard
-            } else {
-                format!("{outages}; {heard}")
-            });
-            Ok(())
-        }
-    }
+    let checked = history::explained(&history)?;
+
+    must!(
+        checked.commits >= plan.commits as u64,
+        "the history has only {} commits",
+        checked.commits
+    );
+    must!(
+        effort.commits < 500 || (checked.conflicts > 0 && checked.open > 0),
+        "nothing happened that is worth a check: {checked:?}"
+    );
+    must!(
+        outages.kills == kills,
+        "the history ended after {} kills of {kills}",
+        outages.kills
+    );
+    let Checked {
+        commits,
+        reads,
+        conflicts,
+        open,
+        ambiguous,
+    } = checked;
+    let summary = format!(
+        "{commits} commits, {reads} reads, {conflicts} conflicts, {open} never told, {ambiguous} of nobody"
+    );
+    cx.measured(if kills == 0 {
+        summary
+    } else {
+        format!("{outages}; {summary}")
+    });
+    Ok(())
 }
 
 const ROWS: usize = 8;
@@ -111,24 +93,23 @@ async fn a_killed_client_leaves_a_whole_table(cx: Cx) -> Verdict {
         .collect();
     commit(&table, &cx.insert(&read(&table).await?.0.token, entries)).await?;
     let mut random = cx.random(200);
-    let mut again = Command::from(command);
-    again
+    let mut command = Command::from(command);
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true);
     for kill in 0..cx.effort().kills {
-        let told =
-            kill_at_random(&cx, &mut again, &mut random)
-                .await
-                .map_err(|stop| match stop {
-                    Stop::Failed(why) => Stop::Failed(format!("kill {kill}: {why}")),
-                    other => other,
-                })?;
+        let committed = kill_at_random(&cx, &mut command, &mut random)
+            .await
+            .map_err(|stop| match stop {
+                Stop::Failed(why) => Stop::Failed(format!("kill {kill}: {why}")),
+                other => other,
+            })?;
         let (now, _) = read_after_kill(&cx, &table).await?;
         must!(
-            now.version() >= told,
-            "kill {kill}: version {told} was committed, and the table is at {}",
+            now.version() >= committed,
+            "kill {kill}: version {committed} was committed, and the table is at {}",
             now.version()
         );
         whole(&now, rows).map_err(|why| Stop::failed(format!("kill {kill}: {why}")))?;
@@ -144,7 +125,7 @@ async fn a_killed_client_leaves_a_whole_table(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Starts a child, lets it commit a few times, kills it a random moment later; the last version it was told is committed.
+/// Starts a child, lets it commit a few times, kills it a random moment later; the last version it was committed is committed.
 async fn kill_at_random(
     cx: &Cx,
     command: &mut Command,
@@ -155,9 +136,9 @@ async fn kill_at_random(
         return Err(Stop::failed("the child has no standard output"));
     };
     let mut lines = BufReader::new(out).lines();
-    let mut told = 0;
-    let hear = |line: &str| {
-        line.strip_prefix(crate::child::SAID)?
+    let mut committed = 0;
+    let version_in = |line: &str| {
+        line.strip_prefix(crate::child::MARK)?
             .strip_prefix("committed ")?
             .parse::<u64>()
             .ok()
@@ -165,23 +146,23 @@ async fn kill_at_random(
     for _ in 0..=random.below(4) {
         let line = async {
             while let Some(line) = lines.next_line().await? {
-                if let Some(version) = hear(&line) {
+                if let Some(version) = version_in(&line) {
                     return Ok(version);
                 }
-                if let Some(why) = line.strip_prefix(crate::child::SAID) {
+                if let Some(why) = line.strip_prefix(crate::child::MARK) {
                     return Err(Stop::failed(format!("the child: {why}")));
                 }
             }
             Err(Stop::failed("the child ended by itself without a word"))
         };
-        told = cx.in_time("a child's commit", line).await??;
+        committed = cx.in_time("a child's commit", line).await??;
     }
     tokio::time::sleep(Duration::from_micros(random.next() % 3_000)).await;
     child.kill().await?;
     while let Some(line) = lines.next_line().await? {
-        told = hear(&line).unwrap_or(told).max(told);
+        committed = version_in(&line).unwrap_or(committed).max(committed);
     }
-    Ok(told)
+    Ok(committed)
 }
 
 /// The dead client may have left a lock that the store needs a moment to notice.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use membership_core::ClusterName;
 
-use super::run::Common;
+use super::shared::Common;
 use crate::Stop;
 use crate::case::Cx;
 

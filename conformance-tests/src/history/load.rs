@@ -256,7 +256,7 @@ impl Client {
         let answer = self.table.read(&request).await;
         let ended = self.tick();
         self.reads.all += 1;
-        let (answer, told) = match answer {
+        let (answer, result) = match answer {
             Ok(ReadAnswer::Snapshot {
                 snapshot,
                 heartbeats,
@@ -283,7 +283,7 @@ impl Client {
             asked: Asked::Read(request),
             answer: Answer::Read(answer),
         });
-        told
+        result
     }
 
     /// Reads until it is time: everything, and what is new, in turn. With a proxy each read's round trips are counted.
@@ -297,15 +297,15 @@ impl Client {
                 .with_heartbeats(self.random.percent(20))
                 .with_barrier(self.random.percent(10));
             let counter = counted.as_ref().map(|(proxy, _)| proxy.count());
-            let told = self.read(request).await;
+            let result = self.read(request).await;
             if let (Some(counter), Some((proxy, most))) = (counter, &counted) {
                 proxy.settled(Duration::from_secs(1)).await;
                 let trips = counter.so_far();
                 self.reads.counted += 1;
                 self.reads.most = self.reads.most.max(trips);
-                self.reads.late += u64::from(told.is_err() || trips > *most);
+                self.reads.late += u64::from(result.is_err() || trips > *most);
             }
-            if let Err(e) = told {
+            if let Err(e) = result {
                 self.wait_after(&e).await?;
             }
         }

@@ -5,6 +5,8 @@ mod kills;
 pub(crate) mod load;
 mod record;
 mod run;
+mod shared;
+mod worker;
 
 pub use check::{Checked, Violation, check};
 pub(crate) use load::Load;

@@ -1,0 +1,397 @@
+//! The client, which breaks one clause on purpose.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use membership_core::{
+    ClusterName, CommitId, CommitOutcome, CommitRequest, Guarantees, HeartbeatWrite, HintStream,
+    InitializeRequest, MembershipTable, Operation, ReadAnswer, ReadRequest, RowRead, Rows,
+    SharedSettings, SiloAddress, Snapshot, TableError, TableErrorKind, TableId, TableLimits,
+    VersionRow, VersionToken,
+};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+
+use super::flaw::Flaw;
+use super::server::{Question, Reply, Server};
+
+pub struct Connection {
+    read: BufReader<tokio::net::tcp::OwnedReadHalf>,
+    write: tokio::net::tcp::OwnedWriteHalf,
+}
+
+/// The client: one connection, one question at a time.
+pub struct Wired {
+    pub flaw: Flaw,
+    pub patience: Duration,
+    pub server: Arc<Server>,
+    pub address: SocketAddr,
+    pub cluster: ClusterName,
+    pub connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
+    pub permits: Semaphore,
+    pub broken: std::sync::atomic::AtomicBool,
+    pub listening: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Wired {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Wired")
+    }
+}
+
+impl Drop for Wired {
+    fn drop(&mut self) {
+        self.listening
+            .get_mut()
+            .unwrap()
+            .iter()
+            .for_each(JoinHandle::abort);
+    }
+}
+
+/// How far a question came before its connection broke.
+enum Broke {
+    BeforeItWasSent,
+    AfterItWasSent,
+}
+
+/// For how long a client behind a proxy waits for an answer: several cases wait as long.
+pub const IMPATIENT: Duration = Duration::from_millis(500);
+/// And one beside it, to which nothing happens: it need not hurry on a busy machine.
+pub const PATIENT: Duration = Duration::from_secs(4);
+
+impl Wired {
+    async fn open(&self) -> Result<Connection, Broke> {
+        if self.flaw == Flaw::NeverReconnects && self.broken.load(Ordering::SeqCst) {
+            return Err(Broke::BeforeItWasSent);
+        }
+        let (read, write) = TcpStream::connect(self.address)
+            .await
+            .map_err(|_| Broke::BeforeItWasSent)?
+            .into_split();
+        Ok(Connection {
+            read: BufReader::new(read),
+            write,
+        })
+    }
+
+    async fn exchange(&self, question: Question) -> Result<Reply, Broke> {
+        let name = self.server.names.fetch_add(1, Ordering::SeqCst);
+        self.server
+            .questions
+            .lock()
+            .unwrap()
+            .insert(name, (self.cluster.clone(), question));
+        let mut place = self.connection.lock().await;
+        let mixes = self.flaw == Flaw::MixesAnswers;
+        let mut connection = match place.take() {
+            Some(connection) => connection,
+            None => self.open().await?,
+        };
+        let mut answer = String::new();
+        if mixes {
+            // Left where it is while the answer is waited for.
+            let connection = place.insert(connection);
+            let heard = async {
+                connection
+                    .write
+                    .write_all(format!("{name:>40}\n").as_bytes())
+                    .await
+                    .ok()?;
+                connection.read.read_line(&mut answer).await.ok()
+            };
+            if heard.await.is_none() || !answer.ends_with('\n') {
+                *place = None;
+                return Err(Broke::AfterItWasSent);
+            }
+        } else {
+            let sent = connection
+                .write
+                .write_all(format!("{name:>40}\n").as_bytes())
+                .await;
+            let heard = connection.read.read_line(&mut answer).await;
+            if sent.is_err() || heard.is_err() || !answer.ends_with('\n') {
+                self.broken.store(true, Ordering::SeqCst);
+                return Err(Broke::AfterItWasSent);
+            }
+            *place = Some(connection);
+        }
+        let heard = answer.trim().parse().unwrap_or(name);
+        self.server
+            .replies
+            .lock()
+            .unwrap()
+            .remove(&heard)
+            .ok_or(Broke::AfterItWasSent)
+    }
+
+    async fn try_once(
+        &self,
+        operation: Operation,
+        question: Question,
+    ) -> Result<Reply, TableError> {
+        let permit = self.permits.acquire().await.unwrap();
+        if self.flaw == Flaw::LosesPermits {
+            permit.forget();
+        }
+        let exchange = self.exchange(question);
+        let outcome = match self.flaw {
+            Flaw::WaitsForever => exchange.await,
+            _ => tokio::time::timeout(self.patience, exchange)
+                .await
+                .unwrap_or(Err(Broke::AfterItWasSent)),
+        };
+        if self.flaw == Flaw::LosesPermits {
+            self.permits.add_permits(1);
+        }
+        outcome.map_err(|broke| {
+            let reads = matches!(operation, Operation::Read | Operation::ReadRow);
+            let kind = match broke {
+                Broke::AfterItWasSent if !reads && self.flaw != Flaw::CertainlyNot => {
+                    TableErrorKind::OutcomeUnknown
+                }
+                _ => TableErrorKind::Unavailable,
+            };
+            TableError::new(kind, operation, "wired", "the connection broke")
+        })
+    }
+
+    async fn ask(&self, operation: Operation, question: Question) -> Result<Reply, TableError> {
+        if self.flaw == Flaw::TalksTooMuch {
+            for _ in 0..3 {
+                self.try_once(operation, Question::Nothing).await?;
+            }
+        }
+        self.try_once(operation, question).await
+    }
+
+    async fn done(&self, operation: Operation, question: Question) -> Result<(), TableError> {
+        match self.ask(operation, question).await? {
+            Reply::Done(answer) => answer,
+            _ => Err(TableError::new(
+                TableErrorKind::OutcomeUnknown,
+                operation,
+                "wired",
+                "another answer",
+            )),
+        }
+    }
+}
+
+struct Hints(mpsc::UnboundedReceiver<()>);
+
+impl futures_core::Stream for Hints {
+    type Item = ();
+    fn poll_next(mut self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<()>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+async fn listen_once(
+    address: SocketAddr,
+    cluster: &str,
+    hints: &mpsc::UnboundedSender<()>,
+    late: bool,
+) -> Option<()> {
+    let (read, mut write) = TcpStream::connect(address).await.ok()?.into_split();
+    write
+        .write_all(format!("listen {cluster}\n").as_bytes())
+        .await
+        .ok()?;
+    let mut lines = BufReader::new(read).lines();
+    while lines.next_line().await.ok()?.is_some() {
+        if late {
+            tokio::time::sleep(Duration::from_millis(1_200)).await;
+        }
+        hints.send(()).ok()?;
+    }
+    None
+}
+
+#[async_trait]
+impl MembershipTable for Wired {
+    fn store(&self) -> &'static str {
+        "wired"
+    }
+
+    fn cluster(&self) -> &ClusterName {
+        &self.cluster
+    }
+
+    async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
+        self.done(Operation::Initialize, Question::Nothing).await?;
+        self.done(Operation::Initialize, Question::Initialize(request.clone()))
+            .await
+    }
+
+    async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
+        if self.flaw == Flaw::ReadsRowsLater {
+            let before = self
+                .ask(Operation::Read, Question::Read(request.clone()))
+                .await?;
+            let created = self
+                .ask(Operation::Read, Question::Read(request.clone()))
+                .await?;
+            return match (before, created) {
+                (Reply::Read(Err(e)), Reply::Read(Ok(_)))
+                    if e.kind() == TableErrorKind::NotInitialized =>
+                {
+                    Err(TableError::new(
+                        TableErrorKind::Damaged,
+                        Operation::Read,
+                        "wired",
+                        "rows without a version row",
+                    ))
+                }
+                (_, Reply::Read(answer)) => answer,
+                _ => Err(TableError::new(
+                    TableErrorKind::Unavailable,
+                    Operation::Read,
+                    "wired",
+                    "another answer",
+                )),
+            };
+        }
+        match self
+            .ask(Operation::Read, Question::Read(request.clone()))
+            .await
+        {
+            Ok(Reply::Read(answer)) => answer,
+            Err(_) if self.flaw == Flaw::EmptyWhenCut => {
+                let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
+                let snapshot = Snapshot::new(row.token(&[]), row, Rows::new());
+                Ok(ReadAnswer::Snapshot {
+                    snapshot,
+                    heartbeats: Some(Default::default()),
+                })
+            }
+            Ok(_) => Err(TableError::new(
+                TableErrorKind::Unavailable,
+                Operation::Read,
+                "wired",
+                "another answer",
+            )),
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn read_row(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&VersionToken>,
+    ) -> Result<RowRead, TableError> {
+        match self
+            .ask(Operation::ReadRow, Question::Row(*silo, known.cloned()))
+            .await?
+        {
+            Reply::Row(answer) => answer,
+            _ => Err(TableError::new(
+                TableErrorKind::Unavailable,
+                Operation::ReadRow,
+                "wired",
+                "another answer",
+            )),
+        }
+    }
+
+    async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
+        request.validate(&self.limits(), "wired")?;
+        if self.flaw == Flaw::CommitsInTwoRequests {
+            self.done(Operation::Commit, Question::Rows(request.changes.clone()))
+                .await?;
+        }
+        let answer = match self
+            .ask(Operation::Commit, Question::Commit(request.clone()))
+            .await
+        {
+            Err(e)
+                if self.flaw == Flaw::RetriesUnderAnotherName
+                    && e.kind() == TableErrorKind::OutcomeUnknown =>
+            {
+                let id = CommitId::new(
+                    (77 << 64) | u128::from(self.server.names.fetch_add(1, Ordering::SeqCst)),
+                );
+                let mut renamed = request.clone();
+                renamed.id = id;
+                self.ask(Operation::Commit, Question::Commit(renamed))
+                    .await?
+            }
+            Err(e) if request.attempt == membership_core::Attempt::Again => {
+                return Err(TableError::new(
+                    TableErrorKind::OutcomeUnknown,
+                    Operation::Commit,
+                    "wired",
+                    e.message(),
+                ));
+            }
+            other => other?,
+        };
+        match answer {
+            Reply::Commit(answer) => answer,
+            _ => Err(TableError::new(
+                TableErrorKind::OutcomeUnknown,
+                Operation::Commit,
+                "wired",
+                "another answer",
+            )),
+        }
+    }
+
+    async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
+        self.done(Operation::UpdateIAmAlive, Question::Beat(write.clone()))
+            .await
+    }
+
+    async fn delete(&self) -> Result<(), TableError> {
+        if self.flaw == Flaw::DeletesWhatItListed {
+            let listed = match self
+                .ask(Operation::Delete, Question::Read(ReadRequest::all()))
+                .await?
+            {
+                Reply::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) => {
+                    Some(snapshot.version_row.table_id)
+                }
+                _ => None,
+            };
+            return self
+                .done(Operation::Delete, Question::DeleteRowsOf(listed))
+                .await;
+        }
+        self.done(Operation::Delete, Question::Nothing).await?;
+        self.done(Operation::Delete, Question::Delete).await
+    }
+
+    fn limits(&self) -> TableLimits {
+        TableLimits::new(100, 32_000, 1_000_000, 20_000)
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::new(
+            membership_core::Recency::Linearizable,
+            membership_core::Durability::Kept,
+        )
+    }
+
+    fn hints(&self) -> Option<HintStream> {
+        let (hints, stream) = mpsc::unbounded_channel();
+        let (address, cluster, flaw) = (self.address, self.cluster.store_key(), self.flaw);
+        let task = tokio::spawn(async move {
+            loop {
+                listen_once(address, &cluster, &hints, flaw == Flaw::HintsLate).await;
+                match flaw {
+                    Flaw::HintsEnd => return,
+                    Flaw::HintsStop => std::future::pending().await,
+                    _ => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        });
+        self.listening.lock().unwrap().push(task);
+        Some(Box::pin(Hints(stream)))
+    }
+}

@@ -1,0 +1,176 @@
+//! The server over the in-memory table.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use conformance_tests::Backend;
+use conformance_tests::backends::Memory;
+use membership_core::{
+    ClusterName, CommitOutcome, CommitRequest, HeartbeatWrite, InitializeRequest, MembershipTable,
+    ReadAnswer, ReadRequest, RowChange, RowRead, SiloAddress, TableError, TableId, VersionToken,
+};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::broadcast;
+use tokio::task::{JoinHandle, JoinSet};
+
+#[derive(Clone)]
+pub enum Question {
+    Nothing,
+    Initialize(InitializeRequest),
+    Read(ReadRequest),
+    Row(SiloAddress, Option<VersionToken>),
+    Rows(Vec<RowChange>),
+    Commit(CommitRequest),
+    Beat(HeartbeatWrite),
+    Delete,
+    /// Only the rows of the table of this name, and the version row of any.
+    DeleteRowsOf(Option<TableId>),
+}
+
+#[derive(Debug)]
+pub enum Reply {
+    Done(Result<(), TableError>),
+    Read(Result<ReadAnswer, TableError>),
+    Row(Result<RowRead, TableError>),
+    Commit(Result<CommitOutcome, TableError>),
+}
+
+/// The server, and the memory in which questions and answers lie.
+pub struct Server {
+    pub memory: Memory,
+    pub questions: Mutex<BTreeMap<u64, (ClusterName, Question)>>,
+    pub replies: Mutex<BTreeMap<u64, Reply>>,
+    pub names: AtomicU64,
+    commits: broadcast::Sender<ClusterName>,
+    pub address: SocketAddr,
+    running: Mutex<Option<JoinHandle<()>>>,
+}
+
+fn listen(address: SocketAddr) -> TcpListener {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    socket.listen(1024).unwrap()
+}
+
+impl Server {
+    pub fn start() -> Arc<Self> {
+        let listener = listen("127.0.0.1:0".parse().unwrap());
+        let server = Arc::new(Self {
+            memory: Memory::default(),
+            questions: Mutex::default(),
+            replies: Mutex::default(),
+            names: AtomicU64::new(1),
+            commits: broadcast::Sender::new(1024),
+            address: listener.local_addr().unwrap(),
+            running: Mutex::default(),
+        });
+        server.run(listener);
+        server
+    }
+
+    fn run(self: &Arc<Self>, listener: TcpListener) {
+        let server = Arc::downgrade(self);
+        let task = tokio::spawn(async move {
+            let mut clients = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
+                clients.spawn(async move { server.serve(client).await });
+            }
+        });
+        *self.running.lock().unwrap() = Some(task);
+    }
+
+    pub async fn stop(&self) {
+        let running = self.running.lock().unwrap().take();
+        if let Some(task) = running {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+
+    pub fn start_again(self: &Arc<Self>) {
+        self.run(listen(self.address));
+    }
+
+    async fn serve(&self, client: TcpStream) {
+        let (read, mut write) = client.into_split();
+        let (mut read, mut line) = (BufReader::new(read), String::new());
+        while read.read_line(&mut line).await.is_ok() && line.ends_with('\n') {
+            if line.starts_with("listen") {
+                let mut commits = self.commits.subscribe();
+                while let Ok(cluster) = commits.recv().await {
+                    if line.trim_end().ends_with(&cluster.store_key())
+                        && write.write_all(b"!\n").await.is_err()
+                    {
+                        return;
+                    }
+                }
+            }
+            let Ok(name) = line.trim().parse() else {
+                return;
+            };
+            let question = self.questions.lock().unwrap().get(&name).cloned();
+            let Some((cluster, question)) = question else {
+                return;
+            };
+            let reply = self.answer(&cluster, question).await;
+            self.replies.lock().unwrap().insert(name, reply);
+            if write.write_all(line.as_bytes()).await.is_err() {
+                return;
+            }
+            line.clear();
+        }
+    }
+
+    async fn answer(&self, cluster: &ClusterName, question: Question) -> Reply {
+        let table = self.memory.client(cluster).await.unwrap();
+        match question {
+            Question::Nothing => Reply::Done(Ok(())),
+            Question::Initialize(request) => Reply::Done(table.initialize(&request).await),
+            Question::Read(request) => Reply::Read(table.read(&request).await),
+            Question::Row(silo, known) => Reply::Row(table.read_row(&silo, known.as_ref()).await),
+            Question::Rows(changes) => {
+                for change in changes {
+                    if let RowChange::Insert(row) | RowChange::Update(row) = change {
+                        let _ = self.memory.put_row(cluster, row.key(), row.body()).await;
+                    }
+                }
+                Reply::Done(Ok(()))
+            }
+            Question::Commit(request) => {
+                let answer = table.commit(&request).await;
+                if let Ok(CommitOutcome::Committed(_)) = answer {
+                    let _ = self.commits.send(cluster.clone());
+                }
+                Reply::Commit(answer)
+            }
+            Question::Beat(write) => Reply::Done(table.update_i_am_alive(&write).await),
+            Question::Delete => Reply::Done(table.delete().await),
+            Question::DeleteRowsOf(listed) => {
+                Reply::Done(match table.read(&ReadRequest::all()).await {
+                    Ok(ReadAnswer::Snapshot { snapshot, .. })
+                        if Some(snapshot.version_row.table_id) != listed =>
+                    {
+                        let _ = self.memory.drop_version_row(cluster).await;
+                        Ok(())
+                    }
+                    _ => table.delete().await,
+                })
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(task) = self.running.get_mut().unwrap().take() {
+            task.abort();
+        }
+    }
+}
