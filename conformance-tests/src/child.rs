@@ -40,7 +40,7 @@ use crate::Stop;
 /// The environment variable that makes a process a child.
 const CLUSTER: &str = "MEMBERSHIP_CONFORMANCE_CHILD";
 /// What a line to the parent starts with.
-pub(crate) const SAID: &str = "conformance-child ";
+pub(crate) const MARK: &str = "conformance-child ";
 
 /// The cluster to run for, if this process is such a child.
 #[must_use]
@@ -74,7 +74,7 @@ pub fn this_program(args: &[&str], cluster: &ClusterName) -> Result<Command, Sto
 /// output which version is committed. Returns only when the table cannot be used.
 pub async fn run(table: &dyn MembershipTable) {
     if let Err(why) = commits(table).await {
-        say(&format!("stopped {why:?}"));
+        report(&format!("stopped {why:?}"));
     }
 }
 
@@ -111,13 +111,13 @@ async fn commits(table: &dyn MembershipTable) -> Result<(), Stop> {
                 Ok(CommitOutcome::Conflict(_)) | Err(_) => break,
             }
             rows.push(inserted);
-            say(&format!("committed {}", token.version()));
+            report(&format!("committed {}", token.version()));
         }
     }
 }
 
-fn say(text: &str) {
+fn report(text: &str) {
     let mut out = std::io::stdout().lock();
     // Nobody listens any more: the parent has what it wanted.
-    let _ = writeln!(out, "\n{SAID}{text}").and_then(|()| out.flush());
+    let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
 }

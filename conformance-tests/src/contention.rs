@@ -302,11 +302,11 @@ impl Writer {
             // A silo that waited has heard of newer versions by gossip meanwhile; here it reads.
             let wait = match snapshot(&*self.table, false).await {
                 Ok(now) => match self.commit(&now).await? {
-                    Told::Committed => {
+                    Attempted::Committed => {
                         (conflicts, errors) = (0, 0);
                         continue;
                     }
-                    Told::Conflict => {
+                    Attempted::Conflict => {
                         if conflicts == 0 {
                             since = Instant::now();
                         }
@@ -318,7 +318,7 @@ impl Writer {
                             false,
                         ))
                     }
-                    Told::Failed => {
+                    Attempted::Failed => {
                         errors = (errors + 1).min(10);
                         self.after_error(errors)
                     }
@@ -355,7 +355,7 @@ impl Writer {
         Ok(())
     }
 
-    async fn commit(&mut self, now: &Snapshot) -> Result<Told, Stop> {
+    async fn commit(&mut self, now: &Snapshot) -> Result<Attempted, Stop> {
         self.sent += 1;
         let Some(mut entry) = now.rows.get(&self.silo).cloned() else {
             return Err(Stop::failed(format!(
@@ -381,7 +381,7 @@ impl Writer {
                 }
             };
             if !open {
-                return Ok(Told::Failed);
+                return Ok(Attempted::Failed);
             }
             // Nobody else writes this row, so it tells also when the table has moved far.
             match snapshot(&*self.table, true).await {
@@ -407,21 +407,21 @@ impl Writer {
         )))
     }
 
-    fn won(&mut self, request: &CommitRequest, written: String) -> Told {
+    fn won(&mut self, request: &CommitRequest, written: String) -> Attempted {
         self.notes
             .committed
             .push((Instant::now(), request.next_version()));
         self.notes.written = Some(written);
-        Told::Committed
+        Attempted::Committed
     }
 
-    fn lost(&mut self, now: &Snapshot) -> Told {
+    fn lost(&mut self, now: &Snapshot) -> Attempted {
         self.notes.lost_on.push(now.version());
-        Told::Conflict
+        Attempted::Conflict
     }
 }
 
-enum Told {
+enum Attempted {
     Committed,
     Conflict,
     Failed,

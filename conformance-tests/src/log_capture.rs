@@ -15,11 +15,11 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::Stop;
 
 /// So long the tasks of clients may say something when all is done.
-const LAST_WORDS: Duration = Duration::from_millis(50);
+const TASKS_END: Duration = Duration::from_millis(50);
 
 /// What was heard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Captured {
     /// Events, and spans.
     pub lines: u64,
 }
@@ -28,23 +28,23 @@ pub(crate) struct Heard {
 /// contains the secret. What crates say through `log` is heard as well, unless this process has a logger already.
 ///
 /// Dropping the future ends the work.
-pub(crate) async fn nothing_said_of<T: Send + 'static>(
+pub(crate) async fn never_logs<T: Send + 'static>(
     secret: &str,
     work: impl Future<Output = Result<T, Stop>> + Send + 'static,
-) -> Result<(T, Heard), Stop> {
+) -> Result<(T, Captured), Stop> {
     let _ = tracing_log::LogTracer::init();
-    let ear = Arc::new(Ear {
+    let capture = Arc::new(Capture {
         secret: secret.to_owned(),
         lines: AtomicU64::new(0),
-        told: Mutex::default(),
+        found: Mutex::default(),
     });
-    let listening = tracing::Dispatch::new(Listener(ear.clone()));
+    let dispatch = tracing::Dispatch::new(CaptureSubscriber(capture.clone()));
     // Of one listener alone only its own thread is asked whether anybody listens, and a call site that another thread gets to first is
     // then silent everywhere.
-    let second = tracing::Dispatch::new(Listener(ear.clone()));
-    let (mut tell, told) = oneshot::channel();
+    let second = tracing::Dispatch::new(CaptureSubscriber(capture.clone()));
+    let (mut sender, receiver) = oneshot::channel();
     let thread = move || {
-        let done = tracing::dispatcher::with_default(&listening, || {
+        let done = tracing::dispatcher::with_default(&dispatch, || {
             let runtime = match tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -56,35 +56,35 @@ pub(crate) async fn nothing_said_of<T: Send + 'static>(
                     ))));
                 }
             };
-            let and_its_tasks = async {
+            let work_and_tasks = async {
                 let done = work.await;
-                tokio::time::sleep(LAST_WORDS).await;
+                tokio::time::sleep(TASKS_END).await;
                 done
             };
             let done = runtime.block_on(async {
                 tokio::select! {
-                    done = and_its_tasks => Some(done),
-                    () = tell.closed() => None,
+                    done = work_and_tasks => Some(done),
+                    () = sender.closed() => None,
                 }
             });
             runtime.shutdown_background();
             done
         });
-        drop((listening, second));
+        drop((dispatch, second));
         tracing::callsite::rebuild_interest_cache();
         if let Some(done) = done {
-            let _ = tell.send(done);
+            let _ = sender.send(done);
         }
     };
     std::thread::Builder::new()
-        .name("listening".to_owned())
+        .name("log-capture".to_owned())
         .spawn(thread)
         .map_err(|error| Stop::failed(format!("no thread to listen on: {error}")))?;
-    let done = told
+    let done = receiver
         .await
         .map_err(|_| Stop::failed("the thread that was listened to has panicked"))??;
-    if let Some(line) = ear
-        .told
+    if let Some(line) = capture
+        .found
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take()
@@ -93,30 +93,30 @@ pub(crate) async fn nothing_said_of<T: Send + 'static>(
     }
     Ok((
         done,
-        Heard {
-            lines: ear.lines.load(Ordering::Relaxed),
+        Captured {
+            lines: capture.lines.load(Ordering::Relaxed),
         },
     ))
 }
 
-struct Ear {
+struct Capture {
     secret: String,
     lines: AtomicU64,
     /// The first line that tells the secret, without it.
-    told: Mutex<Option<String>>,
+    found: Mutex<Option<String>>,
 }
 
-impl Ear {
-    fn hears(&self, from: &Metadata<'_>, said: &Said) {
+impl Capture {
+    fn add(&self, from: &Metadata<'_>, fields: &Fields) {
         self.lines.fetch_add(1, Ordering::Relaxed);
-        if said.0.contains(&self.secret) {
+        if fields.0.contains(&self.secret) {
             let line = format!(
                 "{} {}{}",
                 from.level(),
                 from.target(),
-                said.0.replace(&self.secret, "<the secret>")
+                fields.0.replace(&self.secret, "<the secret>")
             );
-            self.told
+            self.found
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .get_or_insert(line);
@@ -126,9 +126,9 @@ impl Ear {
 
 /// The fields of one line.
 #[derive(Default)]
-struct Said(String);
+struct Fields(String);
 
-impl Visit for Said {
+impl Visit for Fields {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.0.push_str(&format!(" {field}={value}"));
     }
@@ -142,9 +142,9 @@ impl Visit for Said {
     }
 }
 
-struct Listener(Arc<Ear>);
+struct CaptureSubscriber(Arc<Capture>);
 
-impl Subscriber for Listener {
+impl Subscriber for CaptureSubscriber {
     /// Asked each time, so that nothing of this is left behind in the call sites.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
@@ -155,19 +155,19 @@ impl Subscriber for Listener {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut said = Said::default();
-        span.record(&mut said);
-        self.0.hears(span.metadata(), &said);
+        let mut fields = Fields::default();
+        span.record(&mut fields);
+        self.0.add(span.metadata(), &fields);
         Id::from_u64(1)
     }
 
     fn record(&self, _: &Id, values: &Record<'_>) {
-        let mut said = Said::default();
-        values.record(&mut said);
-        if said.0.contains(&self.0.secret) {
-            let line = format!("a span{}", said.0.replace(&self.0.secret, "<the secret>"));
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        if fields.0.contains(&self.0.secret) {
+            let line = format!("a span{}", fields.0.replace(&self.0.secret, "<the secret>"));
             self.0
-                .told
+                .found
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .get_or_insert(line);
@@ -177,9 +177,9 @@ impl Subscriber for Listener {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut said = Said::default();
-        event.record(&mut said);
-        self.0.hears(event.metadata(), &said);
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.add(event.metadata(), &fields);
     }
 
     fn enter(&self, _: &Id) {}
@@ -193,19 +193,19 @@ mod tests {
 
     const SECRET: &str = "correct-horse-battery-staple";
 
-    async fn said(work: impl Future<Output = ()> + Send + 'static) -> Result<u64, Stop> {
-        nothing_said_of(SECRET, async {
+    async fn logged_lines(work: impl Future<Output = ()> + Send + 'static) -> Result<u64, Stop> {
+        never_logs(SECRET, async {
             work.await;
             Ok(())
         })
         .await
-        .map(|((), heard)| heard.lines)
+        .map(|((), captured)| captured.lines)
     }
 
-    fn told(said: Result<u64, Stop>) -> String {
-        match said {
+    fn failure(result: Result<u64, Stop>) -> String {
+        match result {
             Err(Stop::Failed(what)) => what,
-            other => panic!("not told: {other:?}"),
+            other => panic!("the secret was not found: {other:?}"),
         }
     }
 
@@ -215,14 +215,16 @@ mod tests {
 
     /// One after the other: listeners that listen at the same moment help each other.
     #[tokio::test]
-    async fn what_is_logged_is_heard() {
-        a_line_that_others_said_first_is_heard().await;
+    async fn logged_lines_are_captured() {
+        a_call_site_that_another_thread_used_first_is_captured().await;
         assert_eq!(
-            said(async { tracing::trace!("connected") }).await.unwrap(),
+            logged_lines(async { tracing::trace!("connected") })
+                .await
+                .unwrap(),
             1
         );
         assert!(
-            told(said(async { tracing::trace!(url = SECRET, "connected") }).await)
+            failure(logged_lines(async { tracing::trace!(url = SECRET, "connected") }).await)
                 .contains("url=<the secret>")
         );
         let task = async {
@@ -230,16 +232,19 @@ mod tests {
                 tracing::info!("connected with {SECRET}")
             }))
         };
-        assert!(told(said(task).await).contains("<the secret>"));
+        assert!(failure(logged_lines(task).await).contains("<the secret>"));
         assert!(
-            told(
-                said(async { drop(tracing::debug_span!("connection", key = ?Some(SECRET))) }).await
+            failure(
+                logged_lines(async {
+                    drop(tracing::debug_span!("connection", key = ?Some(SECRET)))
+                })
+                .await
             )
             .contains("<the secret>")
         );
     }
 
-    async fn a_line_that_others_said_first_is_heard() {
+    async fn a_call_site_that_another_thread_used_first_is_captured() {
         let (listening, logged) = (
             Arc::new(tokio::sync::Barrier::new(2)),
             Arc::new(tokio::sync::Barrier::new(2)),
@@ -252,7 +257,7 @@ mod tests {
                 logged.wait().await;
             }
         });
-        let lines = said(async move {
+        let lines = logged_lines(async move {
             listening.wait().await;
             logged.wait().await;
             log();

@@ -67,7 +67,7 @@ fn read(shown: &Snapshot) -> (Asked, Answer) {
     )
 }
 
-fn told(lines: impl IntoIterator<Item = Line>) -> Vec<Clause> {
+fn violations(lines: impl IntoIterator<Item = Line>) -> Vec<Clause> {
     let event = |(client, began, ended, (asked, answer)): Line| Event {
         client,
         began,
@@ -102,12 +102,12 @@ fn commits_one_after_the_other() {
         (1, 5, 6, commit(&b, committed(&b))),
     ];
     assert_eq!(
-        told(begin.clone().into_iter().chain([(2, 7, 8, read(&two))])),
+        violations(begin.clone().into_iter().chain([(2, 7, 8, read(&two))])),
         FINE
     );
     // Read while the second commit is under way: either is right. Afterwards only the new one is.
     assert_eq!(
-        told(
+        violations(
             begin
                 .clone()
                 .into_iter()
@@ -116,7 +116,7 @@ fn commits_one_after_the_other() {
         FINE
     );
     assert_eq!(
-        told(
+        violations(
             begin
                 .clone()
                 .into_iter()
@@ -126,7 +126,7 @@ fn commits_one_after_the_other() {
     );
     // Told before anybody had asked for it.
     assert_eq!(
-        told(
+        violations(
             begin
                 .clone()
                 .into_iter()
@@ -138,7 +138,7 @@ fn commits_one_after_the_other() {
     let mut torn = two.clone();
     torn.rows = one.rows.clone();
     assert_eq!(
-        told(
+        violations(
             begin
                 .clone()
                 .into_iter()
@@ -147,7 +147,7 @@ fn commits_one_after_the_other() {
         [Clause::T6]
     );
     // An acknowledged commit is gone in the end.
-    assert!(told(begin.into_iter().chain([(2, 7, 8, read(&one))])).contains(&Clause::T2));
+    assert!(violations(begin.into_iter().chain([(2, 7, 8, read(&one))])).contains(&Clause::T2));
 }
 
 #[test]
@@ -161,10 +161,13 @@ fn two_commits_of_one_version() {
             (2, 5, 6, read(&one)),
         ]
     };
-    assert_eq!(told(both(conflict())), FINE);
-    assert!(told(both(committed(&b))).contains(&Clause::T1));
-    assert_eq!(told(both(error(TableErrorKind::Busy))), FINE);
-    assert_eq!(told(both(error(TableErrorKind::OutcomeUnknown))), FINE);
+    assert_eq!(violations(both(conflict())), FINE);
+    assert!(violations(both(committed(&b))).contains(&Clause::T1));
+    assert_eq!(violations(both(error(TableErrorKind::Busy))), FINE);
+    assert_eq!(
+        violations(both(error(TableErrorKind::OutcomeUnknown))),
+        FINE
+    );
 }
 
 #[test]
@@ -176,14 +179,14 @@ fn a_conflict_needs_a_reason_in_time() {
         (0, 3, 4, commit(&a, committed(&a))),
         (2, 5, 6, read(&one)),
     ];
-    assert_eq!(told(late), [Clause::T4]);
+    assert_eq!(violations(late), [Clause::T4]);
     // A winner whose answer was lost explains it as well, once it shows.
     let lost = [
         (0, 1, 2, commit(&a, error(TableErrorKind::OutcomeUnknown))),
         (1, 3, 4, commit(&b, conflict())),
         (2, 5, 6, read(&one)),
     ];
-    assert_eq!(told(lost), FINE);
+    assert_eq!(violations(lost), FINE);
     // A row that is there already is a reason of its own.
     let mut c = request(&one, 1);
     c.expected = one.token.clone();
@@ -193,7 +196,7 @@ fn a_conflict_needs_a_reason_in_time() {
         (2, 5, 6, read(&one)),
     ];
     assert!(
-        told(rows).contains(&Clause::T5),
+        violations(rows).contains(&Clause::T5),
         "the same id was used for both"
     );
     c.id = CommitId::new(77);
@@ -202,7 +205,7 @@ fn a_conflict_needs_a_reason_in_time() {
         (1, 3, 4, commit(&c, conflict())),
         (2, 5, 6, read(&one)),
     ];
-    assert_eq!(told(rows), FINE);
+    assert_eq!(violations(rows), FINE);
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn what_certainly_did_not_happen_never_shows() {
         (error(TableErrorKind::OutcomeUnknown), vec![]),
     ] {
         assert_eq!(
-            told([(0, 1, 2, commit(&a, answer)), (1, 3, 4, read(&one))]),
+            violations([(0, 1, 2, commit(&a, answer)), (1, 3, 4, read(&one))]),
             due
         );
     }
@@ -229,18 +232,18 @@ fn an_unknown_outcome_stays_open_to_the_end() {
     let lost = (0, 1, 2, commit(&a, error(TableErrorKind::OutcomeUnknown)));
     // It arrives long after everybody stopped waiting, or never.
     assert_eq!(
-        told([lost.clone(), (1, 3, 4, read(&zero)), (1, 5, 6, read(&one))]),
+        violations([lost.clone(), (1, 3, 4, read(&zero)), (1, 5, 6, read(&one))]),
         FINE
     );
-    assert_eq!(told([lost.clone(), (1, 3, 4, read(&zero))]), FINE);
+    assert_eq!(violations([lost.clone(), (1, 3, 4, read(&zero))]), FINE);
     assert_eq!(
-        told([lost.clone(), (1, 3, 4, read(&one)), (1, 5, 6, read(&zero))]),
+        violations([lost.clone(), (1, 3, 4, read(&one)), (1, 5, 6, read(&zero))]),
         [Clause::T6]
     );
     // Sent again, it has one answer.
     let again = a.again();
     assert_eq!(
-        told([
+        violations([
             lost.clone(),
             (0, 3, 4, commit(&again, committed(&again))),
             (1, 5, 6, read(&one))
@@ -248,7 +251,7 @@ fn an_unknown_outcome_stays_open_to_the_end() {
         FINE
     );
     assert!(
-        told([
+        violations([
             lost,
             (0, 3, 4, commit(&again, conflict())),
             (1, 5, 6, read(&one))
@@ -261,5 +264,5 @@ fn an_unknown_outcome_stays_open_to_the_end() {
 fn a_version_that_nobody_made() {
     let a = request(&start(), 1);
     let one = after(&start(), &a);
-    assert_eq!(told([(1, 3, 4, read(&one))]), [Clause::T1]);
+    assert_eq!(violations([(1, 3, 4, read(&one))]), [Clause::T1]);
 }

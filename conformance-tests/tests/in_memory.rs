@@ -27,7 +27,7 @@ fn not_applicable(report: &Report) -> Vec<(&'static str, Reason)> {
 }
 
 const IN_MEMORY: [(&str, Reason); 26] = [
-    ("dropped_before_the_question_arrives", Reason::InMemory),
+    ("dropped_before_the_request_arrives", Reason::InMemory),
     ("dropped_before_the_answer_arrives", Reason::InMemory),
     ("many_dropped_at_once", Reason::InMemory),
     ("a_table_is_created_between_two_requests", Reason::InMemory),

@@ -66,7 +66,7 @@ fn a_store_that_keeps_the_contract() {
         "the program is its own child"
     );
     assert_eq!(
-        outcome("a_wiped_table_is_told"),
+        outcome("a_wiped_table_is_reported"),
         "not_applicable",
         "nobody can wipe through an address"
     );

@@ -45,7 +45,7 @@ fn suspicion(cx: &Cx, n: u8) -> Suspicion {
 }
 
 /// One of everything: statuses, causes, texts, addresses, sizes.
-fn zoo(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
+fn one_of_each(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
     let mut all = Vec::new();
     let death = |cause| Death::new(cause, WallTime::from_millis(253_402_300_799_999), None, 3);
     for status in SiloStatus::ALL
@@ -118,7 +118,7 @@ async fn every_field_survives(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let other = cx.another(&table).await?;
     let mut token = read(&table).await?.0.token;
-    let entries = zoo(&cx)?;
+    let entries = one_of_each(&cx)?;
     for chunk in entries.chunks(table.limits().rows_per_commit.min(4)) {
         token = commit(&table, &cx.insert(&token, chunk.iter().cloned())).await?;
     }
@@ -188,18 +188,18 @@ async fn unknown_fields_survive_a_rewrite(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let mut entry = cx.entry();
     // JSON that a newer build may have put there, as this build carries it.
-    entry.extra = colours();
+    entry.extra = unknown_fields();
     entry.status = SiloStatus::Dead;
     let mut death = Death::new(CauseOfDeath::Voted, entry.start_time, None, 1);
-    death.extra = colours();
+    death.extra = unknown_fields();
     entry.death = Some(death);
     let mut suspicion = suspicion(&cx, 1);
-    suspicion.extra = colours();
+    suspicion.extra = unknown_fields();
     entry.suspicions = vec![suspicion];
     let start = read(&table).await?.0;
     let mut request = cx.insert(&start.token, [entry.clone()]);
     let mut settings = start.version_row.settings.clone();
-    settings.extra = colours();
+    settings.extra = unknown_fields();
     request.settings = Some(settings.clone());
     let mut token = commit(&table, &request).await?;
     for _ in 0..2 {
@@ -220,7 +220,7 @@ async fn unknown_fields_survive_a_rewrite(cx: Cx) -> Verdict {
     Ok(())
 }
 
-fn colours() -> Extra {
+fn unknown_fields() -> Extra {
     let mut extra = Extra::default();
     extra.0.insert("colour".to_owned(), "blue ☃ ' \" %".into());
     extra.0.insert(

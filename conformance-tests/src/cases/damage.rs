@@ -13,7 +13,7 @@ pub(super) const CASES: &[Case] = &[
     case!(rows_without_a_version_row_are_damaged: T12),
     case!(a_foreign_table_is_refused: T12),
     case!(a_newer_table_is_refused: T12),
-    case!(a_damaged_version_row_is_told: T12),
+    case!(a_damaged_version_row_is_reported: T12),
 ];
 
 async fn an_undecodable_row_is_returned_and_can_be_removed(cx: Cx) -> Verdict {
@@ -253,7 +253,7 @@ async fn a_newer_table_is_refused(cx: Cx) -> Verdict {
     everything_is_refused(&cx, &encode_version_row(&row), TableErrorKind::NewerLayout).await
 }
 
-async fn a_damaged_version_row_is_told(cx: Cx) -> Verdict {
+async fn a_damaged_version_row_is_reported(cx: Cx) -> Verdict {
     let row = VersionRow::initial(cx.initialize_request().table_id, Default::default());
     let text = encode_version_row(&row).replacen("\"version\":0", "\"version\":-1", 1);
     everything_is_refused(&cx, &text, TableErrorKind::Damaged).await?;

@@ -174,7 +174,7 @@ async fn a_heartbeat_creates_no_row(cx: Cx) -> Verdict {
     .await?;
     // Refused or an orphan: both are legal, a row is not.
     let _ = beat(&table, missing.address, 1).await;
-    let look = |now: membership_core::Snapshot, beats: membership_core::Heartbeats| {
+    let check = |now: membership_core::Snapshot, beats: membership_core::Heartbeats| {
         must!(
             now.rows.by_key(&missing.address.row_key()).is_none(),
             "the heartbeat made a row: {now:?}"
@@ -192,7 +192,7 @@ async fn a_heartbeat_creates_no_row(cx: Cx) -> Verdict {
         Ok(())
     };
     let (now, beats) = read(&table).await?;
-    look(now, beats)?;
+    check(now, beats)?;
     let one = table.read_row(&missing.address, None).await?;
     must!(
         one.row.is_none() && one.heartbeat.is_none(),
@@ -200,7 +200,7 @@ async fn a_heartbeat_creates_no_row(cx: Cx) -> Verdict {
     );
     commit(&table, &cx.update(&token, [there])).await?;
     let (now, beats) = read(&cx.another(&table).await?).await?;
-    look(now, beats)
+    check(now, beats)
 }
 
 async fn a_heartbeat_without_a_row_is_refused(cx: Cx) -> Verdict {

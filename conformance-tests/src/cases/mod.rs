@@ -6,7 +6,6 @@ mod commit;
 mod content;
 mod contention;
 mod damage;
-mod familiar;
 mod heartbeats;
 mod hints;
 mod initialize;
@@ -18,6 +17,7 @@ mod reads;
 mod replaced;
 mod retry;
 mod secrets;
+mod table_ext;
 mod unavailable;
 
 use crate::case::Case;
@@ -32,7 +32,7 @@ pub(crate) static ALL: &[&[Case]] = &[
     isolation::CASES,
     content::CASES,
     limits::CASES,
-    familiar::CASES,
+    table_ext::CASES,
     damage::CASES,
     cancel::CASES,
     proxied::DROPPED,

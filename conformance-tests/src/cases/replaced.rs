@@ -9,15 +9,15 @@ use crate::Stop;
 use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, refused, same};
 
 pub(super) const CASES: &[Case] = &[
-    case!(a_wiped_table_is_told: T16),
-    case!(a_table_made_anew_is_told: T16),
-    case!(a_table_rolled_back_is_told: T16),
-    case!(a_table_rolled_back_and_forward_is_told: T16),
-    case!(a_table_rolled_back_far_is_told_by_its_rows: T16),
+    case!(a_wiped_table_is_reported: T16),
+    case!(a_table_made_anew_is_reported: T16),
+    case!(a_table_rolled_back_is_reported: T16),
+    case!(a_table_rolled_back_and_forward_is_reported: T16),
+    case!(a_table_rolled_back_far_is_detected_by_its_rows: T16),
 ];
 
 /// Reads that know `known` say so, and no commit on it lands.
-async fn is_told(
+async fn is_reported(
     cx: &Cx,
     table: &Table,
     known: &VersionToken,
@@ -81,11 +81,11 @@ async fn begin(cx: &Cx) -> Result<(Table, Vec<VersionToken>, SiloAddress), Stop>
     Ok((table, tokens, first.address))
 }
 
-async fn a_wiped_table_is_told(cx: Cx) -> Verdict {
+async fn a_wiped_table_is_reported(cx: Cx) -> Verdict {
     let (table, tokens, silo) = begin(&cx).await?;
     cx.backend().wipe(table.cluster()).await?;
     for token in &tokens {
-        is_told(&cx, &table, token, &silo, TableErrorKind::TableReplaced).await?;
+        is_reported(&cx, &table, token, &silo, TableErrorKind::TableReplaced).await?;
     }
     let fresh = cx.another(&table).await?;
     refused(
@@ -96,7 +96,7 @@ async fn a_wiped_table_is_told(cx: Cx) -> Verdict {
     Ok(())
 }
 
-async fn a_table_made_anew_is_told(cx: Cx) -> Verdict {
+async fn a_table_made_anew_is_reported(cx: Cx) -> Verdict {
     let (table, tokens, silo) = begin(&cx).await?;
     cx.backend().wipe(table.cluster()).await?;
     let fresh = cx.another(&table).await?;
@@ -104,20 +104,20 @@ async fn a_table_made_anew_is_told(cx: Cx) -> Verdict {
     let mut token = read(&fresh).await?.0.token;
     for _ in 0..6 {
         for known in &tokens {
-            is_told(&cx, &table, known, &silo, TableErrorKind::TableReplaced).await?;
+            is_reported(&cx, &table, known, &silo, TableErrorKind::TableReplaced).await?;
         }
         token = commit(&fresh, &cx.insert(&token, [cx.entry()])).await?;
     }
     Ok(())
 }
 
-async fn a_table_rolled_back_is_told(cx: Cx) -> Verdict {
+async fn a_table_rolled_back_is_reported(cx: Cx) -> Verdict {
     let (table, _, silo) = begin(&cx).await?;
     let saved = cx.backend().save(table.cluster()).await?;
     let at_save = read(&table).await?;
     let token = commit(&table, &cx.insert(&at_save.0.token, [cx.entry()])).await?;
     cx.backend().restore(table.cluster(), &saved).await?;
-    is_told(&cx, &table, &token, &silo, TableErrorKind::TableRolledBack).await?;
+    is_reported(&cx, &table, &token, &silo, TableErrorKind::TableRolledBack).await?;
     // Whoever knows nothing newer than the backup goes on.
     same(
         "the restored table",
@@ -128,7 +128,7 @@ async fn a_table_rolled_back_is_told(cx: Cx) -> Verdict {
     Ok(())
 }
 
-async fn a_table_rolled_back_and_forward_is_told(cx: Cx) -> Verdict {
+async fn a_table_rolled_back_and_forward_is_reported(cx: Cx) -> Verdict {
     let (table, mut tokens, silo) = begin(&cx).await?;
     let saved = cx.backend().save(table.cluster()).await?;
     for _ in 0..2 {
@@ -141,14 +141,14 @@ async fn a_table_rolled_back_and_forward_is_told(cx: Cx) -> Verdict {
     // Forward again on another path: at the same version, past it, and up to the last version whose commit is still remembered.
     for _ in 0..15 {
         for known in &tokens[4..] {
-            is_told(&cx, &table, known, &silo, TableErrorKind::TableRolledBack).await?;
+            is_reported(&cx, &table, known, &silo, TableErrorKind::TableRolledBack).await?;
         }
         token = commit(&fresh, &cx.insert(&token, [cx.entry()])).await?;
     }
     Ok(())
 }
 
-async fn a_table_rolled_back_far_is_told_by_its_rows(cx: Cx) -> Verdict {
+async fn a_table_rolled_back_far_is_detected_by_its_rows(cx: Cx) -> Verdict {
     let (table, _, _) = begin(&cx).await?;
     let saved = cx.backend().save(table.cluster()).await?;
     commit(

@@ -7,7 +7,7 @@ use crate::case::{Case, Cx, Verdict, case, commit, conflict, must, read, refused
 pub(super) const CASES: &[Case] = &[
     case!(a_commit_sent_again_is_recognised: T5),
     case!(a_lost_commit_sent_again_is_a_conflict: T5),
-    case!(beyond_sixteen_versions_only_the_rows_can_tell: T5),
+    case!(beyond_sixteen_versions_the_rows_decide: T5),
     case!(a_commit_sent_again_that_never_arrived_is_applied: T5),
 ];
 
@@ -58,7 +58,7 @@ async fn a_lost_commit_sent_again_is_a_conflict(cx: Cx) -> Verdict {
     Ok(())
 }
 
-async fn beyond_sixteen_versions_only_the_rows_can_tell(cx: Cx) -> Verdict {
+async fn beyond_sixteen_versions_the_rows_decide(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let start = read(&table).await?.0.token;
     let (mine, lost) = (

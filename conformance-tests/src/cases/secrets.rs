@@ -4,7 +4,7 @@ use membership_core::{CommitId, HeartbeatWrite, ReadRequest, TableError, TableId
 
 use crate::Stop;
 use crate::case::{Case, Cx, Table, Verdict, case, must, read};
-use crate::heard::nothing_said_of;
+use crate::log_capture::never_logs;
 
 pub(super) const CASES: &[Case] = &[case!(secrets_do_not_show: T15)];
 
@@ -27,7 +27,7 @@ async fn secrets_do_not_show(cx: Cx) -> Verdict {
     // What clients share with each other is made here, and outlives the thread that is listened to.
     let cluster = cx.cluster()?;
     drop(cx.client(&cluster).await?);
-    let (said, heard) = nothing_said_of(&secret, everything(cx.clone())).await?;
+    let (said, captured) = never_logs(&secret, everything(cx.clone())).await?;
     for text in said {
         must!(
             !text.contains(&secret),
@@ -35,7 +35,7 @@ async fn secrets_do_not_show(cx: Cx) -> Verdict {
             text.replace(&secret, "<the secret>")
         );
     }
-    cx.measured(format!("{} lines of logs", heard.lines));
+    cx.measured(format!("{} lines of logs", captured.lines));
     Ok(())
 }
 

@@ -103,7 +103,7 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
     commit(&table, &mine).await?;
     read(&other).await?;
     cx.backend().set_available(false).await?;
-    let told = async |client: &Table| {
+    let stays_unknown = async |client: &Table| {
         for (what, request) in [
             ("a commit that happened", &mine),
             ("a commit that never arrived", &lost),
@@ -122,7 +122,7 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
         }
         Ok(())
     };
-    let (by_itself, by_another) = tokio::join!(told(&table), told(&other));
+    let (by_itself, by_another) = tokio::join!(stays_unknown(&table), stays_unknown(&other));
     cx.backend().set_available(true).await?;
     by_itself.and(by_another)?;
     let deadline = Instant::now() + cx.effort().operation_timeout;

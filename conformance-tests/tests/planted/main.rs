@@ -241,7 +241,7 @@ const FLAWS: &[(Flaw, &str)] = &[
         "a_frozen_server_is_an_error_and_comes_back",
     ),
     (Flaw::MixesAnswers, "dropped_before_the_answer_arrives"),
-    (Flaw::MixesAnswers, "dropped_before_the_question_arrives"),
+    (Flaw::MixesAnswers, "dropped_before_the_request_arrives"),
     (Flaw::NeverReconnects, "read_cut_at_every_stage"),
     (
         Flaw::NeverReconnects,

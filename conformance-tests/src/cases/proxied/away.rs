@@ -6,8 +6,8 @@ use membership_core::HeartbeatWrite;
 
 use super::during;
 use super::judge::Decide;
-use super::lanes::{self, learn};
 use super::operation::{Answered, Operation, Prepared, ask};
+use super::parallel::{self, learn};
 use super::route::Route;
 use crate::Stop;
 use crate::case::{Case, Cx, Verdict, case, must};
@@ -30,8 +30,8 @@ async fn an_unreachable_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
         .into_iter()
         .flat_map(|away| Operation::ALL.map(|operation| (operation, away)))
         .collect();
-    let routes = lanes::open(&cx, items.len()).await?;
-    lanes::each(routes, items, |route, (operation, away)| {
+    let routes = parallel::open(&cx, items.len()).await?;
+    parallel::each(routes, items, |route, (operation, away)| {
         Box::pin(unreachable(route, operation, away))
     })
     .await
@@ -148,9 +148,9 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
 }
 
 async fn a_lost_answer_is_an_unknown_outcome(cx: Cx) -> Verdict {
-    let routes = lanes::open(&cx, Operation::ALL.len()).await?;
+    let routes = parallel::open(&cx, Operation::ALL.len()).await?;
     learn(&routes).await;
-    lanes::each(routes, Operation::ALL.to_vec(), |route, operation| {
+    parallel::each(routes, Operation::ALL.to_vec(), |route, operation| {
         Box::pin(each_lost(route, operation))
     })
     .await
@@ -158,17 +158,17 @@ async fn a_lost_answer_is_an_unknown_outcome(cx: Cx) -> Verdict {
 
 async fn each_lost(route: &Route, operation: Operation) -> Verdict {
     // Each waits as long as the client does.
-    const FLIGHTS: u64 = 3;
+    const MAX_EXCHANGES: u64 = 3;
     let requests = route.requests(operation).await?;
-    for flight in 0..FLIGHTS {
+    for exchange in 0..MAX_EXCHANGES {
         let hit = route
-            .hit(operation, flight, requests, || {
-                lost(route, operation, flight)
+            .hit(operation, exchange, requests, || {
+                lost(route, operation, exchange)
             })
             .await;
         let hit = hit.map_err(during(format_args!(
             "{operation}, the answer of its request {} lost",
-            flight + 1
+            exchange + 1
         )))?;
         if !hit {
             break;
@@ -177,10 +177,10 @@ async fn each_lost(route: &Route, operation: Operation) -> Verdict {
     Ok(())
 }
 
-async fn lost(route: &Route, operation: Operation, flight: u64) -> Result<bool, Stop> {
+async fn lost(route: &Route, operation: Operation, exchange: u64) -> Result<bool, Stop> {
     route.warm().await?;
     let prepared = route.prepare(operation).await?;
-    route.proxy.set_fault_after(flight, Fault::LoseAnswer);
+    route.proxy.set_fault_after(exchange, Fault::LoseAnswer);
     let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await;
     let hit = route.proxy.has_fired();
     route.proxy.heal();

@@ -17,7 +17,7 @@ pub(in crate::cases) const CASES: &[Case] = &[
 ];
 
 /// As in the cases that cut.
-const FLIGHTS: u64 = 12;
+const MAX_EXCHANGES: u64 = 12;
 /// Longer than it takes to found a table, shorter than a client waits for an answer.
 const CREATED: Duration = Duration::from_secs(2);
 
@@ -53,19 +53,19 @@ async fn before_each_request(cx: &Cx, operations: &[Operation], happens: &str) -
         .await;
     let (mut hit, mut alone) = (0, 0);
     for operation in operations.iter().copied() {
-        for flight in 0..FLIGHTS {
+        for exchange in 0..MAX_EXCHANGES {
             let what = format!(
                 "{operation}, and the table is {happens} before its request {}",
-                flight + 1
+                exchange + 1
             );
-            match created(&route, operation, flight)
+            match created(&route, operation, exchange)
                 .await
                 .map_err(during(what))?
             {
                 Hit::Yes => hit += 1,
                 Hit::No => {
                     must!(
-                        flight > 0,
+                        exchange > 0,
                         "{operation}: no request of it passes through the proxy"
                     );
                     break;
@@ -86,14 +86,14 @@ async fn before_each_request(cx: &Cx, operations: &[Operation], happens: &str) -
     Ok(())
 }
 
-async fn created(route: &Route, operation: Operation, flight: u64) -> Result<Hit, Stop> {
+async fn created(route: &Route, operation: Operation, exchange: u64) -> Result<Hit, Stop> {
     route.warm().await?;
     let prepared = route.prepare(operation).await?;
     let anew = operation == Operation::Delete;
     if !anew && operation != Operation::Initialize {
         route.judge.delete().await?;
     }
-    route.proxy.set_fault_after(flight, Fault::HoldRequest);
+    route.proxy.set_fault_after(exchange, Fault::HoldRequest);
     let patience = route.cx.effort().operation_timeout;
     let mut question = Box::pin(ask(&route.table, &prepared));
     let early = tokio::select! {

@@ -2,8 +2,8 @@
 
 use super::during;
 use super::judge::Decide;
-use super::lanes::{self, learn};
 use super::operation::{Operation, ask};
+use super::parallel::{self, learn};
 use super::route::Route;
 use crate::Stop;
 use crate::case::{Case, Cx, Verdict, case};
@@ -20,7 +20,7 @@ pub(in crate::cases) const CASES: &[Case] = &[
 ];
 
 /// More requests than any operation should need; what an operation makes beyond them is not cut.
-const FLIGHTS: u64 = 12;
+const MAX_EXCHANGES: u64 = 12;
 
 async fn initialize_cut_at_every_stage(cx: Cx) -> Verdict {
     at_every_stage(&cx, &[Operation::Initialize]).await
@@ -51,14 +51,14 @@ async fn delete_cut_at_every_stage(cx: Cx) -> Verdict {
 }
 
 async fn at_every_stage(cx: &Cx, operations: &[Operation]) -> Verdict {
-    let routes = lanes::open(cx, operations.len() * Stage::ALL.len()).await?;
+    let routes = parallel::open(cx, operations.len() * Stage::ALL.len()).await?;
     learn(&routes).await;
     let mut items = Vec::new();
     for &operation in operations {
         let requests = routes[0].requests(operation).await?;
         items.extend(Stage::ALL.map(|stage| (operation, stage, requests)));
     }
-    lanes::each(routes, items, |route, (operation, stage, requests)| {
+    parallel::each(routes, items, |route, (operation, stage, requests)| {
         Box::pin(at_stage(route, operation, stage, requests))
     })
     .await
@@ -66,7 +66,7 @@ async fn at_every_stage(cx: &Cx, operations: &[Operation]) -> Verdict {
 
 /// Cuts each request of an operation at this stage.
 async fn at_stage(route: &Route, operation: Operation, stage: Stage, requests: u64) -> Verdict {
-    for flight in 0..FLIGHTS {
+    for exchange in 0..MAX_EXCHANGES {
         let ways: &[Decide] = if operation.is_commit() {
             &[Decide::ByAnother, Decide::ByItself]
         } else {
@@ -75,13 +75,13 @@ async fn at_stage(route: &Route, operation: Operation, stage: Stage, requests: u
         let mut hit = false;
         for &decide in ways {
             let cut = route
-                .hit(operation, flight, requests, || {
-                    cut(route, operation, stage, flight, decide)
+                .hit(operation, exchange, requests, || {
+                    cut(route, operation, stage, exchange, decide)
                 })
                 .await;
             hit |= cut.map_err(during(format_args!(
                 "{operation}, cut {stage} {}",
-                flight + 1
+                exchange + 1
             )))?;
         }
         if !hit {
@@ -96,16 +96,16 @@ async fn cut(
     route: &Route,
     operation: Operation,
     stage: Stage,
-    flight: u64,
+    exchange: u64,
     decide: Decide,
 ) -> Result<bool, Stop> {
     route.warm().await?;
     let prepared = route.prepare(operation).await?;
     let counter = route.proxy.count();
-    route.proxy.set_fault_after(flight, Fault::Cut(stage));
+    route.proxy.set_fault_after(exchange, Fault::Cut(stage));
     let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await?;
     // A cut after the answer comes a while after it, and later on a busy machine.
-    let made = counter.so_far() > flight;
+    let made = counter.so_far() > exchange;
     let patience = if made {
         route.cx.effort().operation_timeout
     } else {

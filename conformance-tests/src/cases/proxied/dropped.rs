@@ -16,13 +16,13 @@ use crate::case::{Case, Cx, Verdict, case, must};
 use crate::proxy::{Fault, Way};
 
 pub(in crate::cases) const CASES: &[Case] = &[
-    case!(dropped_before_the_question_arrives: T2 T14),
+    case!(dropped_before_the_request_arrives: T2 T14),
     case!(dropped_before_the_answer_arrives: T2 T14),
     case!(many_dropped_at_once: T14),
 ];
 
 /// As in the cases that cut.
-const FLIGHTS: u64 = 12;
+const MAX_EXCHANGES: u64 = 12;
 
 /// What the client is asked next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ enum Next {
     Meanwhile,
 }
 
-async fn dropped_before_the_question_arrives(cx: Cx) -> Verdict {
+async fn dropped_before_the_request_arrives(cx: Cx) -> Verdict {
     // A delete or a heartbeat that arrives late is carried out late: nothing in it tells the table that another one came first.
     let operations = Operation::ALL
         .into_iter()
@@ -57,16 +57,16 @@ async fn dropped(
         .await;
     for operation in operations {
         let requests = route.requests(operation).await?;
-        for flight in 0..FLIGHTS {
+        for exchange in 0..MAX_EXCHANGES {
             let mut hit = false;
             for next in [Next::Afterwards, Next::Meanwhile] {
                 let what = format!(
                     "{operation}, dropped with {fault} of its request {}",
-                    flight + 1
+                    exchange + 1
                 );
                 let one = route
-                    .hit(operation, flight, requests, || {
-                        drop_one(&route, operation, fault, flight, next)
+                    .hit(operation, exchange, requests, || {
+                        drop_one(&route, operation, fault, exchange, next)
                     })
                     .await;
                 hit |= one.map_err(during(what))?;
@@ -84,12 +84,12 @@ async fn drop_one(
     route: &Route,
     operation: Operation,
     fault: Fault,
-    flight: u64,
+    exchange: u64,
     next: Next,
 ) -> Result<bool, Stop> {
     route.warm().await?;
     let prepared = route.prepare(operation).await?;
-    route.proxy.set_fault_after(flight, fault);
+    route.proxy.set_fault_after(exchange, fault);
     let patience = route.cx.effort().operation_timeout;
     let answer = tokio::select! {
         answer = ask(&route.table, &prepared) => Some(answer),

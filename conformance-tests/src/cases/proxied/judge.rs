@@ -40,7 +40,7 @@ fn brief(snapshot: &Snapshot) -> String {
 }
 
 /// An answer to a commit in one line.
-fn told(answer: &Result<CommitOutcome, TableError>) -> String {
+fn describe(answer: &Result<CommitOutcome, TableError>) -> String {
     match answer {
         Ok(CommitOutcome::Committed(token)) => format!("committed as version {}", token.version()),
         Ok(CommitOutcome::Conflict(conflict)) => match &conflict.newest {
@@ -262,7 +262,7 @@ impl Route {
         let with_it = request.apply_to(before, request.next_token(&[]));
         let said = answer
             .as_ref()
-            .map_or_else(|| "(nobody waited for the answer)".to_owned(), told);
+            .map_or_else(|| "(nobody waited for the answer)".to_owned(), describe);
         let mut due = None;
         if decide == Decide::ByAnother {
             due = Some(self.overtake(before, &with_it).await?);
@@ -319,14 +319,14 @@ impl Route {
                 );
             }
             (CommitOutcome::Conflict(_), Some(false)) => {}
-            (told, Some(true)) => {
+            (answer, Some(true)) => {
                 return Err(Stop::failed(format!(
-                    "it had happened, and sent again is answered with {told:?}, after {said}"
+                    "it had happened, and sent again is answered with {answer:?}, after {said}"
                 )));
             }
-            (told, _) => {
+            (answer, _) => {
                 return Err(Stop::failed(format!(
-                    "it had not happened, and sent again is answered with {told:?}, after {said}"
+                    "it had not happened, and sent again is answered with {answer:?}, after {said}"
                 )));
             }
         }

@@ -6,8 +6,8 @@ mod created;
 mod cut;
 mod dropped;
 mod judge;
-mod lanes;
 mod operation;
+mod parallel;
 mod route;
 mod trips;
 

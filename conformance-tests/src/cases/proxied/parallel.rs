@@ -13,7 +13,7 @@ use crate::Stop;
 use crate::case::{Cx, Verdict};
 
 /// How many at once, at most.
-const LANES: usize = 5;
+const MOST_ROUTES: usize = 5;
 /// For how long nothing is asked of a client, so that only its monitoring speaks.
 const WINDOW: Duration = Duration::from_millis(300);
 
@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_millis(300);
 /// take the same way.
 pub(super) async fn open(cx: &Cx, of_use: usize) -> Result<Vec<Route>, Stop> {
     let mut routes = vec![Route::open(cx).await?];
-    while routes.len() < of_use.min(LANES) {
+    while routes.len() < of_use.min(MOST_ROUTES) {
         let next = Route::open(cx).await?;
         if next.proxy.is(&routes[0].proxy) {
             break;
@@ -33,12 +33,12 @@ pub(super) async fn open(cx: &Cx, of_use: usize) -> Result<Vec<Route>, Stop> {
 
 /// Learns what on each of them is the client's own monitoring.
 pub(super) async fn learn(routes: &[Route]) {
-    let mut lanes = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for route in routes {
         let proxy = route.proxy.clone();
-        lanes.spawn(async move { proxy.learn_monitoring(WINDOW).await });
+        tasks.spawn(async move { proxy.learn_monitoring(WINDOW).await });
     }
-    lanes.join_all().await;
+    tasks.join_all().await;
 }
 
 /// Does the work for each item, on whichever route is free. Ends with the first failure.
@@ -51,10 +51,10 @@ where
     T: Copy + Send + Sync + 'static,
 {
     let waiting = Arc::new((AtomicUsize::new(0), items));
-    let mut lanes: JoinSet<Verdict> = JoinSet::new();
+    let mut tasks: JoinSet<Verdict> = JoinSet::new();
     for route in routes {
         let waiting = waiting.clone();
-        lanes.spawn(async move {
+        tasks.spawn(async move {
             let (next, items) = &*waiting;
             while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
                 work(&route, *item).await?;
@@ -62,7 +62,7 @@ where
             Ok(())
         });
     }
-    while let Some(ended) = lanes.join_next().await {
+    while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| Stop::failed(format!("it did not end: {error}")))??;
     }
     Ok(())

@@ -160,21 +160,21 @@ impl Route {
     pub async fn hit<F>(
         &self,
         operation: Operation,
-        flight: u64,
+        exchange: u64,
         requests: u64,
         mut fault: impl FnMut() -> F,
     ) -> Result<bool, Stop>
     where
         F: Future<Output = Result<bool, Stop>>,
     {
-        let due = flight < requests;
+        let due = exchange < requests;
         for _ in 0..COUNTED {
             for _ in 0..if due { ATTEMPTS } else { 1 } {
                 if fault().await? {
                     return Ok(true);
                 }
             }
-            if !due || self.requests(operation).await? <= flight {
+            if !due || self.requests(operation).await? <= exchange {
                 return Ok(false);
             }
         }
