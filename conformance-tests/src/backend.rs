@@ -1,4 +1,4 @@
-//! What a provider gives the suite: clients, and as much staging as its store allows.
+//! What a provider gives the suite: clients, and the situations that its store can stage.
 
 use std::any::Any;
 use std::process::Command;
@@ -15,31 +15,34 @@ use crate::raw::RawAccess;
 use crate::round_trips::RoundTrips;
 use crate::stop::Stop;
 
-/// A client of its own, and the proxy that all its connections go through.
+/// A separate client, and the proxy that all its connections go through.
 #[derive(Debug)]
 pub struct Proxied {
     /// The client.
     pub table: Arc<dyn MembershipTable>,
-    /// The proxy; no other client's connections go through it, where the store allows that. Links between servers may.
+    /// The proxy. No other client's connections go through it, where the store allows that. Links
+    /// between servers may.
     pub proxy: Proxy,
 }
 
-/// A saved cluster; what is in it only the backend knows.
+/// A saved cluster. Only the backend knows its content.
 pub type Checkpoint = Box<dyn Any + Send + Sync>;
 
 /// A store under test.
 ///
-/// Only [`name`](Self::name) and [`client`](Self::client) must be written. Everything else stages what goes wrong in real life; what a
-/// backend leaves out it lists in [`not_applicable`](Self::not_applicable), with a reason, or the cases that need it fail.
+/// Only [`name`](Self::name) and [`client`](Self::client) are required. Every other function stages
+/// a situation. A backend that cannot stage one lists it in
+/// [`not_applicable`](Self::not_applicable), with a reason; otherwise the cases that need it fail.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// What the report calls it.
+    /// The store's name in the report.
     fn name(&self) -> String;
 
-    /// A new client of this cluster, independent of all others: its own connection, nothing shared but the store.
+    /// A new client of this cluster, independent of all others: it shares nothing with them but the
+    /// store.
     ///
     /// # Errors
-    /// A store that was asked for and cannot be reached is a failure, not a reason to skip.
+    /// A requested store that cannot be reached is a failure, not a reason to skip.
     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError>;
 
     /// What cannot apply to this store, and why.
@@ -47,8 +50,9 @@ pub trait Backend: Send + Sync + 'static {
         &[]
     }
 
-    /// For a table over one document: its store, past the table. With it [`Capability::RawAccess`], [`Capability::Wipe`] and
-    /// [`Capability::SaveAndRestore`] are staged already, and the next six functions need not be written.
+    /// For a table over one document: its store, past the table. A backend that returns it has
+    /// staged [`Capability::RawAccess`], [`Capability::Wipe`] and [`Capability::SaveAndRestore`],
+    /// and need not implement the next six functions.
     ///
     /// # Errors
     /// As [`client`](Self::client).
@@ -59,7 +63,8 @@ pub trait Backend: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Puts any text under any row key; the version stays. Needs [`Capability::RawAccess`], as do the next two.
+    /// Writes any text under any row key; the version stays. Needs [`Capability::RawAccess`], as do
+    /// the next two.
     async fn put_row(&self, cluster: &ClusterName, key: &str, body: &str) -> Result<(), Stop> {
         let documents = self.documents(cluster).await?;
         document(documents, Capability::RawAccess)?
@@ -67,7 +72,7 @@ pub trait Backend: Send + Sync + 'static {
             .await
     }
 
-    /// Puts any text in the place of the version row.
+    /// Replaces the version row by any text.
     async fn put_version_row(&self, cluster: &ClusterName, text: &str) -> Result<(), Stop> {
         let documents = self.documents(cluster).await?;
         document(documents, Capability::RawAccess)?
@@ -75,7 +80,7 @@ pub trait Backend: Send + Sync + 'static {
             .await
     }
 
-    /// Takes the version row away and leaves the rows.
+    /// Removes the version row and keeps the rows.
     async fn drop_version_row(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let documents = self.documents(cluster).await?;
         document(documents, Capability::RawAccess)?
@@ -83,7 +88,7 @@ pub trait Backend: Send + Sync + 'static {
             .await
     }
 
-    /// Removes everything of a cluster, as somebody with the store's own shell would.
+    /// Removes everything of a cluster, like somebody with the store's own shell.
     async fn wipe(&self, cluster: &ClusterName) -> Result<(), Stop> {
         let documents = self.documents(cluster).await?;
         document(documents, Capability::Wipe)?
@@ -100,7 +105,7 @@ pub trait Backend: Send + Sync + 'static {
         Ok(Box::new(saved))
     }
 
-    /// Brings a backup of this cluster back, whatever happened since.
+    /// Restores a backup of this cluster, whatever happened since.
     async fn restore(&self, cluster: &ClusterName, saved: &Checkpoint) -> Result<(), Stop> {
         let documents = self.documents(cluster).await?;
         document(documents, Capability::SaveAndRestore)?
@@ -108,37 +113,42 @@ pub trait Backend: Send + Sync + 'static {
             .await
     }
 
-    /// Kills the server as a crash would (SIGKILL), starts it again on the data it had, and returns when it answers.
+    /// Kills the server as a crash does (SIGKILL), starts it again on its data, and returns when it
+    /// answers.
     async fn restart(&self) -> Result<(), Stop> {
         Err(Stop::NotStaged(Capability::Restart))
     }
 
-    /// The same to the one server that has the say over this cluster, while clients are busy: the leader of several, the primary, the
-    /// owner of the cluster's keys. Of a store that is one server this is [`restart`](Self::restart), and need not be written.
+    /// The same for the one server that leads this cluster, while clients are busy: the leader of
+    /// several, the primary, the owner of the cluster's keys. For a store with one server this is
+    /// [`restart`](Self::restart), and need not be written.
     ///
-    /// Whatever leads when it is called is killed; others may take over, or not. Returns when the killed one takes part again, so that
-    /// the next kill does not meet a store that is one server short. Clients need not be served by then: the suite waits for that.
+    /// Kills the server that leads at the time of the call; another one may take over, or not.
+    /// Returns when the killed server takes part again, so that the next kill does not meet a store
+    /// with one server less. Clients need not be served by then: the suite waits for that.
     ///
-    /// Where the table's guarantees say that a failover may lose acknowledged commits, let the killed server lead again: the suite asks
-    /// that nothing is lost.
+    /// If the table's guarantees say that a failover may lose acknowledged commits, let the killed
+    /// server lead again: the suite requires that nothing is lost.
     async fn kill_leader(&self, _cluster: &ClusterName) -> Result<(), Stop> {
         self.restart().await
     }
 
-    /// Takes the store away for clients that exist and that come, or brings it back.
+    /// Makes the store unreachable for existing and new clients, or reachable again.
     async fn set_available(&self, _available: bool) -> Result<(), Stop> {
         Err(Stop::NotStaged(Capability::Unavailable))
     }
 
-    /// The secret that every client of this backend connects with. What clients and errors show is searched for it, and every log line,
-    /// at whatever level, of new clients on a thread and a runtime of their own; what crates say through `log`, too, unless the process
-    /// has set a logger. What clients share is made before that, by one more call of [`client`](Self::client).
+    /// The secret with which every client of this backend connects. The suite searches for it in
+    /// everything that clients and errors show, and in every log line, at any level, of new clients
+    /// on a separate thread with its own runtime. Lines that crates write through `log` are
+    /// included, unless the process has set a logger. State that clients share is created
+    /// beforehand, by one more call of [`client`](Self::client).
     fn secret(&self) -> Result<String, Stop> {
         Err(Stop::NotStaged(Capability::Secret))
     }
 
-    /// A client whose connection carries the [`secret`](Self::secret) and is refused, now or at the first operation. Without one only
-    /// the errors of good connections are searched.
+    /// A client whose connection carries the [`secret`](Self::secret) and is refused, now or at the
+    /// first operation. Without one the suite searches only the errors of good connections.
     async fn refused_client(
         &self,
         _cluster: &ClusterName,
@@ -146,40 +156,44 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// A new client all of whose connections go through a new proxy. Needs [`Capability::Proxy`].
+    /// A new client whose connections all go through a new proxy. Needs [`Capability::Proxy`].
     ///
-    /// Give it the shortest time-outs that the store can be used with (a second or two for an operation): several cases wait for them.
-    /// With a new proxy for each client, some cases have things go wrong with several clients side by side. Where servers tell clients
-    /// where they are, see [`Proxy`]; where all clients then go through the same proxy, that is fine as well, because then no other client
-    /// asks anything while something goes wrong or is counted. What servers say to each other through it does not matter.
+    /// Give it the shortest timeouts with which the store can be used (a second or two for an
+    /// operation): several cases wait for them. If each client has a new proxy, some cases inject
+    /// faults for several clients at the same time. If servers announce their addresses to clients,
+    /// see [`Proxy`]. All clients may then share one proxy: no other client sends requests during a
+    /// fault or a count, and links between servers do not matter.
     async fn proxied(&self, _cluster: &ClusterName) -> Result<Proxied, Stop> {
         Err(Stop::NotStaged(Capability::Proxy))
     }
 
-    /// The round trips that the provider's documentation promises. Counted by the case `round_trips`, which fails where they differ.
+    /// The round trips that the provider's documentation promises. The case `round_trips` counts
+    /// them, and fails if the two differ.
     fn round_trips(&self) -> RoundTrips {
         RoundTrips::NONE
     }
 
-    /// Into how many pages the store divides an answer with so many rows of so many bytes each: the round trips that reading all of them
-    /// takes where nothing changes. By default one.
+    /// The number of pages into which the store divides an answer with so many rows of so many
+    /// bytes each: the round trips of a full read if nothing changes. By default one.
     fn pages(&self, _rows: usize, _bytes: usize) -> u64 {
         1
     }
 
-    /// The command line that runs one case again with the same random choices; printed where it fails. By default that of the test of
-    /// cargo's that is running.
+    /// The command line that runs one case again with the same random choices; a failure prints it.
+    /// By default the command of the running cargo test.
     fn replay_command(&self, seed: u64, case: &str) -> String {
         environment::replay(seed, case)
     }
 
-    /// The command of a process that runs [`child::run`](crate::child::run) for this cluster; see there.
+    /// The command of a process that runs [`child::run`](crate::child::run) for this cluster; see
+    /// there.
     fn child(&self, _cluster: &ClusterName) -> Result<Command, Stop> {
         Err(Stop::NotStaged(Capability::Child))
     }
 }
 
-/// Access to a document, where there is one; else what the backend does not stage.
+/// Access to the document of a table over one document; otherwise a situation that the backend does
+/// not stage.
 fn document(
     documents: Option<Box<dyn DocumentStore>>,
     needed: Capability,
@@ -189,9 +203,9 @@ fn document(
         .ok_or(Stop::NotStaged(needed))
 }
 
-/// What a backend has saved, as the type that it has saved.
+/// A checkpoint, as the type that the backend saved.
 pub(crate) fn checkpoint<T: Any>(saved: &Checkpoint) -> Result<&T, Stop> {
     saved
         .downcast_ref()
-        .ok_or_else(|| Stop::failed("a checkpoint of another backend"))
+        .ok_or_else(|| Stop::failed("the checkpoint is another backend's"))
 }

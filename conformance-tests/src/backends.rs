@@ -1,4 +1,4 @@
-//! The two stores that live in memory, as backends: to run, and to copy from.
+//! Backends of the two stores in memory: to run, and as examples.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use membership_core::{
 
 use crate::{Backend, Capability, Checkpoint, Reason, Stop};
 
-/// What cannot be staged in one process's memory.
+/// What a store in the memory of one process cannot stage.
 const IN_MEMORY: &[(Capability, Reason)] = &[
     (Capability::Restart, Reason::InMemory),
     (Capability::Unavailable, Reason::InMemory),

@@ -1,54 +1,59 @@
-//! What a backend can stage for the suite, and why something cannot apply to a store.
+//! What a backend can stage for the suite, and the reasons why something does not apply to a store.
 
 use std::fmt;
 
-/// Something the suite would like the store to do that no [`MembershipTable`](membership_core::MembershipTable) can do.
+/// A situation that the suite wants staged, and that no
+/// [`MembershipTable`](membership_core::MembershipTable) can stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Capability {
-    /// Put any text in the place of a row or of the version row, and take the version row away.
+    /// Replace a row or the version row by any text, and remove the version row.
     RawAccess,
     /// Remove a cluster past the contract.
     Wipe,
-    /// Save a cluster and bring it back as it was.
+    /// Save a cluster, and restore it.
     SaveAndRestore,
-    /// Restart the store's server, or kill the one that leads, while clients run.
+    /// Restart the store's server, or kill the leading one, while clients run.
     Restart,
-    /// Take the store away and bring it back.
+    /// Make the store unreachable, and reachable again.
     Unavailable,
-    /// Connect with a secret that must not show.
+    /// Connect with a secret, which must not show anywhere.
     Secret,
-    /// Let another process use the same store, to be killed in the middle of a commit.
+    /// Let another process use the same store. The suite kills it in the middle of a commit.
     Child,
     /// Refuse the heartbeat of a silo that has no row, without a second round trip.
     RefusesOrphanHeartbeats,
     /// A client whose connections all go through a [`Proxy`](crate::proxy::Proxy).
     Proxy,
-    /// Say by itself that the version may have moved: [`MembershipTable::hints`](membership_core::MembershipTable::hints).
+    /// Report by itself that the version may have moved:
+    /// [`MembershipTable::hints`](membership_core::MembershipTable::hints).
     Hints,
 }
 
-/// Why something cannot apply to a store. There are no others: what could be staged and is not is a failure.
+/// Why something does not apply to a store. There are no other reasons: a situation that could be
+/// staged and is not makes its cases fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The store lives in the memory of this process: nothing to stop, nobody else to share it with.
+    /// The store lives in the memory of this process: it has no server, and no other process shares
+    /// it.
     InMemory,
-    /// The store is a file that every client opens by itself: there is no server to stop or restart.
+    /// The store is a file that every client opens by itself: there is no server to restart.
     NoServer,
     /// Connecting takes no secret.
     NoSecret,
-    /// The store could tell only with a second round trip, which the contract does not ask for.
+    /// The store needs a second round trip to find out, which the contract does not require.
     SecondRoundTrip,
-    /// The store belongs to somebody else (a managed service), who does not let a test stop or restart it.
+    /// The store is a managed service, which a test cannot stop or restart.
     Managed,
-    /// The store's own rules make it impossible, as its provider's README explains.
+    /// The store's own rules make it impossible; its provider's README explains why.
     StoreForbids,
-    /// The server cannot be reached through a proxy: it is somebody else's, or the way to it is not TCP.
+    /// The server cannot be reached through a proxy: somebody else runs it, or it does not use TCP.
     NoProxy,
     /// The store has no notifications, or its provider does not use them.
     NoHints,
-    /// The suite was given the store's address and nothing else: nothing to stop its server with, nor to reach past the contract.
+    /// The suite has only the store's address: it cannot stop the server, nor access the data past
+    /// the contract.
     OnlyAddress,
 }
 
@@ -58,12 +63,12 @@ impl fmt::Display for Reason {
             Self::InMemory => "the store lives in the memory of this process",
             Self::NoServer => "the store is a file: there is no server",
             Self::NoSecret => "connecting takes no secret",
-            Self::SecondRoundTrip => "the store could tell only with a second round trip",
+            Self::SecondRoundTrip => "the store needs a second round trip to find out",
             Self::Managed => "the store is a managed service that a test cannot stop",
             Self::StoreForbids => "the store's own rules make it impossible",
             Self::NoProxy => "the server cannot be reached through a proxy",
             Self::NoHints => "the store has no notifications",
-            Self::OnlyAddress => "there is only an address: nothing to stop the server or to reach past the contract with",
+            Self::OnlyAddress => "only the address is known: no way to stop the server or to access data past the contract",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What a case is, and what it has at hand: fresh clusters, clients, names that nobody else uses, and short words for what must happen.
+//! What a case is, and its tools: fresh clusters, clients, unique names, and assertions.
 
 use std::fmt;
 use std::future::Future;
@@ -18,7 +18,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::effort::Effort;
 use crate::{Backend, Capability, Clause, RoundTrips, Stop};
 
-/// Who watches long cases.
+/// Receives the progress of long cases.
 pub(crate) type Progress = Arc<dyn Fn(&str) + Send + Sync>;
 /// One client of a table.
 pub(crate) type Table = Arc<dyn MembershipTable>;
@@ -32,7 +32,7 @@ pub(crate) struct Case {
     pub run: fn(Cx) -> BoxFuture<'static, Verdict>,
 }
 
-/// A case out of an `async fn(Cx) -> Verdict`.
+/// Makes a case of an `async fn(Cx) -> Verdict`.
 macro_rules! case {
     ($function:ident: $($clause:ident)*) => {
         $crate::case::Case {
@@ -44,7 +44,7 @@ macro_rules! case {
 }
 pub(crate) use case;
 
-/// Fails the case unless something holds.
+/// Fails the case unless a condition holds.
 macro_rules! must {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -54,7 +54,7 @@ macro_rules! must {
 }
 pub(crate) use must;
 
-/// What a case has at hand. Cheap to clone.
+/// The context of a case. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Cx(Arc<Inner>);
 
@@ -95,7 +95,7 @@ impl Cx {
         &*self.0.backend
     }
 
-    /// Ends the case where the backend says that this cannot apply to it.
+    /// Ends the case if the backend says that this capability does not apply to it.
     pub fn needs(&self, capability: Capability) -> Verdict {
         let listed = self
             .backend()
@@ -109,7 +109,7 @@ impl Cx {
         }
     }
 
-    /// Puts round trips on the case's line.
+    /// Adds round trips to the case's line.
     pub fn counted(&self, counted: RoundTrips) {
         *self
             .0
@@ -127,7 +127,7 @@ impl Cx {
             .clone()
     }
 
-    /// Puts figures on the case's line.
+    /// Adds figures to the case's line.
     pub fn measured(&self, figures: impl ToString) {
         *self
             .0
@@ -136,7 +136,7 @@ impl Cx {
             .unwrap_or_else(PoisonError::into_inner) = Some(figures.to_string());
     }
 
-    /// A line for those who watch a long case.
+    /// Reports the progress of a long case.
     pub fn progress(&self, line: impl fmt::Display) {
         (self.0.progress)(&format!(
             "{}: {}: {line}",
@@ -158,12 +158,12 @@ impl Cx {
         self.0.effort
     }
 
-    /// A number that this case has not had yet.
+    /// A number that is unique within this case.
     pub fn number(&self) -> u64 {
         self.0.names.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// 128 bits that nobody else has: the run, the case's own count.
+    /// 128 bits that are unique: the seed of the run, and a count of the case.
     fn unique(&self) -> u128 {
         (u128::from(self.0.seed) << 64) | u128::from(self.number())
     }
@@ -172,30 +172,30 @@ impl Cx {
         CommitId::new(self.unique())
     }
 
-    /// Random numbers that the run's seed repeats; `stream` tells users apart.
+    /// Random numbers that the run's seed repeats; each `stream` has its own.
     pub fn random(&self, stream: u64) -> Random {
         Random::new(self.seed(stream))
     }
 
-    /// A seed of one user's own.
+    /// The seed of one stream.
     pub fn seed(&self, stream: u64) -> u64 {
-        // An odd multiplier keeps different streams different.
+        // An odd multiplier keeps the streams different.
         self.0.seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// The name of a cluster that does not exist; removed after the case.
+    /// The name of a cluster that does not exist yet. It is removed after the case.
     pub fn cluster(&self) -> Result<ClusterName, Stop> {
         self.cluster_named(&format!("{}-{}", self.0.case, self.number()))
     }
 
-    /// The same with an own name; the run's seed keeps runs apart that share a store.
+    /// The same with a given name. The run's seed separates runs that share a store.
     pub fn cluster_named(&self, name: &str) -> Result<ClusterName, Stop> {
         let name = ClusterName::new(format!("conformance-{:x}", self.0.seed), name)?;
         self.own(&name);
         Ok(name)
     }
 
-    /// Has a cluster removed after the case.
+    /// Removes a cluster after the case.
     pub fn own(&self, name: &ClusterName) {
         self.0
             .clusters
@@ -224,7 +224,7 @@ impl Cx {
         self.client(table.cluster()).await
     }
 
-    /// A silo that this case has not had yet.
+    /// A silo that is new in this case.
     pub fn entry(&self) -> MembershipEntry {
         let n = self.number();
         let [.., a, b, c] = n.to_be_bytes();
@@ -261,7 +261,7 @@ impl Cx {
         CommitRequest::new(token.clone(), self.commit_id(), None, [], [], keys)
     }
 
-    /// Ends with a failure where the operation takes longer than it may.
+    /// Fails if the operation takes longer than the limit.
     pub async fn in_time<T>(
         &self,
         what: &str,
@@ -273,7 +273,8 @@ impl Cx {
             .map_err(|_| Stop::failed(format!("{what} did not end within {limit:?}")))
     }
 
-    /// Removes every cluster of the case. One that cannot be deleted because the case broke it is wiped.
+    /// Removes every cluster of the case. Wipes a cluster that cannot be deleted because the case
+    /// damaged it.
     pub async fn remove_clusters(&self) -> Verdict {
         let clusters = std::mem::take(
             &mut *self
@@ -290,7 +291,7 @@ impl Cx {
             }
             if let Err(wipe) = self.0.backend.wipe(&cluster).await {
                 return Err(Stop::failed(format!(
-                    "{cluster} was left behind: delete {deleted:?}, wipe {wipe:?}"
+                    "{cluster} could not be removed: delete {deleted:?}, wipe {wipe:?}"
                 )));
             }
         }
@@ -310,7 +311,7 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// One of `0..n`; 0 where there is none.
+    /// A number of `0..n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         let n = u64::try_from(n).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.next() % n).unwrap_or(0)
@@ -321,7 +322,7 @@ impl Random {
     }
 }
 
-/// The whole table and its heartbeats, or what stands in the way.
+/// The whole table and its heartbeats, or a failure.
 pub(crate) async fn read(table: &Table) -> Result<(Snapshot, Heartbeats), Stop> {
     match table.read(&ReadRequest::all().with_barrier(true)).await? {
         ReadAnswer::Snapshot {
@@ -330,14 +331,17 @@ pub(crate) async fn read(table: &Table) -> Result<(Snapshot, Heartbeats), Stop> 
         } => Ok((snapshot, heartbeats)),
         ReadAnswer::Snapshot {
             heartbeats: None, ..
-        } => Err(Stop::failed("heartbeats were asked for, and none came")),
+        } => Err(Stop::failed(
+            "the read requested heartbeats, and its answer has none",
+        )),
         ReadAnswer::Unchanged { .. } => Err(Stop::failed(
-            "a read that knows nothing was answered with unchanged",
+            "a read without a known version was answered with unchanged",
         )),
     }
 }
 
-/// Whether the store is busy; of a commit that is sent again the error that says so is only the reason of another one.
+/// Whether the store is busy. For a commit that is sent again that error is only the cause of
+/// another one.
 fn is_busy(e: &TableError) -> bool {
     let reason =
         std::error::Error::source(e).and_then(|reason| reason.downcast_ref::<TableError>());
@@ -347,7 +351,7 @@ fn is_busy(e: &TableError) -> bool {
         .any(|e| e.kind() == TableErrorKind::Busy)
 }
 
-/// Sends a commit, again while the store is busy.
+/// Sends a commit, and repeats it while the store is busy.
 pub(crate) async fn send(
     table: &Table,
     request: &CommitRequest,
@@ -365,7 +369,7 @@ pub(crate) async fn send(
     table.commit(request).await
 }
 
-/// Sends a commit that must be committed, and checks the token it gives.
+/// Sends a commit that must succeed, and checks the token of its answer.
 pub(crate) async fn commit(table: &Table, request: &CommitRequest) -> Result<VersionToken, Stop> {
     match send(table, request).await? {
         CommitOutcome::Committed(token) => {
@@ -402,15 +406,15 @@ pub(crate) async fn conflict(
     match send(table, request).await {
         Ok(CommitOutcome::Conflict(conflict)) => Ok(conflict),
         Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!(
-            "{why}: committed as {token:?}, a conflict was due"
+            "{why}: committed as {token:?} instead of a conflict"
         ))),
         Err(e) => Err(Stop::failed(format!(
-            "{why}: a conflict was due, not an error: {e}"
+            "{why}: an error instead of a conflict: {e}"
         ))),
     }
 }
 
-/// An error of one of these kinds must have come.
+/// Fails unless the answer is an error of one of these kinds.
 pub(crate) fn refused<T: std::fmt::Debug>(
     what: &str,
     answer: Result<T, TableError>,
@@ -419,16 +423,16 @@ pub(crate) fn refused<T: std::fmt::Debug>(
     match answer {
         Err(e) if kinds.contains(&e.kind()) => Ok(e),
         Err(e) => Err(Stop::failed(format!(
-            "{what}: an error of kind {kinds:?} was due, not {:?}: {e}",
+            "{what}: expected an error of kind {kinds:?}, got {:?}: {e}",
             e.kind()
         ))),
         Ok(answer) => Err(Stop::failed(format!(
-            "{what}: an error of kind {kinds:?} was due, not {answer:?}"
+            "{what}: expected an error of kind {kinds:?}, got {answer:?}"
         ))),
     }
 }
 
-/// Nothing may differ between two readings: neither version row, token, rows nor heartbeats.
+/// Fails unless two reads agree in version row, token, rows and heartbeats.
 pub(crate) fn same(
     what: &str,
     before: &(Snapshot, Heartbeats),

@@ -1,8 +1,9 @@
 //! A client that is killed in the middle of its commits.
 //!
-//! The suite starts a process with the command that [`Backend::child`](crate::Backend::child) gives, kills it at a random moment, and looks
-//! whether the table is whole and holds everything the process was told is committed. In the provider's tests that process is usually the
-//! test program itself, with one test that does nothing unless it is such a process:
+//! The suite starts a process with the command of [`Backend::child`](crate::Backend::child), kills
+//! it at a random moment, and checks that the table is whole and holds every commit that the
+//! process reported. In the provider's tests that process is usually the test program itself, with
+//! one test that does nothing unless it runs in such a process:
 //!
 //! ```no_run
 //! use conformance_tests::child;
@@ -14,12 +15,12 @@
 //! // #[tokio::test]
 //! async fn crash_child() {
 //!     if let Some(cluster) = child::cluster() {
-//!         // Where the store is, the parent says in an environment variable of its own.
+//!         // The parent passes the store's address in another environment variable.
 //!         child::run(&*connect(&cluster).await).await;
 //!     }
 //! }
 //!
-//! // in the backend:
+//! // In the backend:
 //! fn child(cluster: &membership_core::ClusterName) -> Result<std::process::Command, conformance_tests::Stop> {
 //!     let mut command = child::this_test("crash_child", cluster)?;
 //!     command.env("MY_STORE", "where it is");
@@ -39,19 +40,19 @@ use crate::Stop;
 
 /// The environment variable that makes a process a child.
 const CLUSTER: &str = "MEMBERSHIP_CONFORMANCE_CHILD";
-/// What a line to the parent starts with.
+/// The beginning of each line for the parent.
 pub(crate) const MARK: &str = "conformance-child ";
 
-/// The cluster to run for, if this process is such a child.
+/// The cluster to commit to, if this process is such a child.
 #[must_use]
 pub fn cluster() -> Option<ClusterName> {
     std::env::var(CLUSTER).ok()?.parse().ok()
 }
 
-/// This test program again, running only the test of that name, as a child for this cluster.
+/// The command that runs this test program again, with only this test, as a child for this cluster.
 ///
 /// # Errors
-/// When the path of the running program cannot be found out.
+/// The path of the running program cannot be found out.
 pub fn this_test(test: &str, cluster: &ClusterName) -> Result<Command, Stop> {
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -60,7 +61,8 @@ pub fn this_test(test: &str, cluster: &ClusterName) -> Result<Command, Stop> {
     Ok(command)
 }
 
-/// This program again with these arguments, as a child for this cluster. It finds out by [`cluster`], and calls [`run`].
+/// The command that runs this program again with these arguments, as a child for this cluster. The
+/// new process calls [`cluster`], then [`run`].
 ///
 /// # Errors
 /// As [`this_test`].
@@ -70,8 +72,9 @@ pub fn this_program(args: &[&str], cluster: &ClusterName) -> Result<Command, Sto
     Ok(command)
 }
 
-/// Commits to the table until it is killed: each commit rewrites every row with one mark, inserts a row and removes one. Says on standard
-/// output which version is committed. Returns only when the table cannot be used.
+/// Commits to the table until the process is killed. Each commit writes one mark into every row,
+/// inserts a row and removes one. Reports each committed version on standard output. Returns only
+/// if the table cannot be used.
 pub async fn run(table: &dyn MembershipTable) {
     if let Err(why) = commits(table).await {
         report(&format!("stopped {why:?}"));
@@ -81,7 +84,9 @@ pub async fn run(table: &dyn MembershipTable) {
 async fn commits(table: &dyn MembershipTable) -> Result<(), Stop> {
     loop {
         let ReadAnswer::Snapshot { snapshot, .. } = table.read(&ReadRequest::all()).await? else {
-            return Err(Stop::failed("unchanged to somebody who knows nothing"));
+            return Err(Stop::failed(
+                "a read without a known version was answered with unchanged",
+            ));
         };
         let mut rows: Vec<MembershipEntry> = snapshot.rows.entries().cloned().collect();
         let mut token = snapshot.token;
@@ -107,7 +112,7 @@ async fn commits(table: &dyn MembershipTable) -> Result<(), Stop> {
             );
             match table.commit(&request).await {
                 Ok(CommitOutcome::Committed(next)) => token = next,
-                // Somebody else, or busy: begin anew.
+                // Another client committed, or the store is busy: read again.
                 Ok(CommitOutcome::Conflict(_)) | Err(_) => break,
             }
             rows.push(inserted);
@@ -118,6 +123,6 @@ async fn commits(table: &dyn MembershipTable) -> Result<(), Stop> {
 
 fn report(text: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody listens any more: the parent has what it wanted.
+    // If the output is closed, the parent needs no more lines.
     let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
 }

@@ -1,4 +1,4 @@
-//! The clauses of the table contract, by number and in one sentence: what a failing case prints.
+//! The clauses of the table contract: number and text. A failing case prints them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ impl Clause {
         Self::T16,
     ];
 
-    /// What it says.
+    /// The text of the clause.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {

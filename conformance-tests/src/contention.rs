@@ -1,4 +1,5 @@
-//! Many writers on one version row, with the backoff of the protocol: how much is written, and whether everybody gets a turn.
+//! Many writers on one version row, with the protocol's backoff: measures the throughput, and
+//! checks that every writer gets its turn.
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,29 +30,29 @@ use membership_core::{
 use crate::case::Random;
 use crate::{Backend, Stop};
 
-/// Longer than this no writer may wait between two of its commits.
+/// The longest time that a writer may wait between two of its commits.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-// As the protocol's writer backs off (`membership-core`, protocol/writer.rs).
+// The values of the protocol's writer (`membership-core`, `protocol/writer`).
 const ERROR_CAP: Duration = Duration::from_secs(4);
 const ERROR_BACKOFF: Duration = Duration::from_secs(1);
 
-/// What became of an experiment in which nothing was lost.
+/// The result of an experiment in which nothing was lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Contention {
-    /// How many wrote at the same time.
+    /// Writers at the same time.
     pub writers: usize,
-    /// For how long.
+    /// Duration.
     pub took: Duration,
-    /// Commits that were committed.
+    /// Acknowledged commits.
     pub commits: u64,
-    /// Commits that somebody else was faster than.
+    /// Conflicts: another writer was faster.
     pub conflicts: u64,
-    /// Errors after which it was tried again.
+    /// Errors after which the writer tried again.
     pub errors: u64,
-    /// The longest that one writer waited from one of its commits to the next, or from the beginning to its first, or from its last to
-    /// the end.
+    /// The longest time that one writer waited between two of its commits; from the beginning to
+    /// its first and from its last to the end count too.
     pub longest_wait: Duration,
 }
 
@@ -81,14 +82,16 @@ impl fmt::Display for Contention {
     }
 }
 
-/// Has so many writers, each with a client of its own, commit for so long to a table that this makes and deletes: each reads, rewrites its
-/// own row, and backs off from conflicts and errors as the protocol does.
+/// Lets this many writers, each with a separate client, commit for this long to a new table, which
+/// is deleted afterwards. Each writer reads, rewrites its own row, and backs off from conflicts and
+/// errors as the protocol does.
 ///
-/// What must hold, or it is a failure: no acknowledged commit is lost; every version that a losing attempt was based on was followed by
-/// exactly one commit; no writer waits longer than [`LONGEST_WAIT`] between two of its commits.
+/// Fails unless all of this holds: no acknowledged commit is lost; exactly one commit follows every
+/// version on which a losing attempt was based; no writer waits longer than [`LONGEST_WAIT`]
+/// between two of its commits.
 ///
 /// # Errors
-/// [`Stop::Failed`] with what did not hold and the figures, or with what a client said.
+/// [`Stop::Failed`] with the violation and the figures, or with a client's error.
 pub async fn run(
     backend: &dyn Backend,
     cluster: &ClusterName,
@@ -111,7 +114,7 @@ pub async fn run(
     Ok(figures)
 }
 
-/// Names that no other experiment has.
+/// Ids that no other experiment uses.
 struct Unique(u64);
 
 impl Unique {
@@ -163,7 +166,7 @@ async fn compete(
             CommitOutcome::Committed(token) => now = request.apply_to(&now, token),
             CommitOutcome::Conflict(_) => {
                 return Err(Stop::failed(
-                    "somebody else uses the cluster of the experiment",
+                    "another client uses the cluster of the experiment",
                 ));
             }
         }
@@ -229,7 +232,7 @@ async fn compete(
     Ok(figures)
 }
 
-/// Nothing lost, and one commit for every version.
+/// Checks that nothing is lost, and that every version has one commit.
 fn holds(
     start: &Snapshot,
     last: &Snapshot,
@@ -241,7 +244,7 @@ fn holds(
         for (_, version) in &note.committed {
             if let Some(other) = makers.insert(*version, *n) {
                 return Err(format!(
-                    "writers {other} and {n} were both told that they made version {version}"
+                    "version {version} was acknowledged to both writer {other} and writer {n}"
                 ));
             }
         }
@@ -249,7 +252,7 @@ fn holds(
     let due = start.version() + 1..=last.version();
     if !makers.keys().copied().eq(due.clone()) {
         return Err(format!(
-            "the versions {due:?} were made, {} commits were acknowledged",
+            "versions {due:?} exist, but {} commits were acknowledged",
             makers.len()
         ));
     }
@@ -260,7 +263,7 @@ fn holds(
             .find(|v| !makers.contains_key(&(*v + 1)))
         {
             return Err(format!(
-                "writer {n} lost on version {version}, and nobody made the next one"
+                "writer {n} lost on version {version}, but no commit followed that version"
             ));
         }
         let seen = last.rows.get(&address(*n)).map(|e| e.info.role.as_str());
@@ -274,11 +277,11 @@ fn holds(
     Ok(())
 }
 
-/// What one writer was told.
+/// The answers that one writer received.
 #[derive(Default)]
 struct Notes {
     committed: Vec<(Instant, u64)>,
-    /// The versions that its losing attempts were based on.
+    /// The versions on which its losing attempts were based.
     lost_on: Vec<u64>,
     written: Option<String>,
     errors: u64,
@@ -299,7 +302,7 @@ impl Writer {
         let (mut conflicts, mut errors) = (0, 0);
         let mut since = Instant::now();
         while Instant::now() < end {
-            // A silo that waited has heard of newer versions by gossip meanwhile; here it reads.
+            // In a cluster a silo learns of newer versions by gossip while it waits; here it reads.
             let wait = match snapshot(&*self.table, false).await {
                 Ok(now) => match self.commit(&now).await? {
                     Attempted::Committed => {
@@ -347,7 +350,7 @@ impl Writer {
     fn failed(&mut self, error: TableError) -> Result<(), Stop> {
         if error.next_step() == NextStep::GiveUp {
             return Err(Stop::failed(format!(
-                "writer {}: an error that nobody provoked: {error}",
+                "writer {}: an error without a cause: {error}",
                 self.n
             )));
         }
@@ -368,7 +371,7 @@ impl Writer {
         let id = CommitId::new(self.ids.id(self.n, self.sent));
         let mut request =
             CommitRequest::new(now.token.clone(), id, Some(self.silo), [], [entry], []);
-        // An unknown outcome is found out before anything else.
+        // An unknown outcome is settled before the next commit.
         for turn in 1..=20 {
             let open = match self.table.commit(&request).await {
                 Ok(CommitOutcome::Committed(_)) => return Ok(self.won(&request, written)),
@@ -383,7 +386,8 @@ impl Writer {
             if !open {
                 return Ok(Attempted::Failed);
             }
-            // Nobody else writes this row, so it tells also when the table has moved far.
+            // Only this writer writes the row, so the row shows the outcome even if the version has
+            // moved far.
             match snapshot(&*self.table, true).await {
                 Ok(then) if then.version() > now.version() => {
                     let row = then.rows.get(&self.silo);
@@ -402,7 +406,7 @@ impl Writer {
             tokio::time::sleep(Duration::from_millis(20 * turn)).await;
         }
         Err(Stop::failed(format!(
-            "writer {} cannot find out what became of its commit {id}",
+            "writer {} cannot find out the outcome of its commit {id}",
             self.n
         )))
     }
@@ -441,7 +445,7 @@ async fn snapshot(table: &dyn MembershipTable, barrier: bool) -> Result<Snapshot
             membership_core::TableErrorKind::Damaged,
             membership_core::Operation::Read,
             table.store(),
-            "it says unchanged to somebody who knows nothing",
+            "a read without a known version was answered with unchanged",
         )),
     }
 }

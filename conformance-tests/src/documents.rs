@@ -1,4 +1,4 @@
-//! What somebody with the store's own shell would do to a table over one document, staged through the provider's own [`DocumentStore`].
+//! Stages damage to a table over one document, through the provider's own [`DocumentStore`].
 
 use async_trait::async_trait;
 use membership_core::{DocumentStore, Heartbeats, Revision, Stored};
@@ -6,10 +6,10 @@ use membership_core::{DocumentStore, Heartbeats, Revision, Stored};
 use crate::raw::RawAccess;
 use crate::stop::Stop;
 
-/// The cluster of a table over one document, past the table.
+/// The cluster of a table over one document, accessed past the table.
 pub struct DocumentAccess(Box<dyn DocumentStore>);
 
-/// A document and its heartbeats as they were.
+/// A saved document and its heartbeats.
 #[derive(Debug, Default)]
 pub struct SavedDocument {
     text: Option<String>,
@@ -25,18 +25,18 @@ impl DocumentAccess {
     async fn load(&self) -> Result<(Option<(Revision, String)>, Heartbeats), Stop> {
         let read = self.0.load(None, true, true).await?;
         let heartbeats = read.heartbeats.ok_or_else(|| {
-            Stop::failed("the document was loaded without the heartbeats that were asked for")
+            Stop::failed("the document was loaded without the requested heartbeats")
         })?;
         match read.document {
             Stored::None => Ok((None, heartbeats)),
             Stored::Document { revision, text } => Ok((Some((revision, text)), heartbeats)),
             Stored::Unchanged => Err(Stop::failed(
-                "the store answers unchanged to a caller that knows no revision",
+                "a load without a known revision was answered with unchanged",
             )),
         }
     }
 
-    /// Puts a text in the place of the document, or takes the document away. Heartbeats stay.
+    /// Replaces the document by a text, or removes it. Heartbeats stay.
     async fn replace(&self, text: Option<&str>) -> Result<(), Stop> {
         let revision = self.load().await?.0.map(|(revision, _)| revision);
         let done = match (text, &revision) {
@@ -52,7 +52,7 @@ impl DocumentAccess {
             Ok(())
         } else {
             Err(Stop::failed(
-                "the document changed while the test staged something, and no other client exists",
+                "the document changed although no other client exists",
             ))
         }
     }

@@ -12,23 +12,23 @@ pub struct Effort {
     pub clients: usize,
     /// Commits of each concurrent history. Default 2,000.
     pub commits: usize,
-    /// How often the crashing client is killed. Default 200.
+    /// How often the committing client is killed. Default 200.
     pub kills: usize,
-    /// How often the server is killed under the clients of one history. Default 1.
+    /// How often the server is killed during one history. Default 1.
     pub server_kills: usize,
     /// Rows of the large table. Default 5,000.
     pub rows: usize,
-    /// Writers that all want to write the version row. Default 8.
+    /// Writers that compete for the version row. Default 8.
     pub writers: usize,
-    /// For how long they do. Default 3 s.
+    /// How long they compete. Default 3 s.
     pub contention: Duration,
-    /// Rows of the large table that is read while it changes. Default 200.
+    /// Rows of the table that is read while it changes. Default 200.
     pub busy_rows: usize,
-    /// For how long it changes. Default 3 s.
+    /// How long it changes. Default 3 s.
     pub busy: Duration,
-    /// How long one operation may take, also when the store is away. Default 30 s.
+    /// The limit for one operation, also while the store is unreachable. Default 30 s.
     pub operation_timeout: Duration,
-    /// How long one case may take. Default 5 min.
+    /// The limit for one case. Default 5 min.
     pub case_timeout: Duration,
 }
 
@@ -52,7 +52,7 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// The long runs, for before something is called finished: about half an hour for a store that takes a millisecond.
+    /// The long runs, for releases: about half an hour for a store that takes a millisecond.
     #[must_use]
     pub fn soak() -> Self {
         Self {

@@ -1,10 +1,11 @@
-//! What a run is asked for from outside, to repeat a failure without touching the code.
+//! The environment variables that choose the seed, the cases and the effort of a run, so that a
+//! failure can be repeated without a change of code.
 
 use crate::Clause;
 
 /// The seed of a run.
 pub(crate) const SEED: &str = "MEMBERSHIP_CONFORMANCE_SEED";
-/// Which cases, by their names.
+/// The cases, by their names.
 pub(crate) const CASES: &str = "MEMBERSHIP_CONFORMANCE_CASES";
 const CLAUSES: &str = "MEMBERSHIP_CONFORMANCE_CLAUSES";
 const EFFORT: &str = "MEMBERSHIP_CONFORMANCE_EFFORT";
@@ -20,7 +21,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// What the environment of this process says; or what is wrong with it.
+    /// Reads the environment of this process; an error names a wrong value.
     pub fn read() -> Result<Self, String> {
         Self::parse(|name| std::env::var(name).ok())
     }
@@ -48,7 +49,7 @@ impl Environment {
             Some("soak") => true,
             Some(other) => {
                 return Err(format!(
-                    "{EFFORT}: `{other}` is not an effort: write `soak`, or leave it away"
+                    "{EFFORT}: `{other}` is not an effort: write `soak`, or unset it"
                 ));
             }
         };
@@ -57,7 +58,7 @@ impl Environment {
             Some("whole") => true,
             Some(other) => {
                 return Err(format!(
-                    "{SETUPS}: `{other}` is unknown: write `whole`, or leave it away"
+                    "{SETUPS}: `{other}` is unknown: write `whole`, or unset it"
                 ));
             }
         };
@@ -71,9 +72,9 @@ impl Environment {
     }
 }
 
-/// The command that runs one case again: the running test of cargo's, as far as it can be told.
+/// The command that runs one case again: that of the running cargo test, as far as it is known.
 pub(crate) fn replay(seed: u64, case: &str) -> String {
-    // Set by cargo for the tests it runs.
+    // Cargo sets it for the tests that it runs.
     let package = std::env::var("CARGO_PKG_NAME")
         .map(|name| format!(" -p {name}"))
         .unwrap_or_default();
@@ -83,7 +84,7 @@ pub(crate) fn replay(seed: u64, case: &str) -> String {
         .and_then(|p| p.file_stem()?.to_str())
         .and_then(target)
         .unwrap_or("conformance");
-    // A test runs in a thread of its name.
+    // A test runs in a thread with its name.
     let thread = std::thread::current();
     let test = thread
         .name()
@@ -95,7 +96,7 @@ pub(crate) fn replay(seed: u64, case: &str) -> String {
     command.trim_end().to_owned()
 }
 
-/// The target of a test program: cargo puts a hash behind its name.
+/// The target of a test program: cargo appends a hash to its name.
 fn target(stem: &str) -> Option<&str> {
     let (name, hash) = stem.rsplit_once('-')?;
     (hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit())).then_some(name)
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_understood_or_refused() {
+    fn values_are_parsed_or_refused() {
         assert_eq!(parse("", ""), Ok(Environment::default()));
         assert_eq!(parse(SEED, "4711").unwrap().seed, Some(4711));
         assert_eq!(

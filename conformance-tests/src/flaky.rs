@@ -1,4 +1,5 @@
-//! A table that loses answers: what a network does between a client and its store, on purpose and by a seed.
+//! A table that loses answers, as a network does between a client and its store; a seed decides
+//! which.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +15,8 @@ use tokio::task::JoinSet;
 
 use crate::case::Random;
 
-/// Wraps a table so that a part of its commits and heartbeats answers `OutcomeUnknown`: the write was lost on the way, or happened and
-/// only its answer was lost, or is still on its way and arrives later.
+/// Wraps a table. A part of its commits and heartbeats is answered with `OutcomeUnknown`: the write
+/// was lost on the way, or it happened and only its answer was lost, or it arrives later.
 pub struct Flaky {
     inner: Arc<dyn MembershipTable>,
     percent: u64,
@@ -40,7 +41,7 @@ enum Fate {
 }
 
 impl Flaky {
-    /// Loses the answers of so many percent of the commits and heartbeats; the seed decides which.
+    /// Loses the answers of this percentage of the commits and heartbeats; the seed decides which.
     #[must_use]
     pub fn new(inner: Arc<dyn MembershipTable>, percent: u64, seed: u64) -> Self {
         Self {
@@ -52,13 +53,13 @@ impl Flaky {
         }
     }
 
-    /// How many answers were lost so far.
+    /// The number of lost answers so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything that was still on its way has arrived.
+    /// Waits until every delayed write has arrived.
     pub async fn settle(&self) {
         let mut late =
             std::mem::take(&mut *self.late.lock().unwrap_or_else(PoisonError::into_inner));
@@ -141,7 +142,8 @@ impl MembershipTable for Flaky {
             Fate::AppliedUnanswered => {
                 let _ = self.inner.update_i_am_alive(write).await;
             }
-            // A late heartbeat would overwrite a newer one: unconditional writes do that, and nobody promises otherwise.
+            // A heartbeat is never delayed: a late one overwrites a newer one, because the write is
+            // unconditional, and the contract allows that.
             Fate::Lost | Fate::Late(_) => {}
         }
         Err(self.unknown(Operation::UpdateIAmAlive))

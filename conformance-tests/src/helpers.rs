@@ -1,4 +1,4 @@
-//! Helpers for a provider's own tests, where anything unexpected is a panic.
+//! Helpers for a provider's own tests. They panic on anything unexpected.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::future::Future;
@@ -20,7 +20,7 @@ pub async fn passes(suite: Suite) {
     assert!(report.passed(), "{report}");
 }
 
-/// A number that was not given out before, in any process.
+/// A number that is unique across processes.
 pub fn unique() -> u128 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let nanos = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
@@ -29,7 +29,7 @@ pub fn unique() -> u128 {
         | u128::from(nanos)
 }
 
-/// An address for a number.
+/// The address of the silo with this number.
 pub fn silo(n: u64) -> SiloAddress {
     SiloAddress::new(
         [10, 0, 0, 1].into(),
@@ -38,7 +38,7 @@ pub fn silo(n: u64) -> SiloAddress {
     )
 }
 
-/// The row of that silo.
+/// The row of the silo with this number.
 pub fn entry(n: u64) -> MembershipEntry {
     MembershipEntry::new(
         silo(n),
@@ -47,7 +47,7 @@ pub fn entry(n: u64) -> MembershipEntry {
     )
 }
 
-/// A commit that inserts the rows of these numbers.
+/// A commit that inserts the rows of these silos.
 pub fn insert(on: &VersionToken, numbers: impl IntoIterator<Item = u64>) -> CommitRequest {
     CommitRequest::new(
         on.clone(),
@@ -59,14 +59,14 @@ pub fn insert(on: &VersionToken, numbers: impl IntoIterator<Item = u64>) -> Comm
     )
 }
 
-/// A commit that gives this number's silo another name.
+/// A commit that gives this silo another name.
 pub fn update(on: &VersionToken, n: u64, name: &str) -> CommitRequest {
     let mut e = entry(n);
     e.info.silo_name = name.to_owned();
     CommitRequest::new(on.clone(), CommitId::new(unique()), None, [], [e], [])
 }
 
-/// A commit that removes this number's row.
+/// A commit that removes this silo's row.
 pub fn remove(on: &VersionToken, n: u64) -> CommitRequest {
     CommitRequest::new(
         on.clone(),
@@ -78,7 +78,7 @@ pub fn remove(on: &VersionToken, n: u64) -> CommitRequest {
     )
 }
 
-/// With a table id that nobody else has.
+/// Initializes a table with a unique table id.
 ///
 /// # Errors
 /// The table's.
@@ -91,7 +91,7 @@ pub async fn initialize(table: &dyn MembershipTable) -> Result<(), TableError> {
         .await
 }
 
-/// All of it.
+/// Reads everything.
 pub async fn read(table: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
     match table.read(&ReadRequest::all()).await.unwrap() {
         ReadAnswer::Snapshot {
@@ -102,7 +102,7 @@ pub async fn read(table: &dyn MembershipTable) -> (Snapshot, Heartbeats) {
     }
 }
 
-/// What kind of error a read ends with.
+/// The kind of error with which a read ends.
 ///
 /// # Errors
 /// That kind.
@@ -122,7 +122,7 @@ pub async fn commit(table: &dyn MembershipTable, request: &CommitRequest) -> Ver
     }
 }
 
-/// The kind of error that a commit ends with.
+/// The kind of error with which a commit ends.
 pub async fn commit_kind(table: &dyn MembershipTable, request: &CommitRequest) -> TableErrorKind {
     table
         .commit(request)
@@ -132,7 +132,7 @@ pub async fn commit_kind(table: &dyn MembershipTable, request: &CommitRequest) -
         .kind()
 }
 
-/// A heartbeat of this number's silo.
+/// A heartbeat of this silo.
 pub fn heartbeat(n: u64, counter: u64) -> HeartbeatWrite {
     HeartbeatWrite::Silo {
         silo: silo(n),
@@ -143,7 +143,7 @@ pub fn heartbeat(n: u64, counter: u64) -> HeartbeatWrite {
     }
 }
 
-/// Initializes a table and puts so many rows into it.
+/// Initializes a table and inserts this many rows.
 pub async fn fill(table: &dyn MembershipTable, rows: u64) -> VersionToken {
     initialize(table).await.unwrap();
     let (start, _) = read(table).await;
@@ -154,7 +154,7 @@ pub async fn fill(table: &dyn MembershipTable, rows: u64) -> VersionToken {
     }
 }
 
-/// The token of a version of a table that does not exist.
+/// A token of a table that does not exist.
 pub fn unknown_token() -> VersionToken {
     VersionToken::new(TableId::new(1), 5, CommitId::new(1), &[])
 }
@@ -169,11 +169,11 @@ pub fn blue() -> ClusterName {
     "blue".parse().unwrap()
 }
 
-/// Waits until something holds, for as long as a busy machine may need.
+/// Waits until a condition holds, for as long as a busy machine may need.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !holds().await {
-        assert!(Instant::now() < deadline, "not within two minutes: {what}");
+        assert!(Instant::now() < deadline, "timeout of two minutes: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

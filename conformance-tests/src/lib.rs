@@ -1,7 +1,8 @@
 //! The suite that every provider of a membership table runs against its real store.
 //!
-//! A provider writes a [`Backend`] (how to get a new client, and how to stage what goes wrong) and runs the [`Suite`]. Each case names the
-//! [`Clause`] of the contract that it proves, and prints that clause when it fails.
+//! A provider writes a [`Backend`] (how to get a new client, and how to stage faults) and runs the
+//! [`Suite`]. Each case names the [`Clause`] of the contract that it proves, and prints that clause
+//! when it fails.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -19,7 +20,7 @@
 //!     async fn client(&self, cluster: &ClusterName) -> Result<Arc<dyn MembershipTable>, TableError> {
 //!         Ok(Arc::new(self.0.table(cluster.clone())))
 //!     }
-//!     // What is neither staged nor listed here is a failure: nothing is skipped quietly.
+//!     // A capability that is neither staged nor listed here makes its cases fail.
 //!     fn not_applicable(&self) -> &'static [(Capability, Reason)] {
 //!         &[(Capability::Restart, Reason::InMemory), (Capability::Proxy, Reason::InMemory), (Capability::Secret, Reason::NoSecret)]
 //!     }
@@ -33,7 +34,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! [`backends`] holds two complete ones to read: the in-memory table and the table over one document.
+//! [`backends`] contains two complete ones to read: the in-memory table and the table over one
+//! document.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -61,7 +63,7 @@ pub mod servers;
 mod stop;
 mod suite;
 
-/// The proxy that counts round trips and makes things go wrong between a client and its servers.
+/// The proxy that counts round trips and injects faults between a client and its servers.
 pub use membership_fault_proxy as proxy;
 
 pub use backend::{Backend, Checkpoint, Proxied};

@@ -1,4 +1,4 @@
-//! What a piece of work says to logs: at every level, by whichever crate.
+//! Captures everything that a piece of work logs: at every level, by any crate.
 
 use std::fmt;
 use std::future::Future;
@@ -14,20 +14,21 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::Stop;
 
-/// So long the tasks of clients may say something when all is done.
+/// How long the tasks of clients may go on logging after the work.
 const TASKS_END: Duration = Duration::from_millis(50);
 
-/// What was heard.
+/// The result of a capture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Captured {
-    /// Events, and spans.
+    /// Events and spans.
     pub lines: u64,
 }
 
-/// Does this on a thread and a runtime of its own, and fails when anything that is logged there, also by the tasks that clients start,
-/// contains the secret. What crates say through `log` is heard as well, unless this process has a logger already.
+/// Runs the work on a separate thread with its own runtime. Fails if anything that is logged there,
+/// also by the tasks that clients start, contains the secret. Lines that crates write through `log`
+/// are included, unless this process has set a logger.
 ///
-/// Dropping the future ends the work.
+/// Dropping the future stops the work.
 pub(crate) async fn never_logs<T: Send + 'static>(
     secret: &str,
     work: impl Future<Output = Result<T, Stop>> + Send + 'static,
@@ -39,8 +40,9 @@ pub(crate) async fn never_logs<T: Send + 'static>(
         found: Mutex::default(),
     });
     let dispatch = tracing::Dispatch::new(CaptureSubscriber(capture.clone()));
-    // Of one listener alone only its own thread is asked whether anybody listens, and a call site that another thread gets to first is
-    // then silent everywhere.
+    // With a single subscriber, `tracing` asks only its thread whether a call site is enabled. A
+    // call site that another thread reaches first would then be disabled everywhere. The second
+    // subscriber prevents that.
     let second = tracing::Dispatch::new(CaptureSubscriber(capture.clone()));
     let (mut sender, receiver) = oneshot::channel();
     let thread = move || {
@@ -52,7 +54,7 @@ pub(crate) async fn never_logs<T: Send + 'static>(
                 Ok(runtime) => runtime,
                 Err(error) => {
                     return Some(Err(Stop::failed(format!(
-                        "no runtime to listen on: {error}"
+                        "cannot build a runtime for the log capture: {error}"
                     ))));
                 }
             };
@@ -79,10 +81,14 @@ pub(crate) async fn never_logs<T: Send + 'static>(
     std::thread::Builder::new()
         .name("log-capture".to_owned())
         .spawn(thread)
-        .map_err(|error| Stop::failed(format!("no thread to listen on: {error}")))?;
+        .map_err(|error| {
+            Stop::failed(format!(
+                "cannot start a thread for the log capture: {error}"
+            ))
+        })?;
     let done = receiver
         .await
-        .map_err(|_| Stop::failed("the thread that was listened to has panicked"))??;
+        .map_err(|_| Stop::failed("the thread of the log capture panicked"))??;
     if let Some(line) = capture
         .found
         .lock()
@@ -102,7 +108,7 @@ pub(crate) async fn never_logs<T: Send + 'static>(
 struct Capture {
     secret: String,
     lines: AtomicU64,
-    /// The first line that tells the secret, without it.
+    /// The first line that contains the secret, with the secret removed.
     found: Mutex<Option<String>>,
 }
 
@@ -145,7 +151,7 @@ impl Visit for Fields {
 struct CaptureSubscriber(Arc<Capture>);
 
 impl Subscriber for CaptureSubscriber {
-    /// Asked each time, so that nothing of this is left behind in the call sites.
+    /// Asked for each event, so that the call sites keep no state of this capture.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
     }
@@ -213,7 +219,7 @@ mod tests {
         tracing::info!("connected");
     }
 
-    /// One after the other: listeners that listen at the same moment help each other.
+    /// One test after the other: several captures at the same moment hide each other's faults.
     #[tokio::test]
     async fn logged_lines_are_captured() {
         a_call_site_that_another_thread_used_first_is_captured().await;

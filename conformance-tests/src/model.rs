@@ -1,4 +1,5 @@
-//! Thousands of random operations, one after the other, compared with the in-memory table after each.
+//! Thousands of random operations, one after the other. After each, the table is compared with the
+//! in-memory table.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use crate::case::{Cx, Random, Table, Verdict, must, send};
 /// How many old tokens and commits are kept to be used again.
 const MEMORY: usize = 40;
 
-/// One table and the model of it, and what is known of both.
+/// A table, its model, and what is known of both.
 struct Pair {
     cx: Cx,
     clients: Vec<Table>,
@@ -24,7 +25,8 @@ struct Pair {
     sent: Vec<CommitRequest>,
     present: Vec<MembershipEntry>,
     gone: Vec<SiloAddress>,
-    /// Silos that beat without a row: an orphan may stand there, so they never get one.
+    /// Silos that write heartbeats without a row. An orphan may exist, so these silos never get a
+    /// row.
     orphans: BTreeSet<SiloAddress>,
 }
 
@@ -65,7 +67,7 @@ pub(crate) async fn run(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Both answered with the same error, or both with something.
+/// Fails unless both answers are the same error, or both are no error.
 fn agree<A, B>(
     table: Result<A, TableError>,
     model: Result<B, TableError>,
@@ -73,7 +75,7 @@ fn agree<A, B>(
     match (table, model) {
         (Ok(a), Ok(b)) => Ok(Some((a, b))),
         (Err(a), Err(b)) if a.kind() == b.kind() => Ok(None),
-        // A commit on an absent table may be refused either way.
+        // A commit on an absent table may be refused with either kind.
         (Err(a), Err(b))
             if [a.kind(), b.kind()]
                 == [
@@ -84,13 +86,13 @@ fn agree<A, B>(
             Ok(None)
         }
         (Err(a), Err(b)) => Err(Stop::failed(format!(
-            "it says {:?}, {:?} was due: {a}",
+            "the error is {:?} instead of {:?}: {a}",
             a.kind(),
             b.kind()
         ))),
-        (Err(a), Ok(_)) => Err(Stop::failed(format!("an error that was not due: {a}"))),
+        (Err(a), Ok(_)) => Err(Stop::failed(format!("unexpected error: {a}"))),
         (Ok(_), Err(b)) => Err(Stop::failed(format!(
-            "an error of kind {:?} was due",
+            "expected an error of kind {:?}",
             b.kind()
         ))),
     }
@@ -99,19 +101,19 @@ fn agree<A, B>(
 fn same_snapshot(a: &Snapshot, b: &Snapshot) -> Verdict {
     must!(
         a.version_row == b.version_row,
-        "the version row is {:?}, {:?} was due",
+        "the version row is {:?} instead of {:?}",
         a.version_row,
         b.version_row
     );
     must!(
         a.token.same_commit(&b.token),
-        "the token is {:?}, {:?} was due",
+        "the token is {:?} instead of {:?}",
         a.token,
         b.token
     );
     must!(
         a.rows == b.rows,
-        "the rows are {:?}, {:?} were due",
+        "the rows are {:?} instead of {:?}",
         a.rows,
         b.rows
     );
@@ -144,7 +146,7 @@ impl Pair {
         }
     }
 
-    /// A silo that has a row, had one, or never had.
+    /// A silo that has a row, had one, or never had one.
     fn any_silo(&mut self) -> SiloAddress {
         let present = self
             .present
@@ -208,21 +210,21 @@ impl Pair {
         }) = &b;
         must!(
             beats_a == beats_b,
-            "the heartbeats are {beats_a:?}, {beats_b:?} were due"
+            "the heartbeats are {beats_a:?} instead of {beats_b:?}"
         );
         match (&a, &b) {
             (
                 ReadAnswer::Snapshot { snapshot: a, .. },
                 ReadAnswer::Snapshot { snapshot: b, .. },
             ) => same_snapshot(a, b),
-            // Where the store cannot tell cheaply it may read again.
+            // A store that cannot find out cheaply may read again.
             (ReadAnswer::Snapshot { snapshot, .. }, ReadAnswer::Unchanged { .. }) => {
                 must!(
                     request
                         .known
                         .as_ref()
                         .is_some_and(|k| k.same_commit(&snapshot.token)),
-                    "unchanged was due, not {snapshot:?}"
+                    "expected unchanged, got {snapshot:?}"
                 );
                 Ok(())
             }
@@ -256,7 +258,7 @@ impl Pair {
         };
         must!(
             a.token.same_commit(&b.token) && a.row == b.row && a.heartbeat == b.heartbeat,
-            "it reads as {a:?}, {b:?} was due"
+            "the row is {a:?} instead of {b:?}"
         );
         Ok(())
     }
@@ -273,7 +275,7 @@ impl Pair {
             return match client.update_i_am_alive(&write).await {
                 Ok(()) => Ok(()),
                 Err(e) if [due.kind(), TableErrorKind::NoSuchRow].contains(&e.kind()) => Ok(()),
-                Err(e) => Err(Stop::failed(format!("an error that was not due: {e}"))),
+                Err(e) => Err(Stop::failed(format!("unexpected error: {e}"))),
             };
         }
         Ok(client.update_i_am_alive(&write).await?)
@@ -282,7 +284,7 @@ impl Pair {
     async fn cell(&mut self, client: &Table) -> Verdict {
         let text = "c☃".repeat(self.random.below(MAX_CLUSTER_CELL_BYTES / 3));
         let write = HeartbeatWrite::Cluster { text };
-        // On an absent table it may become an orphan that nobody can tell from a cell of the next table.
+        // On an absent table it may become an orphan, which looks like a cell of the next table.
         if self.model.read_sync(&ReadRequest::default()).is_ok() {
             agree(
                 client.update_i_am_alive(&write).await,
@@ -362,12 +364,12 @@ impl Pair {
         match agree(answers.0, answers.1)? {
             None => {}
             Some((CommitOutcome::Committed(a), CommitOutcome::Committed(b))) => {
-                must!(a.same_commit(&b), "it is committed as {a:?}, {b:?} was due");
+                must!(a.same_commit(&b), "committed as {a:?} instead of {b:?}");
             }
             Some((CommitOutcome::Conflict(a), CommitOutcome::Conflict(b))) => {
                 must!(
                     a.newest.is_none() || a.newest == b.newest,
-                    "it conflicts with {:?}, {:?} was due",
+                    "the conflict names {:?} instead of {:?}",
                     a.newest,
                     b.newest
                 );
@@ -377,14 +379,14 @@ impl Pair {
             }
             Some((a, b)) => {
                 return Err(Stop::failed(format!(
-                    "{request:?} is answered with {a:?}, {b:?} was due"
+                    "{request:?} is answered with {a:?} instead of {b:?}"
                 )));
             }
         }
         self.refresh()
     }
 
-    /// What there is now, as the model tells it.
+    /// Reads the present state from the model.
     fn refresh(&mut self) -> Verdict {
         let ReadAnswer::Snapshot { snapshot, .. } =
             (match self.model.read_sync(&ReadRequest::default()) {

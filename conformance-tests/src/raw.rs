@@ -1,27 +1,27 @@
-//! A cluster past the contract: what somebody with the store's own tools reads and writes.
+//! Access to a cluster past the contract: reads and writes of somebody with the store's own tools.
 
 use async_trait::async_trait;
 
 use crate::Stop;
 
-/// One cluster in the store, past the provider.
+/// One cluster in the store, accessed past the provider.
 #[async_trait]
 pub trait RawAccess: Send {
-    /// A backup. The default is that of a cluster of which there is nothing.
+    /// A backup. The default is the backup of a cluster that does not exist.
     type Saved: Default + Send + Sync + 'static;
 
-    /// Puts any text under any row key; the version stays.
+    /// Writes any text under any row key; the version stays.
     async fn put_row(&mut self, key: &str, body: &str) -> Result<(), Stop>;
 
-    /// Puts any text in the place of the version row.
+    /// Replaces the version row by any text.
     async fn put_version_row(&mut self, text: &str) -> Result<(), Stop>;
 
-    /// Takes the version row away and leaves the rows.
+    /// Removes the version row and keeps the rows.
     async fn drop_version_row(&mut self) -> Result<(), Stop>;
 
-    /// Everything of the cluster.
+    /// Saves everything of the cluster.
     async fn save(&mut self) -> Result<Self::Saved, Stop>;
 
-    /// Puts a backup in the place of everything that there is.
+    /// Replaces everything of the cluster by a backup.
     async fn restore(&mut self, saved: &Self::Saved) -> Result<(), Stop>;
 }

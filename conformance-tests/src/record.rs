@@ -1,4 +1,4 @@
-//! What a run found, kept in a file for those who write documents from it.
+//! Keeps the result of a run in a file, from which documents are written.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use crate::{Outcome, Report, Suite};
 
-/// The folder that runs are kept in, where there is one.
+/// The folder for results of runs, if one is set.
 pub(crate) const FOLDER: &str = "MEMBERSHIP_CONFORMANCE_RECORDS";
 
 impl Report {
-    /// Everything but how long it took: store, seed, round trips as they were counted, whether every case of the suite
-    /// ran, and how each ended. The layout is for this
-    /// project's own tools, and may change.
+    /// Everything except durations: store, seed, counted round trips, whether every case of the
+    /// suite ran, and the outcome of each. The layout is for this project's own tools, and may
+    /// change.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let cases = self.results.iter().map(|result| {
@@ -40,10 +40,11 @@ impl Report {
         })
     }
 
-    /// Writes [`to_json`](Self::to_json) to `folder/STORE.json`, in the place of an earlier run's, and gives the path.
+    /// Writes [`to_json`](Self::to_json) to `folder/STORE.json`, replaces the file of an earlier
+    /// run, and returns the path.
     ///
     /// # Errors
-    /// What the file system says. The folder is made where it is missing.
+    /// The error of the file system. A missing folder is created.
     pub fn record(&self, folder: &Path) -> io::Result<PathBuf> {
         std::fs::create_dir_all(folder)?;
         let path = folder.join(format!(
@@ -56,8 +57,8 @@ impl Report {
     }
 }
 
-/// Keeps a run where the environment says so: a whole one, or the usual part of one over a set-up that repeats another. Another part says
-/// nothing about a store.
+/// Keeps a run if the environment requests that: a whole run, or the usual part over a set-up that
+/// repeats another one. Other parts say nothing about a store.
 pub(crate) fn keep(report: &Report, is_usual_part: bool) {
     let Some(folder) = std::env::var_os(FOLDER) else {
         return;
@@ -73,7 +74,10 @@ pub(crate) fn keep(report: &Report, is_usual_part: bool) {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "whoever asked for the file is told")]
+#[allow(
+    clippy::print_stderr,
+    reason = "the caller requested the file, and must learn that it is missing"
+)]
 fn say(text: &str) {
     eprintln!("{text}");
 }
@@ -84,7 +88,7 @@ mod tests {
     use crate::backends::Memory;
 
     #[tokio::test]
-    async fn a_run_is_written_as_it_ended() {
+    async fn a_record_holds_every_outcome() {
         let suite = Suite::new(Memory::default())
             .named("versions_rise")
             .named("secrets_do_not_show")

@@ -1,18 +1,18 @@
-//! What the suite found, one line per case.
+//! The result of a run, one line per case.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::{Clause, Reason, RoundTrips};
 
-/// How one case ended.
+/// The outcome of one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The store keeps the clause.
     Passed,
-    /// It does not, or the case could not be staged.
+    /// The store violates the clause, or the case could not be staged.
     Failed(String),
-    /// The case makes no sense for this store.
+    /// The case does not apply to this store.
     NotApplicable(Reason),
 }
 
@@ -23,15 +23,15 @@ pub struct CaseResult {
     pub name: &'static str,
     /// The clauses it proves.
     pub clauses: &'static [Clause],
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
-    /// The round trips of each operation, where the case counts them.
+    /// The round trips of each operation, if the case counts them.
     pub round_trips: Option<RoundTrips>,
     /// Other figures that the case measured.
     pub figures: Option<String>,
-    /// The command that runs it again, where it failed.
+    /// The command that runs the case again, if it failed.
     pub replay: Option<String>,
 }
 
@@ -76,15 +76,15 @@ impl fmt::Display for CaseResult {
     }
 }
 
-/// Everything the suite found about one store.
+/// The result of the suite for one store.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Report {
-    /// The store, as its backend calls it.
+    /// The name that the backend gives the store.
     pub store: String,
-    /// What [`Suite::seed`](crate::Suite::seed) repeats this run with.
+    /// The seed; [`Suite::seed`](crate::Suite::seed) repeats this run with it.
     pub seed: u64,
-    /// Every case that was asked for, in order.
+    /// Every selected case, in order.
     pub results: Vec<CaseResult>,
 }
 
@@ -102,20 +102,20 @@ impl Report {
             .filter(|r| matches!(r.outcome, Outcome::Failed(_)))
     }
 
-    /// The cases that make no sense for this store.
+    /// The cases that do not apply to this store.
     pub fn not_applicable(&self) -> impl Iterator<Item = &CaseResult> {
         self.results
             .iter()
             .filter(|r| matches!(r.outcome, Outcome::NotApplicable(_)))
     }
 
-    /// The round trips that were counted, if they were: for the tables of a provider's documentation.
+    /// The counted round trips, if any: for the tables of a provider's documentation.
     #[must_use]
     pub fn round_trips(&self) -> Option<RoundTrips> {
         self.results.iter().find_map(|r| r.round_trips)
     }
 
-    /// The last line: how many passed, failed, do not apply.
+    /// The last line: the numbers of passed, failed and not applicable cases.
     #[must_use]
     pub fn summary(&self) -> String {
         let (failed, skipped) = (self.failures().count(), self.not_applicable().count());

@@ -1,11 +1,11 @@
-//! How many round trips each operation takes.
+//! The number of round trips of each operation.
 
 use std::fmt;
 
 macro_rules! round_trips {
     ($($(#[doc = $doc:literal])+ $field:ident $name:literal,)+) => {
-        /// Round trips of each operation, as [`proxy`](crate::proxy) defines them: what a provider promises, or what was counted. None
-        /// where nothing is promised, or was not counted.
+        /// Round trips of each operation, as [`proxy`](crate::proxy) defines them: promised by a
+        /// provider, or counted. None if nothing is promised, or nothing was counted.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct RoundTrips {
@@ -13,13 +13,13 @@ macro_rules! round_trips {
         }
 
         impl RoundTrips {
-            /// Each operation by its name, with its number.
+            /// Each operation: its name and its number.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, Option<u64>)> {
                 [$(($name, self.$field)),+].into_iter()
             }
 
             $(
-                /// With this number of round trips for this operation.
+                /// Sets the number of round trips of this operation.
                 #[must_use]
                 pub const fn $field(mut self, n: u64) -> Self {
                     self.$field = Some(n);
@@ -31,15 +31,15 @@ macro_rules! round_trips {
 }
 
 round_trips! {
-    /// `read` by somebody who knows nothing.
+    /// `read` without a known version.
     read "read",
-    /// `read` by somebody who knows the newest version.
+    /// `read` with the newest version as the known one.
     read_unchanged "read, unchanged",
     /// `read` with a barrier.
     read_with_barrier "read with barrier",
     /// `read_row`
     read_row "read_row",
-    /// `commit` that is committed.
+    /// `commit` that succeeds.
     commit "commit",
     /// `commit` that conflicts.
     conflict "commit, conflict",

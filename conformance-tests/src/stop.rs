@@ -6,11 +6,12 @@ use crate::capability::{Capability, Reason};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Stop {
-    /// It failed, and this is what happened.
+    /// It failed; the text says what happened.
     Failed(String),
-    /// It needs something that the backend does not stage. Not applicable where the backend's list says why; else a failure.
+    /// It needs a capability that the backend does not stage. Not applicable if the backend lists a
+    /// reason for it; otherwise a failure.
     NotStaged(Capability),
-    /// The limits of the table or of its store leave nothing to test, for this reason.
+    /// The limits of the table or of its store leave nothing to test; the text is the reason.
     NotApplicable(Reason),
 }
 

@@ -1,4 +1,4 @@
-//! Runs the cases one after the other and says what became of each.
+//! Runs the cases one after the other and reports the outcome of each.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,21 +16,22 @@ pub struct Suite {
     backend: Arc<dyn Backend>,
     seed: u64,
     effort: Effort,
-    /// The environment asks for the long runs.
+    /// The environment requests the long runs.
     soak: bool,
     clauses: Vec<Clause>,
     names: Vec<String>,
-    /// The clauses that a set-up which repeats another one can change; empty: all.
+    /// If the set-up repeats another one: the clauses that it can change. Empty means all.
     differing: Vec<Clause>,
     whole: bool,
     listener: Option<Listener>,
     progress: Option<Progress>,
-    /// What the environment asks for and cannot have.
+    /// An invalid value in the environment.
     wrong: Option<String>,
 }
 
 impl Suite {
-    /// Every case, printed to standard output as it ends; or what the environment asks for:
+    /// Runs every case, and prints each to standard output when it ends. The environment can change
+    /// that:
     ///
     /// | variable | value | as |
     /// |---|---|---|
@@ -40,12 +41,12 @@ impl Suite {
     /// | `MEMBERSHIP_CONFORMANCE_EFFORT` | `soak` | [`Effort::soak`] |
     /// | `MEMBERSHIP_CONFORMANCE_SETUPS` | `whole` | every case, also where a set-up [`repeats`](Self::repeats) another one |
     ///
-    /// What the caller asks for afterwards comes on top. A value that makes no sense fails the run.
+    /// The caller's later calls are added to that. An invalid value fails the run.
     pub fn new(backend: impl Backend) -> Self {
         Self::shared(Arc::new(backend))
     }
 
-    /// The same for a backend that the caller keeps using.
+    /// The same for a backend that the caller shares.
     #[must_use]
     pub fn shared(backend: Arc<dyn Backend>) -> Self {
         let asked = Environment::read();
@@ -72,66 +73,68 @@ impl Suite {
         }
     }
 
-    /// Repeats the random choices of an earlier run; the threads' timing is still their own.
+    /// Repeats the random choices of an earlier run. The timing of threads is not repeated.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// How much work the long cases do.
+    /// Sets how much work the long cases do.
     #[must_use]
     pub fn effort(mut self, change: impl FnOnce(&mut Effort)) -> Self {
         change(&mut self.effort);
         self
     }
 
-    /// How much work the long cases do, unless the environment asks for a soak: less of what only repeats, where a store is slow. No case is
-    /// left out, and none checks less per round.
+    /// Sets how much work the long cases do, unless the environment requests a soak: fewer
+    /// repetitions for a slow store. Every case still runs, and each repetition checks as much.
     #[must_use]
     pub fn effort_unless_soak(self, change: impl FnOnce(&mut Effort)) -> Self {
         if self.soak { self } else { self.effort(change) }
     }
 
-    /// Only the cases that prove one of these clauses (together with those of earlier calls).
+    /// Runs only the cases that prove one of these clauses (and of those of earlier calls).
     #[must_use]
     pub fn clauses(mut self, clauses: impl IntoIterator<Item = Clause>) -> Self {
         self.clauses.extend(clauses);
         self
     }
 
-    /// Only the cases whose name contains this text (or one of those of earlier calls).
+    /// Runs only the cases whose name contains this text (or one of those of earlier calls).
     #[must_use]
     pub fn named(mut self, part: impl Into<String>) -> Self {
         self.names.push(part.into());
         self
     }
 
-    /// This backend is another set-up (TLS, several servers) of a store whose every case another run takes: only the cases that prove
-    /// one of these clauses run, which the set-up can change. With `MEMBERSHIP_CONFORMANCE_SETUPS=whole`, and where the caller asks for
-    /// clauses or cases, this changes nothing.
+    /// Says that this backend is another set-up (TLS, several servers) of a store for which another
+    /// run takes every case. Then only the cases run that prove one of these clauses, which the
+    /// set-up can change. This has no effect with `MEMBERSHIP_CONFORMANCE_SETUPS=whole`, or if the
+    /// caller selects clauses or cases.
     #[must_use]
     pub fn repeats(mut self, differing: impl IntoIterator<Item = Clause>) -> Self {
         self.differing.extend(differing);
         self
     }
 
-    /// Calls this with each result instead of printing it.
+    /// Passes each result to this function instead of printing it.
     #[must_use]
     pub fn on_result(mut self, listener: impl Fn(&CaseResult) + Send + Sync + 'static) -> Self {
         self.listener = Some(Box::new(listener));
         self
     }
 
-    /// Calls this with a line now and then from within long cases, one for each kill of a server for instance. Without it they are printed,
-    /// unless somebody else takes the results.
+    /// Passes the progress of long cases to this function, for example one line for each kill of a
+    /// server. Without it they are printed, unless [`on_result`](Self::on_result) takes the
+    /// results.
     #[must_use]
     pub fn on_progress(mut self, listener: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.progress = Some(Arc::new(listener));
         self
     }
 
-    /// Every case's name and clauses, in the order they run.
+    /// The name and the clauses of every case, in order.
     pub fn cases() -> impl Iterator<Item = (&'static str, &'static [Clause])> {
         cases::ALL
             .iter()
@@ -139,10 +142,12 @@ impl Suite {
             .map(|case| (case.name, case.clauses))
     }
 
-    /// Runs the cases that were asked for, one after the other, each on clusters of its own that are removed afterwards.
+    /// Runs the selected cases one after the other, each on its own clusters, which are removed
+    /// afterwards.
     ///
-    /// Never fails as a whole: what goes wrong is in the report. Dropping the future stops the suite and leaves the clusters of the
-    /// running case behind. Needs a tokio runtime with time enabled; one with several threads finds more.
+    /// Always returns a report, which contains the failures. Dropping the future stops the suite
+    /// and leaves the clusters of the running case behind. Needs a tokio runtime with time enabled;
+    /// a runtime with several threads finds more faults.
     pub async fn run(self) -> Report {
         let mut results = Vec::new();
         let chosen = cases::ALL
@@ -200,7 +205,7 @@ impl Suite {
         }
     }
 
-    /// Whether cases are left out because another run takes them.
+    /// Whether cases are omitted because another run takes them.
     fn is_shortened(&self) -> bool {
         !self.differing.is_empty()
             && !self.whole
@@ -229,13 +234,13 @@ impl Suite {
             self.effort,
             self.progress(),
         );
-        // A task of its own: a panic in a provider is a failure of this case, and the next one still runs.
+        // A separate task: a panic in a provider fails only this case.
         let mut task = tokio::spawn((case.run)(cx.clone()));
         let ended = tokio::time::timeout(self.effort.case_timeout, &mut task).await;
         task.abort();
         let verdict = match ended {
             Ok(Ok(verdict)) => verdict,
-            Ok(Err(error)) => Err(Stop::failed(format!("the case did not end: {error}"))),
+            Ok(Err(error)) => Err(Stop::failed(format!("the case panicked: {error}"))),
             Err(_) => Err(Stop::failed(format!(
                 "still running after {:?}",
                 self.effort.case_timeout
@@ -285,6 +290,6 @@ fn fresh_seed() -> u64 {
     let nanos = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos());
-    // The lower half changes fastest, and is all a seed needs.
+    // The lower half changes fastest, and is enough for a seed.
     u64::try_from(nanos & u128::from(u32::MAX)).unwrap_or(0) ^ (u64::from(std::process::id()) << 32)
 }

@@ -1,4 +1,5 @@
-//! Small histories, written by hand, of which everybody can see whether one table can have told them.
+//! Small handwritten histories: every reader can see whether one table can have given their
+//! answers.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use conformance_tests::Clause;
@@ -49,7 +50,7 @@ fn error(kind: TableErrorKind) -> Result<CommitOutcome, TableError> {
     ))
 }
 
-/// Client, from when to when, what.
+/// Client, begin, end, operation.
 type Line = (usize, u64, u64, (Asked, Answer));
 
 fn commit(request: &CommitRequest, answer: Result<CommitOutcome, TableError>) -> (Asked, Answer) {
@@ -105,7 +106,8 @@ fn commits_one_after_the_other() {
         violations(begin.clone().into_iter().chain([(2, 7, 8, read(&two))])),
         FINE
     );
-    // Read while the second commit is under way: either is right. Afterwards only the new one is.
+    // A read during the second commit may show either version. Afterwards only the new one is
+    // right.
     assert_eq!(
         violations(
             begin
@@ -124,7 +126,7 @@ fn commits_one_after_the_other() {
         ),
         [Clause::T6]
     );
-    // Told before anybody had asked for it.
+    // Shown before the commit was requested.
     assert_eq!(
         violations(
             begin
@@ -134,7 +136,7 @@ fn commits_one_after_the_other() {
         ),
         [Clause::T6, Clause::T1]
     );
-    // The rows of one version under the number of another.
+    // The rows of one version with the number of another.
     let mut torn = two.clone();
     torn.rows = one.rows.clone();
     assert_eq!(
@@ -146,7 +148,7 @@ fn commits_one_after_the_other() {
         ),
         [Clause::T6]
     );
-    // An acknowledged commit is gone in the end.
+    // An acknowledged commit is missing at the end.
     assert!(violations(begin.into_iter().chain([(2, 7, 8, read(&one))])).contains(&Clause::T2));
 }
 
@@ -180,14 +182,14 @@ fn a_conflict_needs_a_reason_in_time() {
         (2, 5, 6, read(&one)),
     ];
     assert_eq!(violations(late), [Clause::T4]);
-    // A winner whose answer was lost explains it as well, once it shows.
+    // A winner whose answer was lost is a cause too, once its commit shows.
     let lost = [
         (0, 1, 2, commit(&a, error(TableErrorKind::OutcomeUnknown))),
         (1, 3, 4, commit(&b, conflict())),
         (2, 5, 6, read(&one)),
     ];
     assert_eq!(violations(lost), FINE);
-    // A row that is there already is a reason of its own.
+    // An existing row is a cause of its own.
     let mut c = request(&one, 1);
     c.expected = one.token.clone();
     let rows = [
@@ -197,7 +199,7 @@ fn a_conflict_needs_a_reason_in_time() {
     ];
     assert!(
         violations(rows).contains(&Clause::T5),
-        "the same id was used for both"
+        "both commits have the same id"
     );
     c.id = CommitId::new(77);
     let rows = [
@@ -209,7 +211,7 @@ fn a_conflict_needs_a_reason_in_time() {
 }
 
 #[test]
-fn what_certainly_did_not_happen_never_shows() {
+fn a_commit_that_certainly_did_not_happen_never_shows() {
     let a = request(&start(), 1);
     let one = after(&start(), &a);
     for (answer, due) in [
@@ -230,7 +232,7 @@ fn an_unknown_outcome_stays_open_to_the_end() {
     let a = request(&start(), 1);
     let (zero, one) = (start(), after(&start(), &a));
     let lost = (0, 1, 2, commit(&a, error(TableErrorKind::OutcomeUnknown)));
-    // It arrives long after everybody stopped waiting, or never.
+    // It arrives long after all clients stopped waiting, or never.
     assert_eq!(
         violations([lost.clone(), (1, 3, 4, read(&zero)), (1, 5, 6, read(&one))]),
         FINE
@@ -261,7 +263,7 @@ fn an_unknown_outcome_stays_open_to_the_end() {
 }
 
 #[test]
-fn a_version_that_nobody_made() {
+fn a_version_without_a_commit() {
     let a = request(&start(), 1);
     let one = after(&start(), &a);
     assert_eq!(violations([(1, 3, 4, read(&one))]), [Clause::T1]);

@@ -1,4 +1,4 @@
-//! What a document store does to its table when answers are lost between the two: clause T5.
+//! What a table over one document answers when answers of its document store are lost: clause T5.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::sync::Mutex;
@@ -11,14 +11,14 @@ use membership_core::{
     SiloAddress, TableError, TableErrorKind, TableExt, TableId, TableLimits,
 };
 
-/// What happens to the next store, once.
+/// What happens to the next store of the document, once.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
-    /// The client library sends it twice, and gives the second answer.
+    /// The client library sends it twice, and returns the second answer.
     SentTwice,
-    /// It happens, and the answer is lost.
+    /// The document is stored, and the answer is lost.
     AnswerLost,
-    /// Somebody rewrites the document with the same content.
+    /// Another client rewrites the document with the same content.
     Rewritten,
 }
 
@@ -131,7 +131,7 @@ async fn commit_with(
 }
 
 #[tokio::test]
-async fn ones_own_success_is_recognised_when_the_client_library_sent_it_twice() {
+async fn a_success_is_recognised_when_the_client_library_sent_it_twice() {
     let table = table().await;
     let (request, answer) = commit_with(&table, Fate::SentTwice).await;
     assert!(
@@ -141,7 +141,7 @@ async fn ones_own_success_is_recognised_when_the_client_library_sent_it_twice() 
 }
 
 #[tokio::test]
-async fn a_collision_that_is_nobodys_commit_is_no_conflict() {
+async fn a_collision_without_a_commit_is_no_conflict() {
     let table = table().await;
     let (_, answer) = commit_with(&table, Fate::Rewritten).await;
     assert!(matches!(answer.unwrap(), CommitOutcome::Committed(_)));
@@ -149,7 +149,7 @@ async fn a_collision_that_is_nobodys_commit_is_no_conflict() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_an_unknown_outcome_and_found_again() {
+async fn a_lost_answer_is_an_unknown_outcome_and_can_be_settled() {
     let table = table().await;
     let (request, answer) = commit_with(&table, Fate::AnswerLost).await;
     let error = answer.unwrap_err();

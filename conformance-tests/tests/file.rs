@@ -1,5 +1,5 @@
-//! A document table over a file that several processes share: the suite with everything a process can be killed in, and the same with a
-//! file that is written in two halves, which the killed client must bring to light.
+//! A document table over a file that several processes share. One test runs the suite, with kills
+//! of the client process. The other writes the file in two halves, and the kills must reveal that.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use membership_core::{
     TableErrorKind, TableLimits,
 };
 
-/// Where the killed process finds the directory, and whether it writes in halves.
+/// The directory for the killed process, and whether it writes in halves.
 const PLACE: &str = "MEMBERSHIP_TEST_FILES";
 const TORN: &str = "MEMBERSHIP_TEST_TORN";
 
@@ -41,7 +41,7 @@ impl Document {
         self.dir.join(format!("{}.{end}", self.name))
     }
 
-    /// One process at a time; the lock goes when the file is closed, also by a kill.
+    /// Locks the file for one process. The lock ends when the file is closed, also by a kill.
     fn lock(&self) -> Result<File, TableError> {
         let lock = File::create(self.path("lock")).map_err(failed)?;
         lock.lock().map_err(failed)?;
@@ -68,7 +68,7 @@ impl Document {
             .map_err(failed)
     }
 
-    /// Heartbeats: a line for each, the cluster's own cell last.
+    /// Heartbeats: one line each, the cluster's own cell last.
     fn beats(&self) -> Heartbeats {
         let text = fs::read_to_string(self.path("beats")).unwrap_or_default();
         let (lines, cell) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -132,7 +132,7 @@ impl DocumentStore for Document {
         if self.now().map(|(revision, _)| revision).as_ref() != expected {
             return Ok(None);
         }
-        // A counter that outlives the document: no revision comes back.
+        // The counter outlives the document, so no revision is used twice.
         let count = fs::read_to_string(self.path("count"))
             .ok()
             .and_then(|t| t.parse::<u64>().ok())
@@ -229,7 +229,7 @@ impl Backend for Files {
     }
 }
 
-/// Does nothing unless it is the process that the suite kills.
+/// Does nothing unless it runs in the process that the suite kills.
 #[tokio::test]
 async fn crash_child() {
     if let (Some(cluster), Ok(dir)) = (child::cluster(), std::env::var(PLACE)) {
@@ -256,7 +256,7 @@ async fn a_file_replaced_by_renaming_survives_kills() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_written_in_halves_does_not() {
+async fn a_file_written_in_halves_is_caught_by_kills() {
     let report = kill(true).await;
     assert_eq!(report.failures().count(), 1, "{report}");
     assert!(!report.to_string().contains("not end"), "{report}");

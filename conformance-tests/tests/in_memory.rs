@@ -1,8 +1,8 @@
-//! The suite on the two stores that live in memory.
+//! The suite on the two stores in memory.
 #![allow(
     clippy::print_stdout,
     clippy::panic,
-    reason = "a test says what it looks at, and what is wrong"
+    reason = "a test prints what it checks, and what is wrong"
 )]
 
 use conformance_tests::backends::{Document, Memory};

@@ -1,4 +1,4 @@
-//! A large table that changes all the time: it is read whole, and in few round trips. T6.
+//! A large table that changes all the time: reads are whole, and take few round trips. T6.
 
 use crate::case::{Case, Cx, Verdict, case, must};
 use crate::history::{self, Load, load};
@@ -6,10 +6,11 @@ use crate::history::{self, Load, load};
 pub(super) const CASES: &[Case] =
     &[case!(a_large_table_is_read_whole_while_it_changes: T2 T3 T4 T6)];
 
-/// What a row has at least, in bytes.
+/// The minimum size of a row, in bytes.
 const BYTES: usize = 2_048;
 const WRITERS: usize = 4;
-/// How many round trips a read may take for each page of the store: one, and two more when somebody commits meanwhile.
+/// The round trips that a read may take for each page of the store: one, and two more because of
+/// concurrent commits.
 const TRIPS_PER_PAGE: u64 = 3;
 
 async fn a_large_table_is_read_whole_while_it_changes(cx: Cx) -> Verdict {
@@ -28,7 +29,7 @@ async fn a_large_table_is_read_whole_while_it_changes(cx: Cx) -> Verdict {
     let checked = history::explained(&history)?;
     must!(
         checked.commits > 0 && checked.reads > 0,
-        "nothing happened that is worth a check: {checked:?}"
+        "the history is too small for a check: {checked:?}"
     );
     let trips = if reads.counted > 0 {
         format!(", at most {} round trips", reads.most)

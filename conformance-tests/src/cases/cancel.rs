@@ -1,4 +1,4 @@
-//! Futures that are dropped half-way. T14.
+//! Futures that are dropped before they are ready. T14.
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
@@ -12,7 +12,7 @@ pub(super) const CASES: &[Case] = &[
     case!(dropped_commits_from_many_clients: T14 T2),
 ];
 
-/// Polls `times` times, gives others a turn in between, and drops what is not ready then. True when it was ready.
+/// Polls a future `times` times, yields in between, and drops it. Returns true if it was ready.
 async fn poll_and_drop<F: Future + Send>(future: F, times: usize) -> Option<F::Output> {
     let mut future = Box::pin(future);
     for turn in 0..times {
@@ -31,18 +31,19 @@ async fn poll_and_drop<F: Future + Send>(future: F, times: usize) -> Option<F::O
     None
 }
 
-/// One commit after the other, each dropped after a while; after each, the table is as before or as after it.
+/// Sends one commit after the other, and drops each after a while. After each, the table is in the
+/// state before or after it.
 async fn drop_commits(cx: &Cx, table: &Table, judge: &Table, turns: usize) -> Verdict {
     for turn in 0..turns {
         let before = read(judge).await?.0;
         let request = cx.insert(&before.token, [cx.entry(), cx.entry()]);
         let answer = poll_and_drop(table.commit(&request), 1 + turn % 3).await;
-        // A dropped commit may still be on its way; sent again it has one outcome for good.
+        // A dropped commit may arrive later; sending it again settles its outcome.
         match send(judge, &request.again()).await? {
             membership_core::CommitOutcome::Committed(_) => {}
             membership_core::CommitOutcome::Conflict(c) => {
                 return Err(crate::Stop::failed(format!(
-                    "turn {turn}: after {answer:?}, sent again, nobody else there: a conflict with {:?}",
+                    "turn {turn}: after {answer:?}, sent again: a conflict with {:?} although there is no other client",
                     c.newest
                 )));
             }

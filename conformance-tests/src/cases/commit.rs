@@ -1,4 +1,4 @@
-//! What a commit does, and what a conflict does not. T1 to T4.
+//! What a commit does, and what a conflict leaves unchanged. T1 to T4.
 
 use membership_core::{CauseOfDeath, CommitOutcome, Death, SiloStatus, TableErrorKind};
 
@@ -20,7 +20,7 @@ async fn versions_rise_by_one(cx: Cx) -> Verdict {
     let other = cx.another(&table).await?;
     let mut token = read(&table).await?.0.token;
     for version in 1..=40 {
-        // Both clients commit in turn, each on the token it was handed.
+        // Both clients commit in turn, each on the token that the other received.
         let by = if version % 2 == 0 { &table } else { &other };
         let request = cx.insert(&token, [cx.entry()]);
         token = commit(by, &request).await?;
@@ -37,7 +37,7 @@ async fn versions_rise_by_one(cx: Cx) -> Verdict {
         );
         must!(
             now.version_row.last_commit() == request.id,
-            "the newest commit is said to be {}",
+            "the newest commit in the version row is {}",
             now.version_row.last_commit()
         );
         must!(
@@ -222,7 +222,7 @@ async fn malformed_commits_are_errors(cx: Cx) -> Verdict {
         ("an empty commit", cx.insert(&token, [])),
         ("one row twice", cx.insert(&token, [b.clone(), b.clone()])),
         ("rows stamped with another version", wrong_version),
-        // The token is stale as well: what is malformed is not even sent.
+        // The token is stale too: a malformed commit is refused before it is sent.
         ("an empty commit on a stale token", cx.insert(&old, [])),
     ] {
         refused(
@@ -279,7 +279,7 @@ async fn of_many_commits_on_one_version_one_wins(cx: Cx) -> Verdict {
         );
         must!(
             winner == Some(now.version_row.last_commit()),
-            "{winner:?} was told that it won, {} did",
+            "the commit of {winner:?} was acknowledged, but the table shows {}",
             now.version_row.last_commit()
         );
     }

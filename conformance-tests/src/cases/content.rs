@@ -1,4 +1,4 @@
-//! Whatever was written is what is read. T10.
+//! Everything that is written can be read again. T10.
 
 use membership_core::encoding::encode_entry;
 use membership_core::{
@@ -44,7 +44,7 @@ fn suspicion(cx: &Cx, n: u8) -> Suspicion {
     )
 }
 
-/// One of everything: statuses, causes, texts, addresses, sizes.
+/// Rows with one of everything: statuses, causes, texts, addresses, sizes.
 fn one_of_each(cx: &Cx) -> Result<Vec<MembershipEntry>, crate::Stop> {
     let mut all = Vec::new();
     let death = |cause| Death::new(cause, WallTime::from_millis(253_402_300_799_999), None, 3);
@@ -171,7 +171,7 @@ async fn every_field_survives(cx: Cx) -> Verdict {
             })
             .await?;
         if table.guarantees().reads != Recency::Linearizable {
-            // After a barrier nothing that it reads is older.
+            // After a read with a barrier this client reads nothing older.
             read(&other).await?;
         }
         let got = other.read_row(&e.address, None).await?.heartbeat;
@@ -187,7 +187,7 @@ async fn every_field_survives(cx: Cx) -> Verdict {
 async fn unknown_fields_survive_a_rewrite(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let mut entry = cx.entry();
-    // JSON that a newer build may have put there, as this build carries it.
+    // JSON of a newer build, as this build keeps it.
     entry.extra = unknown_fields();
     entry.status = SiloStatus::Dead;
     let mut death = Death::new(CauseOfDeath::Voted, entry.start_time, None, 1);

@@ -1,4 +1,4 @@
-//! Many writers who all want the next version. T1, T4.
+//! Many writers that compete for the next version. T1, T4.
 
 use crate::case::{Case, Cx, Verdict, case};
 

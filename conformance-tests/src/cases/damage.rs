@@ -1,4 +1,4 @@
-//! Tables that somebody else has had a hand in. T12.
+//! Tables that something other than a provider has changed. T12.
 
 use membership_core::encoding::encode_version_row;
 use membership_core::{
@@ -61,7 +61,7 @@ async fn an_undecodable_row_is_returned_and_can_be_removed(cx: Cx) -> Verdict {
         one.is_some_and(|r| r.entry().is_none() && r.key() == key),
         "read_row skips the undecodable row"
     );
-    // It blocks only what needs it.
+    // It blocks only the operations that need the row.
     let token = commit(&table, &cx.update(&token, [good.clone()])).await?;
     conflict(
         &table,
@@ -162,7 +162,7 @@ async fn rows_without_a_version_row_are_damaged(cx: Cx) -> Verdict {
     )?;
     must!(
         named.to_string().contains(&entry.address.row_key()),
-        "initialize does not name a row that stands there: {named}"
+        "initialize does not name an existing row: {named}"
     );
     refused(
         "a second initialize",
@@ -174,7 +174,7 @@ async fn rows_without_a_version_row_are_damaged(cx: Cx) -> Verdict {
         !matches!(answer, Ok(CommitOutcome::Committed(_))),
         "a commit landed: {answer:?}"
     );
-    // Deleting the cluster is a way out.
+    // Deleting the cluster repairs it.
     fresh.delete().await?;
     fresh.initialize(&cx.initialize_request()).await?;
     must!(
@@ -184,7 +184,7 @@ async fn rows_without_a_version_row_are_damaged(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Nothing works on the table and nothing of it changes, whoever asks.
+/// No operation works on the table, and nothing in it changes, for any client.
 async fn everything_is_refused(cx: &Cx, text: &str, kind: TableErrorKind) -> Verdict {
     let table = cx.table().await?;
     let entry = cx.entry();
@@ -257,7 +257,7 @@ async fn a_damaged_version_row_is_reported(cx: Cx) -> Verdict {
     let row = VersionRow::initial(cx.initialize_request().table_id, Default::default());
     let text = encode_version_row(&row).replacen("\"version\":0", "\"version\":-1", 1);
     everything_is_refused(&cx, &text, TableErrorKind::Damaged).await?;
-    // Deleting the cluster is the way out for whoever has nothing to put in the row's place.
+    // Deleting the cluster repairs it if the row cannot be restored.
     let table = cx.table().await?;
     commit(
         &table,

@@ -1,4 +1,4 @@
-//! Signs of life. T7, T8.
+//! Heartbeats. T7, T8.
 
 use membership_core::{Heartbeat, HeartbeatWrite, SiloAddress, TableErrorKind, WallTime};
 
@@ -46,7 +46,7 @@ async fn a_heartbeat_changes_only_the_heartbeat(cx: Cx) -> Verdict {
     let before = read(&other).await?;
     must!(
         before.1.silos.is_empty(),
-        "there are heartbeats that nobody wrote: {:?}",
+        "there are heartbeats that no client wrote: {:?}",
         before.1
     );
     for counter in 1..=10 {
@@ -71,7 +71,7 @@ async fn a_heartbeat_changes_only_the_heartbeat(cx: Cx) -> Verdict {
             "the row reads as {row:?}"
         );
     }
-    // The token is from before all those heartbeats.
+    // The token is older than all those heartbeats.
     commit(&table, &cx.update(&token, [a])).await?;
     Ok(())
 }
@@ -172,7 +172,7 @@ async fn a_heartbeat_creates_no_row(cx: Cx) -> Verdict {
         &cx.insert(&read(&table).await?.0.token, [there.clone()]),
     )
     .await?;
-    // Refused or an orphan: both are legal, a row is not.
+    // The heartbeat may be refused or become an orphan; a row is not allowed.
     let _ = beat(&table, missing.address, 1).await;
     let check = |now: membership_core::Snapshot, beats: membership_core::Heartbeats| {
         must!(
@@ -225,7 +225,7 @@ async fn a_commit_does_not_move_a_heartbeat_back(cx: Cx) -> Verdict {
     .await?;
     let writer = cx.another(&table).await?;
     for counter in 1..=20 {
-        // The committer read the table before this beat.
+        // The committer read the table before this heartbeat.
         beat(&writer, entry.address, counter).await?;
         token = commit(&table, &cx.update(&token, [entry.clone()])).await?;
         let now = read(&table).await?.1.counter(&entry.address);

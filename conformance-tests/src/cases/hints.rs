@@ -1,4 +1,4 @@
-//! What a store says unasked: that the version may have moved.
+//! Hints: notifications of the store that the version may have moved.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -17,19 +17,19 @@ pub(super) const CASES: &[Case] = &[
     case!(losing_hints_costs_only_time: T6 T13),
 ];
 
-/// Within this a commit of somebody else is hinted, in the median.
+/// The limit for the median time until a commit of another client is hinted.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// How often it is measured.
+/// The number of measurements.
 const TIMES: usize = 9;
 
-/// The table's hints. None is a failure unless the backend says that there are none.
+/// The table's hints. A table without hints fails the case unless the backend lists that.
 fn hints(cx: &Cx, table: &Table) -> Result<HintStream, Stop> {
     cx.needs(Capability::Hints)?;
     table.hints().ok_or(Stop::NotStaged(Capability::Hints))
 }
 
-/// The next hint, if one comes within this time. An end is a failure.
+/// The next hint, if one comes in time. The end of the stream is a failure.
 async fn next(stream: &mut HintStream, within: Duration) -> Result<bool, Stop> {
     match tokio::time::timeout(within, poll_fn(|cx| stream.as_mut().poll_next(cx))).await {
         Ok(Some(())) => Ok(true),
@@ -40,13 +40,13 @@ async fn next(stream: &mut HintStream, within: Duration) -> Result<bool, Stop> {
     }
 }
 
-/// Takes every hint that is there already.
+/// Takes every pending hint.
 async fn drain(stream: &mut HintStream) -> Verdict {
     while next(stream, Duration::from_millis(20)).await? {}
     Ok(())
 }
 
-/// One commit, and again while the store is not there.
+/// Sends one commit, and repeats it while the store is unreachable.
 async fn foreign_commit(cx: &Cx, other: &Table) -> Verdict {
     let deadline = Instant::now() + cx.effort().operation_timeout;
     loop {
@@ -64,14 +64,15 @@ async fn foreign_commit(cx: &Cx, other: &Table) -> Verdict {
             Err(e) if e.next_step() == NextStep::GiveUp => return Err(e.into()),
             Err(e) => must!(
                 Instant::now() < deadline,
-                "nothing goes wrong any more, and still: {e}"
+                "an error although all faults have ended: {e}"
             ),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Commits until one is hinted: listening may begin, or begin again, a while after it was asked for.
+/// Commits until one is hinted: the subscription may start, or start again, a while after the
+/// request.
 async fn until_hinted(cx: &Cx, other: &Table, stream: &mut HintStream) -> Verdict {
     let began = Instant::now();
     drain(stream).await?;
@@ -131,7 +132,7 @@ async fn hints_end_with_their_table(cx: Cx) -> Verdict {
     });
     cx.in_time("the end of the hints of a dropped table", end)
         .await?;
-    // Whoever asks once more, as a `select!` in a loop does, is told so once more.
+    // Polling the stream again, as a `select!` in a loop does, returns the end again.
     let again = poll_fn(|cx| Poll::Ready(stream.as_mut().poll_next(cx))).await;
     must!(
         again == Poll::Ready(None),
@@ -169,7 +170,8 @@ async fn losing_hints_costs_only_time(cx: Cx) -> Verdict {
             }
             _ => {
                 proxy.freeze_way(Way::Answers);
-                // Who commits may have to use the same way, and then is answered when it is free again.
+                // The committing client may use the same way. Then its answer comes when the way is
+                // open again.
                 let held = async {
                     let held = proxy.holds(cx.effort().operation_timeout).await;
                     proxy.heal();
@@ -190,12 +192,14 @@ async fn losing_hints_costs_only_time(cx: Cx) -> Verdict {
             match cx.in_time("read", table.read(&barrier)).await? {
                 Ok(ReadAnswer::Snapshot { snapshot, .. }) => break snapshot,
                 Ok(ReadAnswer::Unchanged { .. }) => {
-                    return Err(Stop::failed("unchanged to somebody who knows nothing"));
+                    return Err(Stop::failed(
+                        "a read without a known version was answered with unchanged",
+                    ));
                 }
                 Err(e) => {
                     must!(
                         Instant::now() < deadline && e.next_step() != NextStep::GiveUp,
-                        "the hints were {how}, and a read says: {e}"
+                        "the hints were {how}, and a read fails: {e}"
                     )
                 }
             }

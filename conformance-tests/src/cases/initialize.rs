@@ -1,4 +1,4 @@
-//! How a table begins, and how it ends. T1, T12.
+//! How a table is created and deleted. T1, T12.
 
 use membership_core::{
     CommitId, HeartbeatWrite, ReadRequest, SharedSettings, TableErrorKind, VersionRow, VersionToken,
@@ -21,7 +21,7 @@ async fn fifty_silos_initialize_at_once(cx: Cx) -> Verdict {
         let (table, request) = (cx.client(&cluster).await?, cx.initialize_request());
         offered.push(request.table_id);
         tasks.push(tokio::spawn(async move {
-            // A store may be too busy for fifty at once, and says so.
+            // A store may be too busy for fifty clients at the same time, and reports that.
             for _ in 0..50 {
                 match table.initialize(&request).await {
                     Err(e) if e.kind() == TableErrorKind::Busy => tokio::task::yield_now().await,
@@ -42,7 +42,7 @@ async fn fifty_silos_initialize_at_once(cx: Cx) -> Verdict {
         );
         must!(
             offered.contains(&now.table_id()),
-            "nobody offered the table id {}",
+            "no client offered the table id {}",
             now.table_id()
         );
         let first = *made.get_or_insert(now.table_id());
@@ -83,7 +83,7 @@ async fn initialize_never_resets(cx: Cx) -> Verdict {
 
 async fn an_absent_table_is_not_initialized(cx: Cx) -> Verdict {
     let (table, there) = (cx.client(&cx.cluster()?).await?, cx.table().await?);
-    // Another cluster of the same store shows that it is not simply the store that is missing.
+    // Another cluster of the same store shows that the store itself is there.
     read(&there).await?;
     let entry = cx.entry();
     let absent = &[TableErrorKind::NotInitialized];
@@ -107,7 +107,7 @@ async fn an_absent_table_is_not_initialized(cx: Cx) -> Verdict {
         counter: 1,
         at: entry.start_time,
     };
-    // It may be refused or become an orphan; either way it is no row, and no obstacle.
+    // The heartbeat may be refused or become an orphan. It must not become a row, or an obstacle.
     let _ = table
         .update_i_am_alive(&HeartbeatWrite::Silo {
             silo: entry.address,

@@ -9,7 +9,8 @@ pub(super) const CASES: &[Case] = &[
     case!(service_and_cluster_are_told_apart: T9),
 ];
 
-/// Prefixes of each other, separators, quotes, wildcards and everything else some store gives a meaning to.
+/// Prefixes of each other, separators, quotes, wildcards, and everything else that has a meaning in
+/// some store.
 const NAMES: &[&str] = &[
     "a",
     "ab",
@@ -66,7 +67,7 @@ async fn clusters_with_nasty_names_are_isolated(cx: Cx) -> Verdict {
             &[TableErrorKind::NotInitialized],
         )?;
         table.initialize(&cx.initialize_request()).await?;
-        // The same silo in every cluster, told apart by its content.
+        // The same silo in every cluster, with different content.
         let mut entry = shared.clone();
         (*name).clone_into(&mut entry.info.silo_name);
         commit(&table, &cx.insert(&read(&table).await?.0.token, [entry])).await?;
@@ -102,7 +103,7 @@ async fn clusters_with_nasty_names_are_isolated(cx: Cx) -> Verdict {
         );
         before.push(now);
     }
-    // Every other one goes; the rest must not notice.
+    // Every second cluster is deleted; the others must not change.
     for table in tables.iter().step_by(2) {
         table.delete().await?;
     }

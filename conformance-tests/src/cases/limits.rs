@@ -1,4 +1,4 @@
-//! How much fits. T11.
+//! Large tables, and the limits. T11.
 
 use membership_core::{
     CauseOfDeath, CleanupPolicy, Death, SiloStatus, TableErrorKind, TableExt, WallTime,
@@ -51,7 +51,7 @@ async fn a_large_table_works(cx: Cx) -> Verdict {
             &[TableErrorKind::LimitExceeded],
         )?;
     }
-    // A small change of a large table, and its end.
+    // A small change of a large table, and its deletion.
     let changed = entries.first().cloned().map(|mut e| {
         e.info.silo_name = "changed".to_owned();
         e
@@ -148,7 +148,7 @@ async fn more_than_the_limits_is_refused(cx: Cx) -> Verdict {
         &read(&cx.another(&table).await?).await?,
     )?;
 
-    // Up to the limit it works.
+    // A row at the limit works.
     let mut exact = cx.entry();
     let mut empty = exact.clone();
     empty.written_at = 2;
@@ -208,7 +208,7 @@ async fn defunct_rows_are_cleaned_up_within_the_limits(cx: Cx) -> Verdict {
         .await?;
     must!(
         removed == oldest[..4],
-        "died longer than 95 ms ago, the last 2 kept: {removed:?} of {oldest:?} went"
+        "cleanup of rows older than 95 ms that keeps 2: removed {removed:?} of {oldest:?}"
     );
     must!(
         table
@@ -226,7 +226,7 @@ async fn defunct_rows_are_cleaned_up_within_the_limits(cx: Cx) -> Verdict {
                 .filter(|e| e.status == SiloStatus::Dead)
                 .count()
                 == 2,
-        "left are {:?}",
+        "the remaining rows are {:?}",
         left.rows
     );
     Ok(())

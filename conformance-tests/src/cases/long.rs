@@ -1,4 +1,5 @@
-//! The long runs: random operations against a model, concurrent histories, and a client that is killed while it commits.
+//! The long runs: random operations against a model, concurrent histories, and a client that is
+//! killed while it commits.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -26,7 +27,7 @@ async fn a_concurrent_history_is_explained(cx: Cx) -> Verdict {
     explained(&cx, 0).await
 }
 
-/// Not one acknowledged commit is lost, none is invented, and none is applied twice.
+/// No acknowledged commit is lost, none is invented, and none is applied twice.
 async fn killed_servers_lose_nothing(cx: Cx) -> Verdict {
     cx.needs(Capability::Restart)?;
     let kills = cx.effort().server_kills;
@@ -51,7 +52,7 @@ async fn explained(cx: &Cx, kills: usize) -> Verdict {
     );
     must!(
         effort.commits < 500 || (checked.conflicts > 0 && checked.open > 0),
-        "nothing happened that is worth a check: {checked:?}"
+        "the history is too small for a check: {checked:?}"
     );
     must!(
         outages.kills == kills,
@@ -66,7 +67,7 @@ async fn explained(cx: &Cx, kills: usize) -> Verdict {
         ambiguous,
     } = checked;
     let summary = format!(
-        "{commits} commits, {reads} reads, {conflicts} conflicts, {open} never told, {ambiguous} of nobody"
+        "{commits} commits, {reads} reads, {conflicts} conflicts, {open} of unknown outcome, {ambiguous} versions of unknown commits"
     );
     cx.measured(if kills == 0 {
         summary
@@ -116,7 +117,7 @@ async fn a_killed_client_leaves_a_whole_table(cx: Cx) -> Verdict {
         let done = kill + 1;
         if done % 100 == 0 {
             cx.progress(format!(
-                "client {done} of {} is killed: the table is whole at version {}",
+                "killed client {done} of {}: the table is whole at version {}",
                 cx.effort().kills,
                 now.version()
             ));
@@ -125,7 +126,8 @@ async fn a_killed_client_leaves_a_whole_table(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Starts a child, lets it commit a few times, kills it a random moment later; the last version it was committed is committed.
+/// Starts a child, lets it commit a few times, and kills it at a random moment. Returns the last
+/// version that it reported as committed.
 async fn kill_at_random(
     cx: &Cx,
     command: &mut Command,
@@ -153,7 +155,7 @@ async fn kill_at_random(
                     return Err(Stop::failed(format!("the child: {why}")));
                 }
             }
-            Err(Stop::failed("the child ended by itself without a word"))
+            Err(Stop::failed("the child ended by itself without output"))
         };
         committed = cx.in_time("a child's commit", line).await??;
     }
@@ -165,7 +167,8 @@ async fn kill_at_random(
     Ok(committed)
 }
 
-/// The dead client may have left a lock that the store needs a moment to notice.
+/// Reads after a kill. The dead client may have left a lock, which the store needs a moment to
+/// release.
 async fn read_after_kill(
     cx: &Cx,
     table: &Table,
@@ -183,7 +186,7 @@ async fn read_after_kill(
     cx.in_time("a read after the kill", patient).await?
 }
 
-/// Every row carries the mark of the newest version, and there are as many as ever.
+/// Checks that every row carries the mark of the newest version, and that no row is missing.
 fn whole(now: &Snapshot, rows: usize) -> Result<(), String> {
     let mark = format!("mark {}", now.version());
     let marked = now
@@ -196,7 +199,7 @@ fn whole(now: &Snapshot, rows: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "version {}: {marked} of {} rows carry its mark, {counted} are counted, {rows} were due",
+        "version {}: {marked} of {} rows carry its mark, {counted} are counted, {rows} were expected",
         now.version(),
         now.rows.len()
     ))

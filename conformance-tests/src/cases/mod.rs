@@ -1,4 +1,4 @@
-//! Every case, in the order it runs. A file is one part of the contract.
+//! Every case, in the order in which they run. Each file is one part of the contract.
 
 mod busy;
 mod cancel;

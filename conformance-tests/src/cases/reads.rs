@@ -47,7 +47,7 @@ async fn a_known_version_is_unchanged(cx: Cx) -> Verdict {
                         "unchanged comes with {heartbeats:?}, asked for: {wanted}"
                     )
                 }
-                // A store that cannot tell cheaply may send the same again.
+                // A store that cannot find out cheaply may send the same rows again.
                 ReadAnswer::Snapshot {
                     snapshot,
                     heartbeats,

@@ -1,4 +1,4 @@
-//! Tables that are not what they were. T16.
+//! Tables that were replaced or rolled back while clients knew them. T16.
 
 use membership_core::{
     CommitOutcome, CommitRequest, Discontinuity, ReadRequest, SiloAddress, TableErrorKind,
@@ -16,7 +16,7 @@ pub(super) const CASES: &[Case] = &[
     case!(a_table_rolled_back_far_is_detected_by_its_rows: T16),
 ];
 
-/// Reads that know `known` say so, and no commit on it lands.
+/// Checks that reads with this known version report it, and that no commit on it lands.
 async fn is_reported(
     cx: &Cx,
     table: &Table,
@@ -69,7 +69,7 @@ async fn no_commit_lands(table: &Table, request: &CommitRequest) -> Verdict {
     }
 }
 
-/// A table at version 3 with three rows; the token of each version.
+/// A table at version 3 with three rows, and the token of each version.
 async fn begin(cx: &Cx) -> Result<(Table, Vec<VersionToken>, SiloAddress), Stop> {
     let table = cx.table().await?;
     let first = cx.entry();
@@ -118,7 +118,7 @@ async fn a_table_rolled_back_is_reported(cx: Cx) -> Verdict {
     let token = commit(&table, &cx.insert(&at_save.0.token, [cx.entry()])).await?;
     cx.backend().restore(table.cluster(), &saved).await?;
     is_reported(&cx, &table, &token, &silo, TableErrorKind::TableRolledBack).await?;
-    // Whoever knows nothing newer than the backup goes on.
+    // A client that knows nothing newer than the backup goes on.
     same(
         "the restored table",
         &at_save,
@@ -138,7 +138,8 @@ async fn a_table_rolled_back_and_forward_is_reported(cx: Cx) -> Verdict {
     cx.backend().restore(table.cluster(), &saved).await?;
     let fresh = cx.another(&table).await?;
     let mut token = read(&fresh).await?.0.token;
-    // Forward again on another path: at the same version, past it, and up to the last version whose commit is still remembered.
+    // Commits again on another path: at the same version, past it, and up to the last version whose
+    // commit is remembered.
     for _ in 0..15 {
         for known in &tokens[4..] {
             is_reported(&cx, &table, known, &silo, TableErrorKind::TableRolledBack).await?;
@@ -167,7 +168,7 @@ async fn a_table_rolled_back_far_is_detected_by_its_rows(cx: Cx) -> Verdict {
     let said = check_snapshot(&known, &now);
     must!(
         said == Err(Discontinuity::RolledBack),
-        "version {} is taken for what became of version {}: {said:?}",
+        "version {} passes for a successor of version {}: {said:?}",
         now.version(),
         known.version()
     );

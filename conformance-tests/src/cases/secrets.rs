@@ -1,4 +1,4 @@
-//! What must not be seen. T15.
+//! Secrets must not show. T15.
 
 use membership_core::{CommitId, HeartbeatWrite, ReadRequest, TableError, TableId, VersionToken};
 
@@ -24,7 +24,7 @@ async fn secrets_do_not_show(cx: Cx) -> Verdict {
         secret.len() >= 8,
         "the planted secret is too short to be searched for"
     );
-    // What clients share with each other is made here, and outlives the thread that is listened to.
+    // State that clients share is created here, and outlives the captured thread.
     let cluster = cx.cluster()?;
     drop(cx.client(&cluster).await?);
     let (said, captured) = never_logs(&secret, everything(cx.clone())).await?;
@@ -39,7 +39,8 @@ async fn secrets_do_not_show(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// What clients and their errors say: clients of a table that is there, of none, and such as are turned away.
+/// The debug output of clients, and their errors: clients of a table, clients of none, and clients
+/// that are refused.
 async fn everything(cx: Cx) -> Result<Vec<String>, Stop> {
     let (table, absent) = (cx.table().await?, cx.client(&cx.cluster()?).await?);
     let mut said = vec![
@@ -62,7 +63,7 @@ async fn everything(cx: Cx) -> Result<Vec<String>, Stop> {
     Ok(said)
 }
 
-/// The errors of every operation, each asked with a token of nowhere, too.
+/// The errors of every operation, also with an unknown token.
 async fn errors(cx: &Cx, client: &Table) -> Vec<TableError> {
     let nowhere = VersionToken::new(TableId::new(1), 5, CommitId::new(1), &[]);
     let silo = cx.entry().address;

@@ -1,4 +1,5 @@
-//! What people know from other membership tables, where the contract gives more than one operation to it. T1, T2, T6, T10.
+//! The operations of `TableExt`, which take more than one operation of the contract. T1, T2, T6,
+//! T10.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +38,7 @@ async fn gateways_are_active_silos_with_a_port(cx: Cx) -> Verdict {
                 entry.address.epoch(),
             ));
         }
-        // As somebody does who reads one row and goes on from its version.
+        // As a client does that reads one row and goes on from its version.
         let token = table.read_row(&entry.address, None).await?.token;
         commit(&table, &cx.insert(&token, [entry])).await?;
     }
@@ -67,7 +68,7 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
     for chunk in entries.chunks(table.limits().rows_per_commit.clamp(1, 5)) {
         token = commit(&table, &cx.insert(&token, chunk.iter().cloned())).await?;
     }
-    // Exactly at the limit is not beyond it.
+    // A time exactly at the limit is not beyond it.
     let policy = CleanupPolicy::new(at(100), Duration::from_millis(94), 0);
     let done = Arc::new(AtomicBool::new(false));
     let reader = {
@@ -88,7 +89,7 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
                     now.version_row.row_count
                 );
                 last = now.version();
-                // Others get a turn also where the store never waits.
+                // Yields, because some stores never wait.
                 tokio::task::yield_now().await;
             }
             Ok(())
@@ -141,7 +142,7 @@ async fn cleanups_at_once_remove_each_row_once(cx: Cx) -> Verdict {
         .await?;
     must!(
         removed == keys[6..7],
-        "a moment later {removed:?} went, not {:?}",
+        "a moment later {removed:?} was removed, not {:?}",
         &keys[6..7]
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! A store that is away for a while. T5, T13.
+//! A store that is unreachable for a while. T5, T13.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ fn away<T: std::fmt::Debug>(what: &str, answer: Result<T, TableError>) -> Verdic
     match answer {
         Err(e) if matches!(e.next_step(), NextStep::Retry | NextStep::FindOut) => Ok(()),
         Err(e) => Err(Stop::failed(format!(
-            "{what}, the store being away, says that trying again is useless: {e}"
+            "{what} while the store is unreachable: the error says that a retry is useless: {e}"
         ))),
         Ok(answer) => Err(Stop::failed(format!(
-            "{what}, the store being away, is answered with {answer:?}"
+            "{what} while the store is unreachable is answered with {answer:?}"
         ))),
     }
 }
@@ -47,7 +47,8 @@ async fn an_unavailable_store_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     };
     let (initialize, all) = (cx.initialize_request(), ReadRequest::all());
     cx.backend().set_available(false).await?;
-    // All at once, as a silo may ask them, and once more by a client that knows already that nobody is there: each may wait for a while.
+    // All at the same time, as a silo may send them, and once more by a client that knows already
+    // that the store is unreachable: each may wait for a while.
     let answers = async {
         for _ in 0..2 {
             let (initialized, whole, row, committed, beat, deleted) = tokio::join!(
@@ -70,13 +71,15 @@ async fn an_unavailable_store_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     let verdict: Verdict = answers.await;
     cx.backend().set_available(true).await?;
     verdict?;
-    // The same client finds its way back.
+    // The same client recovers.
     let deadline = Instant::now() + cx.effort().operation_timeout;
     let after = loop {
         match table.read(&ReadRequest::all()).await {
             Ok(_) => break read(&table).await?,
             Err(e) if Instant::now() > deadline => {
-                return Err(Stop::failed(format!("the store is back, and still: {e}")));
+                return Err(Stop::failed(format!(
+                    "an error although the store is back: {e}"
+                )));
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
@@ -91,7 +94,8 @@ async fn an_unavailable_store_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Both are said to have been sent before. One happened and one never arrived: while nobody can look, either may have happened.
+/// Both commits are sent as repeated ones. One happened and the other never arrived. While the
+/// store is unreachable, either may have happened.
 async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Verdict {
     let table = cx.table().await?;
     let other = cx.another(&table).await?;
@@ -115,7 +119,7 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
                 Err(e) if e.next_step() == NextStep::FindOut => {}
                 answer => {
                     return Err(Stop::failed(format!(
-                        "{what}, sent again to a store that is away, is not told to find out: {answer:?}"
+                        "{what}, sent again to an unreachable store, must be of unknown outcome: {answer:?}"
                     )));
                 }
             }
@@ -129,7 +133,7 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
     while let Err(e) = table.read(&ReadRequest::all()).await {
         must!(
             Instant::now() < deadline,
-            "the store is back, and still: {e}"
+            "an error although the store is back: {e}"
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -137,7 +141,7 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
         match send(&table, &mine.again()).await? {
             CommitOutcome::Committed(token) => must!(
                 token.version() == 1 && token.commit() == mine.id,
-                "it has the token {token:?}"
+                "the answer has the token {token:?}"
             ),
             CommitOutcome::Conflict(c) => {
                 return Err(Stop::failed(format!(

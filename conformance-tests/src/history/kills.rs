@@ -1,6 +1,7 @@
-//! Kills the server that leads, again and again, while the clients of a history go on. T2, T13.
+//! Kills the leading server, again and again, while the clients of a history go on. T2, T13.
 //!
-//! Only staged here: what the clients were told is held against the contract by the check of the history.
+//! This file only stages the kills. The check of the history compares the clients' answers with the
+//! contract.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,18 +12,19 @@ use super::shared::Common;
 use crate::Stop;
 use crate::case::Cx;
 
-/// Everybody must have been served again within so many times the time-out of one operation: an election, the recovery of a log, and
-/// clients that wait before they connect again come one after the other.
+/// Every client must have been served again within this many timeouts of one operation: an
+/// election, the recovery of a log, and the clients' pause before they connect again follow each
+/// other.
 const PATIENCE: u32 = 4;
 
-/// What became of a row of kills.
+/// The figures of several kills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outages {
-    /// How many there were.
+    /// The number of kills.
     pub kills: usize,
-    /// The longest time from a kill until its hook said that the server is back.
+    /// The longest time from a kill until [`kill_leader`](crate::Backend::kill_leader) returned.
     pub down: Duration,
-    /// The longest time from then until every client had been served.
+    /// The longest time from then until every client was served.
     pub served: Duration,
 }
 
@@ -31,13 +33,14 @@ impl fmt::Display for Outages {
         let (down, served) = (self.down.as_secs_f64(), self.served.as_secs_f64());
         write!(
             f,
-            "{} kills, at most {down:.2} s until the server was back, then {served:.2} s until everybody was served",
+            "{} kills, at most {down:.2} s until the server was back, then {served:.2} s until every client was served",
             self.kills
         )
     }
 }
 
-/// Spreads so many kills evenly over the commits of a history. Ends early when clients do, or when none of them can go on.
+/// Spreads the kills evenly over the commits of a history. Ends early if clients end, or if none of
+/// them can go on.
 pub(super) async fn in_a_row(
     cx: &Cx,
     common: &Common,
@@ -59,13 +62,13 @@ pub(super) async fn in_a_row(
             }
             if moved.1.elapsed() > patience {
                 return Err(Stop::failed(format!(
-                    "nobody has committed for {patience:?}, {} kills after the beginning",
+                    "no client has committed for {patience:?} after kill {}",
                     kill - 1
                 )));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // Not just after a commit: at any moment of one.
+        // A random delay, so that the kill hits any moment of a commit.
         tokio::time::sleep(Duration::from_micros(random.next() % 3_000)).await;
         if ended() {
             return Ok(outages);
@@ -86,7 +89,7 @@ pub(super) async fn in_a_row(
             if since.elapsed() > patience {
                 let last = common.complaint(client);
                 return Err(Stop::failed(format!(
-                    "kill {kill}: {patience:?} after it client {client} has not been served; it was told: {last}"
+                    "kill {kill}: client {client} has not been served within {patience:?}; its last error: {last}"
                 )));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

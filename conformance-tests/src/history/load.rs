@@ -1,4 +1,5 @@
-//! Makes a history of a large table: writers that commit as fast as they can, and readers whose every read is counted.
+//! Makes a history of a large table: writers commit as fast as they can, and the reads of some
+//! readers are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,30 +16,30 @@ use crate::case::{Cx, Random, Table, commit, read};
 use crate::proxy::Proxy;
 use crate::{Capability, Stop};
 
-/// How a history of a large table is made.
+/// The size of such a history.
 pub(crate) struct Load {
     /// Rows of the table.
     pub rows: usize,
-    /// What each of them has at least, in bytes.
+    /// The minimum size of a row, in bytes.
     pub bytes: usize,
     /// Clients that commit without a pause.
     pub writers: usize,
-    /// For how long.
+    /// The duration.
     pub duration: Duration,
 }
 
-/// What became of the reads.
+/// The figures of the reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reads {
-    /// How many.
+    /// All reads.
     pub all: u64,
-    /// Of them, those that ended with an error.
+    /// Reads that ended with an error.
     pub failed: u64,
-    /// Of them, those of the counted reader.
+    /// Reads of the reader whose round trips are counted.
     pub counted: u64,
-    /// Of these, those that failed or took more round trips than they may.
+    /// Counted reads that failed or took too many round trips.
     pub late: u64,
-    /// The most that one took.
+    /// The most round trips of one read.
     pub most: u64,
 }
 
@@ -52,7 +53,7 @@ impl Reads {
     }
 }
 
-/// Row texts that no store can shorten to nothing.
+/// Row texts that no store can compress much.
 pub(crate) fn fill(entry: &mut MembershipEntry, bytes: usize, random: &mut Random) {
     let mut text = String::with_capacity(bytes + 16);
     while text.len() < bytes {
@@ -61,7 +62,7 @@ pub(crate) fn fill(entry: &mut MembershipEntry, bytes: usize, random: &mut Rando
     entry.info.metadata.insert("filler".to_owned(), text);
 }
 
-/// A table with so many rows, in as few commits as its limits allow.
+/// Makes a table with this many rows, in as few commits as its limits allow.
 pub(crate) async fn filled(cx: &Cx, rows: usize, bytes: usize) -> Result<Table, Stop> {
     let table = cx.table().await?;
     let limits = table.limits();
@@ -82,8 +83,8 @@ pub(crate) async fn filled(cx: &Cx, rows: usize, bytes: usize) -> Result<Table, 
     Ok(table)
 }
 
-/// Runs the load on a table; `most_trips` is how many round trips a read may take. The history ends with a read by somebody who took no
-/// part.
+/// Runs the load on a table. A read may take `most_trips` round trips. The history ends with a read
+/// by a client that took no part.
 pub(crate) async fn run(
     cx: &Cx,
     table: &Table,
@@ -140,8 +141,8 @@ pub(crate) async fn run(
     Ok((history, reads))
 }
 
-/// A client with a proxy of its own; none where there is no proxy, or where all clients go through the same, so that nothing of one of them
-/// can be counted.
+/// A client with its own proxy. None if there is no proxy, or if all clients share one, so that the
+/// requests of one client cannot be counted.
 async fn alone(cx: &Cx, table: &Table) -> Result<Option<(Table, Proxy)>, Stop> {
     if cx.needs(Capability::Proxy).is_err() {
         return Ok(None);
@@ -179,7 +180,7 @@ impl Client {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Commits, without a pause, until it is time.
+    /// Commits without a pause until the end.
     async fn write(mut self, end: Instant) -> Done {
         while Instant::now() < end {
             let request = self.request();
@@ -218,7 +219,7 @@ impl Client {
         Ok((self.events, self.reads))
     }
 
-    /// One to three rows get other content.
+    /// Changes the content of one to three rows.
     fn request(&mut self) -> CommitRequest {
         let rows: Vec<&MembershipEntry> = self.now.rows.entries().collect();
         let count = 1 + self
@@ -237,7 +238,7 @@ impl Client {
         self.cx.update(&self.now.token, chosen)
     }
 
-    /// Reads until it is known what is there now.
+    /// Reads until the present state is known.
     async fn catch_up(&mut self) -> Result<(), Stop> {
         loop {
             let known = Some(self.now.token.clone());
@@ -286,7 +287,8 @@ impl Client {
         result
     }
 
-    /// Reads until it is time: everything, and what is new, in turn. With a proxy each read's round trips are counted.
+    /// Reads until the end: full reads and reads since a known version, in turn. Counts the round
+    /// trips of each read if there is a proxy.
     async fn read_on(mut self, end: Instant, counted: Option<(Proxy, u64)>) -> Done {
         let mut turn = 0u64;
         while Instant::now() < end {
@@ -315,7 +317,7 @@ impl Client {
     async fn wait_after(&self, e: &TableError) -> Result<(), Stop> {
         if e.next_step() == NextStep::GiveUp {
             return Err(Stop::failed(format!(
-                "client {}: an error that nobody provoked: {e}",
+                "client {}: an error without a cause: {e}",
                 self.client
             )));
         }
@@ -324,7 +326,8 @@ impl Client {
     }
 }
 
-/// The same snapshot, in which rows that were known before are those: thousands of snapshots of a large table fit into memory.
+/// The same snapshot, which shares its unchanged rows with the earlier one, so that thousands of
+/// snapshots of a large table fit into memory.
 fn shared(mut snapshot: Snapshot, known: &Rows) -> Snapshot {
     let mut rows = known.clone();
     for row in snapshot.rows.iter() {

@@ -1,4 +1,5 @@
-//! Concurrent histories: what many clients asked and were told, and whether one table can have told it.
+//! Concurrent histories: the requests and answers of many clients, and the check whether one table
+//! can have given them.
 
 mod check;
 mod kills;
@@ -15,7 +16,7 @@ pub(crate) use run::{Plan, run};
 
 use crate::Stop;
 
-/// What a history was made of, or a failure that tells the first of what no table can have answered.
+/// The figures of a history, or a failure that lists the first violations.
 pub(crate) fn explained(history: &History) -> Result<Checked, Stop> {
     check(history).map_err(|violations| {
         let mut text: Vec<String> = violations
@@ -24,7 +25,7 @@ pub(crate) fn explained(history: &History) -> Result<Checked, Stop> {
             .map(ToString::to_string)
             .collect();
         if let Some(version) = violations.iter().find_map(|v| v.version) {
-            text.push(format!("what was asked and told about version {version}:"));
+            text.push(format!("requests and answers about version {version}:"));
             text.extend(history.around(version).iter().map(ToString::to_string));
         }
         Stop::failed(format!(

@@ -1,4 +1,4 @@
-//! What was asked and what was answered, in an order that all clients share.
+//! Requests and their answers, in an order that all clients share.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use membership_core::{
     TableError,
 };
 
-/// One question.
+/// One request.
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// A commit.
@@ -18,7 +18,7 @@ pub enum Asked {
     Beat(SiloAddress, u64),
 }
 
-/// What came back; none in an [`Event`] where it never came.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// To a commit.
@@ -34,17 +34,18 @@ pub enum Answer {
 pub struct Event {
     /// Which client.
     pub client: usize,
-    /// Drawn from one counter before it was asked …
+    /// The time of the request, from a counter that all clients share.
     pub began: u64,
-    /// … and after it was answered: what ended before another began has the smaller number.
+    /// The time of the answer. An operation that ended before another one began has the smaller
+    /// number.
     pub ended: u64,
-    /// The question.
+    /// The request.
     pub asked: Asked,
     /// The answer.
     pub answer: Answer,
 }
 
-/// Everything that happened to one table from its beginning.
+/// Everything that happened to one table since its beginning.
 #[derive(Clone, Debug)]
 pub struct History {
     /// The table before the first operation.
@@ -56,7 +57,8 @@ pub struct History {
 }
 
 impl Event {
-    /// The snapshot it shows and its heartbeats, if it is an answered read or a conflict that brings one.
+    /// The snapshot that an answered read, or a conflict with a snapshot, shows, and its
+    /// heartbeats.
     pub(super) fn shown(&self) -> Option<(&Snapshot, Option<&Heartbeats>)> {
         match &self.answer {
             Answer::Read(Ok(ReadAnswer::Snapshot {
@@ -72,7 +74,7 @@ impl Event {
 }
 
 impl History {
-    /// What was asked and told about this version, in the order it was asked; at most 16 lines.
+    /// The requests and answers about this version, in their order; at most 16 lines.
     #[must_use]
     pub fn around(&self, version: u64) -> Vec<&Event> {
         let near = version.saturating_sub(1)..=version.saturating_add(1);
@@ -83,7 +85,7 @@ impl History {
                 .is_some_and(|(snapshot, _)| near.contains(&snapshot.version())),
         };
         let mut events: Vec<&Event> = self.events.iter().filter(concerns).collect();
-        // Who wrote matters more than who read.
+        // Writes matter more than reads.
         events.sort_unstable_by_key(|e| (!matches!(e.asked, Asked::Commit(_)), e.began));
         events.truncate(16);
         events.sort_unstable_by_key(|e| e.began);

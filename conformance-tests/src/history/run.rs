@@ -1,4 +1,5 @@
-//! Makes a history: runs the clients, kills servers meanwhile, and collects what everybody recorded.
+//! Makes a history: runs the clients, kills servers meanwhile, and collects what everybody
+//! recorded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,21 +18,21 @@ use crate::{Capability, Proxied, Stop};
 use super::shared::Common;
 use super::worker::Worker;
 
-/// How a history is made.
+/// The size of a history.
 pub(crate) struct Plan {
     /// Separate clients.
     pub clients: usize,
-    /// Acknowledged commits before everybody stops.
+    /// Acknowledged commits after which all clients stop.
     pub commits: usize,
-    /// Commits and heartbeats of which the answer is lost, in percent.
+    /// The percentage of commits and heartbeats whose answer is lost.
     pub lost: u64,
-    /// How often the server that leads is killed meanwhile.
+    /// How often the leading server is killed meanwhile.
     pub kills: usize,
 }
 
-/// Of so many requests that were to be cut one is cut, or something is wrong with the cutting.
+/// If this many requests were due to be cut, at least one must have been cut.
 const MANY: u64 = 10;
-/// Runs the plan on a new table; the history ends with a read by a client that took no part.
+/// Runs the plan on a new table. The history ends with a read by a client that took no part.
 pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop> {
     let table = cx.table().await?;
     let silos: Vec<MembershipEntry> = (0..plan.clients).map(|_| cx.entry()).collect();
@@ -59,7 +60,8 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
     let mut workers = Vec::new();
     for (client, silo) in silos.iter().enumerate() {
         let stream = 2 * client as u64 + 100;
-        // Every second client loses its answers on the way to the server, where there is a way; the others after it.
+        // Every second client loses its answers on the way to the server, if the backend has a
+        // proxy; the others lose them after it.
         let way = if client % 2 == 1 {
             proxied(cx, &table).await?
         } else {
@@ -87,14 +89,15 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
         };
         workers.push(worker);
     }
-    // Only when all are connected: where the servers say where they are, all clients have one proxy, and what one cuts another may feel.
-    // Ended with this run, however it ends: the proxy is somebody else's next.
+    // The tasks start when all clients are connected: if the servers announce a proxy, all clients
+    // share it, and a cut may hit the connecting client of another one. The tasks end with this
+    // run, because later cases use the proxy.
     let mut tasks = JoinSet::new();
     let running: Vec<AbortHandle> = workers
         .into_iter()
         .map(|worker| tasks.spawn(worker.run()))
         .collect();
-    // A client that ended has something to say, and that is heard below.
+    // A client that ended early has a failure, which is reported below.
     let ended = || running.iter().any(AbortHandle::is_finished);
     let outages = kills::in_a_row(cx, &common, table.cluster(), plan.kills, ended).await?;
     common.kills_to_come.store(false, Ordering::SeqCst);
@@ -112,10 +115,11 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
     );
     must!(
         cut > 0 || to_cut < MANY,
-        "{to_cut} requests were to be cut on their way, and none was: do they pass through the proxy?"
+        "none of {to_cut} requests was cut on its way: do they pass through the proxy?"
     );
     let request = ReadRequest::all().with_barrier(true);
-    // Its connection may have died unnoticed with a server. Without this read the last commits would be on their word alone.
+    // The connection of this client may have died with a server. Without this read nothing would
+    // confirm the last commits.
     let deadline = Instant::now() + cx.effort().operation_timeout;
     loop {
         let began = common.tick();
@@ -138,14 +142,14 @@ pub(crate) async fn run(cx: &Cx, plan: &Plan) -> Result<(History, Outages), Stop
         };
         if Instant::now() > deadline {
             return Err(Stop::failed(format!(
-                "the table cannot be read in the end: {away}"
+                "the table cannot be read at the end: {away}"
             )));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// A client behind a proxy, where the backend stages one.
+/// A client behind a proxy, if the backend stages one.
 async fn proxied(cx: &Cx, table: &crate::case::Table) -> Result<Option<Proxied>, Stop> {
     if cx.needs(Capability::Proxy).is_err() {
         return Ok(None);

@@ -13,17 +13,18 @@ pub(super) struct Common {
     pub clock: AtomicU64,
     pub commits: AtomicU64,
     pub target: u64,
-    /// How many requests were to be cut on their way, and how many were.
+    /// How many requests were due to be cut on their way, and how many were cut.
     pub to_cut: AtomicU64,
     pub cut: AtomicU64,
-    /// The server will be killed again: nobody stops before.
+    /// The server will be killed again, so no client stops yet.
     pub kills_to_come: AtomicBool,
-    /// An error came that no client can go on from: the history ends here, and the check says why it is wrong.
+    /// An error came after which no client can go on. The history ends here, and the check reports
+    /// the error.
     pub hopeless: AtomicBool,
-    /// How often the commits of each client were answered with an outcome, and what it was told last instead of one.
+    /// How often the commits of each client were answered with an outcome.
     pub served: Vec<AtomicU64>,
     pub complaints: Mutex<Vec<Option<TableError>>>,
-    /// The silos that clients beat for; their rows are never removed.
+    /// The silos of the clients, whose rows are never removed.
     pub silos: Vec<SiloAddress>,
 }
 impl Common {
@@ -45,7 +46,7 @@ impl Common {
         self.commits.load(Ordering::SeqCst)
     }
 
-    /// Acknowledged commits before everybody stops.
+    /// Acknowledged commits after which all clients stop.
     pub fn target(&self) -> u64 {
         self.target
     }
@@ -58,7 +59,7 @@ impl Common {
             .collect()
     }
 
-    /// The last error that a client was told.
+    /// The last error of a client.
     pub fn complaint(&self, client: usize) -> String {
         let complaints = self
             .complaints
@@ -70,7 +71,7 @@ impl Common {
             .map_or_else(|| "nothing".to_owned(), ToString::to_string)
     }
 
-    /// An error that a client was told.
+    /// Records an error of a client.
     pub fn complain(&self, client: usize, error: &TableError) {
         if error.next_step() == NextStep::GiveUp {
             self.hopeless.store(true, Ordering::SeqCst);

@@ -21,7 +21,7 @@ pub(super) struct Worker {
     pub common: Arc<Common>,
     pub table: Arc<Flaky>,
     pub proxy: Option<Proxy>,
-    /// How many percent of the commits and heartbeats are cut on their way.
+    /// The percentage of commits and heartbeats that are cut on their way.
     pub cut: u64,
     pub client: usize,
     pub silo: SiloAddress,
@@ -29,12 +29,12 @@ pub(super) struct Worker {
     pub random: Random,
     pub now: Snapshot,
     pub old: Snapshot,
-    /// Errors in a row that call for patience.
+    /// Consecutive errors; the client waits longer after each.
     pub errors: u32,
     pub events: Vec<Event>,
 }
 
-/// How often the outcome of a commit is asked for before its client goes on without knowing.
+/// How often a client asks for the outcome of a commit before it goes on without it.
 const TURNS: u32 = 5;
 
 impl Worker {
@@ -57,7 +57,7 @@ impl Worker {
                 failures += 1;
                 if failures > 20_000 {
                     return Err(Stop::failed(format!(
-                        "client {} has had no commit in {failures} attempts",
+                        "client {} has committed nothing in {failures} attempts",
                         self.client
                     )));
                 }
@@ -67,7 +67,7 @@ impl Worker {
         Ok(self.events)
     }
 
-    /// Gives others a turn now and then, also where the store never waits.
+    /// Yields now and then, because some stores never wait.
     async fn pause(&mut self) {
         if self.random.percent(30) {
             tokio::task::yield_now().await;
@@ -80,7 +80,7 @@ impl Worker {
         began
     }
 
-    /// Something may happen to the next request.
+    /// Sets a fault for the next request at random.
     fn trouble(&mut self) {
         if let Some(proxy) = &self.proxy
             && self.random.percent(self.cut)
@@ -111,7 +111,8 @@ impl Worker {
         });
     }
 
-    /// Waits after an error, longer each time, or a store that is away for long fills the memory with its answers.
+    /// Waits after an error, longer each time. Otherwise the errors of an unreachable store would
+    /// fill the memory.
     async fn wait(&mut self) {
         tokio::time::sleep(Duration::from_millis(1u64 << self.errors.min(6))).await;
         self.errors += 1;
@@ -164,7 +165,7 @@ impl Worker {
         .await;
     }
 
-    /// One to four changes, each with content that nobody else writes. A few are stale or do not fit the rows.
+    /// One to four changes, each with unique content. A few are stale or do not fit the rows.
     fn request(&mut self) -> CommitRequest {
         let cx = self.common.cx.clone();
         let base = if self.random.percent(4) {
@@ -179,7 +180,7 @@ impl Worker {
             .below(4)
             .min(self.table.limits().rows_per_commit.saturating_sub(1))
         {
-            // Different rows for different changes.
+            // Each change takes a different row.
             let Some(row) = rows.get(4 * self.random.below(rows.len() / 4) + n) else {
                 continue;
             };
@@ -211,7 +212,8 @@ impl Worker {
         )
     }
 
-    /// Sends, and most of the time sends again until the outcome is known, also while the store is away. True when it was committed.
+    /// Sends a commit. Usually repeats it until the outcome is known, also while the store is
+    /// unreachable. Returns true if it was committed.
     async fn commit(&mut self, mut request: CommitRequest) -> bool {
         let mut turns = if self.random.percent(70) { TURNS } else { 0 };
         loop {
@@ -231,7 +233,7 @@ impl Worker {
             match answer {
                 Ok(CommitOutcome::Committed(token)) => {
                     self.common.commits.fetch_add(1, Ordering::SeqCst);
-                    // Whoever holds a view can commit without reading first.
+                    // A client that knows the state can commit without reading first.
                     if self.now.token.same_commit(&request.expected) {
                         self.now = request.apply_to(&self.now, token);
                     }

@@ -20,12 +20,12 @@ use crate::raw::RawAccess;
 use crate::round_trips::RoundTrips;
 use crate::stop::Stop;
 
-/// Where the process that the suite kills finds the servers.
+/// The environment variable with the servers' URL, for the process that the suite kills.
 const CHILD_URL: &str = "MEMBERSHIP_CONFORMANCE_CHILD_URL";
-/// The test that is that process. It calls [`crash_child`].
+/// The test that runs in that process. It calls [`crash_child`].
 const CHILD_TEST: &str = "crash_child";
 
-/// Not staged where somebody else runs the servers.
+/// What is not staged if somebody else runs the servers.
 const EXTERNAL: [(Capability, Reason); 2] = [
     (Capability::Restart, Reason::Managed),
     (Capability::Unavailable, Reason::Managed),
@@ -42,7 +42,7 @@ pub struct ServerBackend<S> {
 }
 
 impl<S: Store> ServerBackend<S> {
-    /// A store on these servers, as the report calls it.
+    /// A backend of this store on these servers, with its name in the report.
     pub fn new(name: impl Into<String>, store: S, servers: impl Servers) -> Self {
         let mut not_applicable = store.not_applicable().to_vec();
         not_applicable.push((Capability::Secret, Reason::NoSecret));
@@ -62,14 +62,15 @@ impl<S: Store> ServerBackend<S> {
         }
     }
 
-    /// The report calls it by this name.
+    /// Changes the name in the report.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Every client connects with this secret, which is a part of the servers' URL. An external server has another one, which nobody knows.
+    /// Sets the secret of every client: a part of the servers' URL. The secret of an external
+    /// server is not known.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
         if !self.servers.is_external() {
@@ -80,14 +81,14 @@ impl<S: Store> ServerBackend<S> {
         self
     }
 
-    /// Every client connects with these options in its URL: `a=b&c=d`.
+    /// Adds these options to the URL of every client: `a=b&c=d`.
     #[must_use]
     pub fn options(mut self, options: impl Into<String>) -> Self {
         self.options = options.into();
         self
     }
 
-    /// What cannot apply to the store with these options or on these servers.
+    /// Adds capabilities that do not apply to the store with these options or on these servers.
     #[must_use]
     pub fn without(mut self, capability: Capability, reason: Reason) -> Self {
         self.not_applicable.push((capability, reason));
@@ -110,7 +111,7 @@ impl<S: Store> ServerBackend<S> {
         &*self.servers
     }
 
-    /// Whether something can be staged.
+    /// Whether a capability can be staged.
     fn stages(&self, capability: Capability) -> Result<(), Stop> {
         match self.not_applicable().iter().any(|(c, _)| *c == capability) {
             true => Err(Stop::NotStaged(capability)),
@@ -118,11 +119,11 @@ impl<S: Store> ServerBackend<S> {
         }
     }
 
-    /// Waits until new clients read: several servers may answer before they serve.
+    /// Waits until new clients can read: several servers may answer before they serve.
     async fn serves(&self) -> Result<(), Stop> {
         let cluster: ClusterName = "nobody/serves".parse()?;
         let url = with_options(&self.url(), self.store.short_timeouts());
-        until("the servers serve", async || {
+        until("the servers serve clients", async || {
             let Ok(table) = self.store.connect(&url, &cluster).await else {
                 return false;
             };
@@ -261,11 +262,11 @@ impl<S: Store> Backend for ServerBackend<S> {
     }
 }
 
-/// The process that the suite kills in the middle of its commits: the whole body of a test `crash_child` beside the one that runs the suite.
-/// Does nothing unless it is that process.
+/// The process that the suite kills in the middle of its commits: the whole body of a test
+/// `crash_child` beside the test that runs the suite. Does nothing unless it runs in that process.
 ///
 /// # Panics
-/// When the process cannot connect within a minute.
+/// If the process cannot connect within a minute.
 #[allow(clippy::panic, reason = "the body of a test")]
 pub async fn crash_child(store: &impl Store) {
     let (Some(cluster), Ok(url)) = (child::cluster(), std::env::var(CHILD_URL)) else {
@@ -275,7 +276,7 @@ pub async fn crash_child(store: &impl Store) {
     let table = loop {
         match store.connect(&url, &cluster).await {
             Ok(table) => break table,
-            // Connecting has its own timeout, which a busy machine may exceed.
+            // Connecting has its own timeout, which may expire on a busy machine.
             Err(e)
                 if e.next_step() == NextStep::Retry && tokio::time::Instant::now() < deadline => {}
             Err(e) => panic!("{e}"),

@@ -1,4 +1,5 @@
-//! A server of the tests' own: a process on a free port, with a data folder that goes with it.
+//! A server that the tests start: a process on a free port, with a data folder that is removed with
+//! it.
 
 use std::fs;
 use std::io;
@@ -14,15 +15,17 @@ use super::store::Servers;
 use crate::helpers::unique;
 use crate::stop::Stop;
 
-/// How a server is started: in the foreground, with its data in this folder, listening at this address, with this password, and with the
-/// settings under which it keeps what it has acknowledged. None where there is nothing to start.
+/// Starts a server: in the foreground, with its data in this folder, at this address, with this
+/// password, and with the settings that make it keep acknowledged writes. None if there is nothing
+/// to start.
 pub type StartCommand = fn(data: &Path, listen: SocketAddr, secret: &str) -> Option<Command>;
 
-/// How long a server may take until it listens.
+/// How long a server may take to listen.
 const LISTENS: Duration = Duration::from_secs(30);
 
-/// A server that is a process of the tests' own, killed and started again at the same address over the same data. Its input is closed when
-/// the tests end, however they end: a server that reads it can end then, too.
+/// A server process. It can be killed and started again at the same address over the same data. The
+/// tests close its input when they end, however they end, so a server that reads its input can end
+/// too.
 pub struct LocalServer {
     data: PathBuf,
     address: SocketAddr,
@@ -34,11 +37,12 @@ pub struct LocalServer {
 }
 
 impl LocalServer {
-    /// The external server whose URL this environment variable holds, or a new one at `scheme://:secret@127.0.0.1:port`, without the secret
-    /// where it is empty. Returns when it listens.
+    /// The external server whose URL this environment variable contains, or a new one at
+    /// `scheme://:secret@127.0.0.1:port`, without the secret if it is empty. Returns when the
+    /// server listens.
     ///
     /// # Errors
-    /// When the server does not start, or the external one has no address.
+    /// The server does not start, or the external URL has no address.
     pub async fn start(
         variable: &str,
         scheme: &str,
@@ -49,12 +53,15 @@ impl LocalServer {
         let (address, url) = match &external {
             Some(url) => {
                 let address = host(url).to_socket_addrs()?.next();
-                let address =
-                    address.ok_or_else(|| Stop::failed(format!("{variable} names no address")))?;
+                let address = address.ok_or_else(|| {
+                    Stop::failed(format!(
+                        "the URL in {variable} has no address: write scheme://host:port"
+                    ))
+                })?;
                 (address, url.replacen(host(url), &address.to_string(), 1))
             }
             None => {
-                // Free now, and given to nobody else soon.
+                // The port is free now, and the system does not reuse it soon.
                 let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
                 let user = match secret {
                     "" => String::new(),
@@ -88,9 +95,7 @@ impl LocalServer {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
-            .map_err(|error| {
-                Stop::failed(format!("the server's program does not start: {error}"))
-            })?;
+            .map_err(|error| Stop::failed(format!("cannot start the server's program: {error}")))?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         let deadline = Instant::now() + LISTENS;
         while TcpStream::connect(self.address).is_err() {
@@ -106,7 +111,7 @@ impl LocalServer {
         Ok(())
     }
 
-    /// SIGKILL, by process id; returns when the process is gone.
+    /// Kills the process by SIGKILL; returns when it is gone.
     fn kill(&self) -> io::Result<()> {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         match process.take() {

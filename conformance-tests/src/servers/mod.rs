@@ -1,7 +1,9 @@
-//! The suite's backend over servers: what every store in a network stages in the same way, written once.
+//! The suite's backend over servers. It stages once what every networked store stages in the same
+//! way.
 //!
-//! A provider's tests describe the [`Store`] (how to connect, and how to reach past the contract) and say which [`Servers`] it runs on;
-//! [`ServerBackend`] makes a [`Backend`](crate::Backend) of both. Real servers to start are in the crate `membership-testbed`.
+//! A provider's tests implement [`Store`] (how to connect, and how to access data past the
+//! contract) and name the [`Servers`]. [`ServerBackend`] makes a [`Backend`](crate::Backend) of
+//! both. The crate `membership-testbed` starts real servers.
 //!
 //! ```no_run
 //! # use std::sync::Arc;

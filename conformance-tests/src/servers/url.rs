@@ -1,6 +1,6 @@
-//! URLs with more options.
+//! Adds options to URLs.
 
-/// The URL with these options (`a=b&c=d`) behind those that it has.
+/// The URL with these options (`a=b&c=d`) after its own.
 ///
 /// ```
 /// use conformance_tests::servers::with_options;

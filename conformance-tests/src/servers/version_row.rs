@@ -1,10 +1,11 @@
-//! A version row's text, taken apart for stores that keep it as several values.
+//! Splits the text of a version row, for stores that keep it as several values.
 
 use serde_json::{Map, Value};
 
 use crate::Stop;
 
-/// The fields of a version row's text, as a store keeps them that has a place for each. The text may be damaged: every field is optional.
+/// The fields of a version row's text, for a store that keeps each in its own place. The text may
+/// be damaged: every field is optional.
 #[derive(Clone, Debug, Default)]
 pub struct VersionRowFields {
     fields: Map<String, Value>,
@@ -12,13 +13,13 @@ pub struct VersionRowFields {
 }
 
 impl VersionRowFields {
-    /// Takes a text apart.
+    /// Splits a text.
     ///
     /// # Errors
-    /// When it is no JSON object.
+    /// The text is no JSON object.
     pub fn parse(text: &str) -> Result<Self, Stop> {
         let Value::Object(mut fields) = serde_json::from_str(text)? else {
-            return Err(Stop::failed("the version row to stage is no JSON object"));
+            return Err(Stop::failed("the staged version row is no JSON object"));
         };
         let recent = match fields.remove("recent") {
             Some(Value::Array(records)) => Some(records),
@@ -31,12 +32,12 @@ impl VersionRowFields {
         Ok(Self { fields, recent })
     }
 
-    /// Takes a field out.
+    /// Removes and returns a field.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         self.fields.remove(name)
     }
 
-    /// Takes a field out as text: a string as it is, another value as JSON.
+    /// Removes a field and returns its text: a string as it is, another value as JSON.
     pub fn take_text(&mut self, name: &str) -> Option<String> {
         self.take(name).map(|value| text(&value))
     }
@@ -57,21 +58,21 @@ impl VersionRowFields {
         })
     }
 
-    /// The id of the newest recent commit; 32 zeros where there is none.
+    /// The id of the newest recent commit; 32 zeros if there is none.
     #[must_use]
     pub fn last_commit(&self) -> String {
         let newest = self.recent.iter().flatten().last();
         newest.map_or_else(|| "0".repeat(32), |record| text(&record["id"]))
     }
 
-    /// The fields that nobody has taken out, as text.
+    /// The fields that are left, as text.
     pub fn rest(&self) -> impl Iterator<Item = (&str, String)> {
         self.fields
             .iter()
             .map(|(name, value)| (name.as_str(), text(value)))
     }
 
-    /// The fields that nobody has taken out.
+    /// The fields that are left.
     #[must_use]
     pub fn into_rest(self) -> Map<String, Value> {
         self.fields

@@ -1,8 +1,9 @@
-//! A suite that cannot fail proves nothing: tables that break one clause each, and the clause's cases must catch every one.
+//! Shows that the suite can fail: each of these tables breaks one clause, and the clause's cases
+//! must catch every one.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test says what it looks at, and what is wrong"
+    reason = "a test prints what it checks, and what is wrong"
 )]
 
 mod broken;
@@ -71,16 +72,16 @@ async fn every_planted_bug_is_caught_by_its_clause() {
     }
 }
 
-/// The checker alone has to see what a single client cannot.
+/// Some bugs show only with many clients, so only the checker can catch them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_history_checker_catches_what_only_many_clients_see() {
+async fn the_history_checker_catches_bugs_that_need_many_clients() {
     for bug in [
         Bug::LosesAnAcknowledgedCommit,
         Bug::IgnoresTheToken,
         Bug::ConflictsWithoutReason,
         Bug::ForgetsItsOwnSuccess,
         Bug::TearsReads,
-        Bug::ReadsThePast,
+        Bug::ReadsOldVersions,
         Bug::DropsAChange,
         Bug::MovesHeartbeatsBack,
     ] {
@@ -97,14 +98,14 @@ async fn the_history_checker_catches_what_only_many_clients_see() {
     }
 }
 
-/// So has the one of the large table.
+/// The same for the check of the large table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_table_that_is_torn_is_caught() {
     for bug in [
         Bug::TearsReads,
         Bug::LosesAnAcknowledgedCommit,
         Bug::IgnoresTheToken,
-        Bug::ReadsThePast,
+        Bug::ReadsOldVersions,
     ] {
         let suite = Suite::new(Planted::new(bug))
             .named("a_large_table_is_read_whole")
@@ -122,9 +123,10 @@ async fn a_large_table_that_is_torn_is_caught() {
     }
 }
 
-/// A store that loses, or repeats, what it has acknowledged when it is killed under its clients; also when it does so only in the end.
+/// A store that loses or repeats acknowledged commits when it is killed during the clients'
+/// commits, even if only at the last kill.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_of_kills_brings_to_light_what_a_crash_does() {
+async fn several_kills_reveal_what_a_crash_does() {
     let killed = async |bug: Bug, kills: usize| {
         let suite = Suite::new(Planted::new(bug))
             .named("killed_servers_lose_nothing")
@@ -152,15 +154,15 @@ async fn a_row_of_kills_brings_to_light_what_a_crash_does() {
     }
 }
 
-/// Who watches hears of each kill.
+/// Each kill is reported while the case runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_kill_is_a_line() {
+async fn each_kill_is_reported() {
     let lines = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-    let heard = lines.clone();
+    let received = lines.clone();
     let suite = Suite::new(Planted::new(Bug::None))
         .named("killed_servers_lose_nothing")
         .on_result(|_| {});
-    let suite = suite.on_progress(move |line| heard.lock().unwrap().push(line.to_owned()));
+    let suite = suite.on_progress(move |line| received.lock().unwrap().push(line.to_owned()));
     let report = suite
         .effort(|effort| (effort.commits, effort.server_kills) = (200, 3))
         .run()
@@ -174,9 +176,10 @@ async fn each_kill_is_a_line() {
     assert!(report.to_string().contains("3 kills, at most"), "{report}");
 }
 
-/// What a backend neither stages nor lists is a failure; what it lists is not applicable, with its reason.
+/// A capability that is neither staged nor listed is a failure. A listed one is not applicable,
+/// with its reason.
 #[tokio::test]
-async fn nothing_is_skipped_quietly() {
+async fn unlisted_capabilities_are_failures() {
     let report = run(Bug::None, [Clause::T2]).await;
     let child = report
         .results
@@ -272,10 +275,10 @@ const FLAWS: &[(Flaw, &str)] = &[
         "a_table_is_made_anew_during_a_delete",
     ),
     (Flaw::LosesPermits, "many_dropped_at_once"),
-    (Flaw::TalksTooMuch, "round_trips"),
-    (Flaw::TalksTooMuch, "a_large_table_is_read_whole"),
-    (Flaw::GoesPastTheProxy, "round_trips"),
-    (Flaw::GoesPastTheProxy, "initialize_cut_at_every_stage"),
+    (Flaw::MakesMoreRoundTrips, "round_trips"),
+    (Flaw::MakesMoreRoundTrips, "a_large_table_is_read_whole"),
+    (Flaw::BypassesTheProxy, "round_trips"),
+    (Flaw::BypassesTheProxy, "initialize_cut_at_every_stage"),
     (
         Flaw::HintsLate,
         "a_foreign_commit_is_hinted_within_a_second",

@@ -1,4 +1,4 @@
-//! Servers that do not answer: away, frozen, or with their answers lost. T5, T13.
+//! Servers that do not answer: unreachable, frozen, or with their answers lost. T5, T13.
 
 use std::time::Duration;
 
@@ -19,9 +19,12 @@ pub(in crate::cases) const CASES: &[Case] = &[
     case!(a_lost_answer_is_an_unknown_outcome: T2 T5 T13),
 ];
 
-/// The answer must be an error that lets the caller try again or find out.
+/// Checks that the answer is an error after which the caller may try again or must read.
 fn failed(answer: &Answered) -> Verdict {
-    must!(answer.error().is_some(), "it is answered with {answer:?}");
+    must!(
+        answer.error().is_some(),
+        "the answer is {answer:?} instead of an error"
+    );
     Ok(())
 }
 
@@ -53,11 +56,12 @@ async fn unreachable(route: &Route, operation: Operation, away: Away) -> Verdict
             .await
     };
     asked.await.map_err(during(format_args!(
-        "{operation}, the server being away ({away:?})"
+        "{operation} while the server is away ({away:?})"
     )))
 }
 
-/// All at once, as a silo may ask them; what arrives late, when the server is thawed, is late.
+/// All operations at the same time, as a silo may send them. Requests that arrive when the server
+/// is thawed are late.
 async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     let route = Route::open(&cx).await?;
     route
@@ -81,7 +85,8 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     let (mut commit, mut rest) = (None, Vec::new());
     let patience = cx.effort().operation_timeout;
     let asked = async {
-        // The commit is on its way before anything else is asked: in the end it must have arrived, or nothing can be said of its answer.
+        // The commit is on its way before any other request: it must arrive in the end, so that its
+        // answer can be judged.
         let mut first = Box::pin(cx.in_time("commit", ask(&route.table, &prepared)));
         let early = tokio::select! {
             biased;
@@ -93,7 +98,7 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
         };
         if let Some(answer) = early {
             return Err(Stop::failed(format!(
-                "before anything of it reached the proxy, commit is answered with {answer:?}"
+                "the commit is answered with {answer:?} before any byte of it reached the proxy"
             )));
         }
         let (first, read, row, beat, initialize) = tokio::join!(
@@ -109,33 +114,34 @@ async fn a_frozen_server_is_an_error_and_comes_back(cx: Cx) -> Verdict {
     };
     let asked = asked.await;
     route.proxy.heal();
-    asked.map_err(during("the server being frozen"))?;
-    // What was held arrives now, late; a commit that was said to have certainly not happened does not happen then either.
+    asked.map_err(during("while the server is frozen"))?;
+    // The held requests arrive now, late. A commit that was answered with certainly not applied
+    // must not be applied now either.
     let settled = route.proxy.settled(patience).await;
     must!(
         settled,
-        "the server being frozen: {patience:?} after it was thawed, requests of then are not answered"
+        "{patience:?} after the server was thawed, held requests are not answered"
     );
     for (answer, prepared) in rest.iter().zip(&others) {
         let during =
-            during(format_args!("{}, the server being frozen", prepared.operation).to_string());
+            during(format_args!("{} while the server is frozen", prepared.operation).to_string());
         failed(answer)
             .and_then(|()| match answer.error() {
                 Some(e) if e.next_step() == membership_core::NextStep::GiveUp => Err(Stop::failed(
-                    format!("it says that trying again is useless: {e}"),
+                    format!("the error says that a retry is useless: {e}"),
                 )),
                 _ => Ok(()),
             })
             .map_err(during)?;
     }
     if let Some(answer) = &commit {
-        failed(answer).map_err(during("commit, the server being frozen"))?;
+        failed(answer).map_err(during("commit while the server is frozen"))?;
     }
     route
         .judge(&prepared, commit, Decide::ByAnother)
         .await
-        .map_err(during("commit, the server being frozen"))?;
-    // A heartbeat that is late may be written over a newer one, for a while.
+        .map_err(during("commit while the server is frozen"))?;
+    // A late heartbeat may be written over a newer one, for a while.
     route.warm().await?;
     let HeartbeatWrite::Silo { silo, .. } = &prepared.beat else {
         return Ok(());
@@ -157,7 +163,7 @@ async fn a_lost_answer_is_an_unknown_outcome(cx: Cx) -> Verdict {
 }
 
 async fn each_lost(route: &Route, operation: Operation) -> Verdict {
-    // Each waits as long as the client does.
+    // Each takes as long as the client's timeout.
     const MAX_EXCHANGES: u64 = 3;
     let requests = route.requests(operation).await?;
     for exchange in 0..MAX_EXCHANGES {
@@ -167,7 +173,7 @@ async fn each_lost(route: &Route, operation: Operation) -> Verdict {
             })
             .await;
         let hit = hit.map_err(during(format_args!(
-            "{operation}, the answer of its request {} lost",
+            "{operation} with the answer of its request {} lost",
             exchange + 1
         )))?;
         if !hit {
@@ -186,7 +192,7 @@ async fn lost(route: &Route, operation: Operation, exchange: u64) -> Result<bool
     route.proxy.heal();
     let answer = answer?;
     if let Some(e) = answer.error().filter(|_| !hit) {
-        return Err(Stop::failed(format!("nothing went wrong, and still: {e}")));
+        return Err(Stop::failed(format!("an error although no fault hit: {e}")));
     }
     route
         .judge(&prepared, Some(answer), Decide::ByAnother)

@@ -1,4 +1,5 @@
-//! A table that comes into being, or comes anew, while a client's question is on its way. T6, T12, T16.
+//! A table that is created, or created anew, while a request of a client is on its way. T6, T12,
+//! T16.
 
 use std::time::Duration;
 
@@ -16,18 +17,19 @@ pub(in crate::cases) const CASES: &[Case] = &[
     case!(a_table_is_made_anew_during_a_delete: T12 T16),
 ];
 
-/// As in the cases that cut.
+/// As in the cases that cut connections.
 const MAX_EXCHANGES: u64 = 12;
-/// Longer than it takes to found a table, shorter than a client waits for an answer.
+/// Longer than the creation of a table takes, and shorter than a client's timeout.
 const CREATED: Duration = Duration::from_secs(2);
 
-/// What becomes of one question.
+/// What happened to one request.
 enum Hit {
     /// The table was created while a request was held.
     Yes,
-    /// It makes fewer requests.
+    /// The operation makes fewer requests.
     No,
-    /// Nobody else gets through while the request is held: there is one way for all, or it comes within a transaction.
+    /// No other client gets through while the request is held: all clients share one way, or the
+    /// request is part of a transaction.
     Alone,
 }
 
@@ -40,7 +42,7 @@ async fn a_table_is_created_between_two_requests(cx: Cx) -> Verdict {
     .await
 }
 
-/// A delete that is late may delete the new table, too, and then all of it.
+/// A late delete may delete the new table too, but then all of it.
 async fn a_table_is_made_anew_during_a_delete(cx: Cx) -> Verdict {
     before_each_request(&cx, &[Operation::Delete], "made anew").await
 }
@@ -55,7 +57,7 @@ async fn before_each_request(cx: &Cx, operations: &[Operation], happens: &str) -
     for operation in operations.iter().copied() {
         for exchange in 0..MAX_EXCHANGES {
             let what = format!(
-                "{operation}, and the table is {happens} before its request {}",
+                "{operation}, when the table is {happens} before its request {}",
                 exchange + 1
             );
             match created(&route, operation, exchange)
@@ -66,7 +68,7 @@ async fn before_each_request(cx: &Cx, operations: &[Operation], happens: &str) -
                 Hit::No => {
                     must!(
                         exchange > 0,
-                        "{operation}: no request of it passes through the proxy"
+                        "{operation}: none of its requests passes through the proxy"
                     );
                     break;
                 }
@@ -78,7 +80,7 @@ async fn before_each_request(cx: &Cx, operations: &[Operation], happens: &str) -
         }
     }
     let alone = if alone > 0 {
-        format!(", and {alone} times nobody else got through")
+        format!(", and {alone} times no other client got through")
     } else {
         String::new()
     };
@@ -99,7 +101,7 @@ async fn created(route: &Route, operation: Operation, exchange: u64) -> Result<H
     let early = tokio::select! {
         answer = &mut question => Some(answer),
         hit = route.proxy.fired(patience) => {
-            must!(hit, "it did not end within {patience:?}");
+            must!(hit, "the operation did not end within {patience:?}");
             None
         }
     };
@@ -135,7 +137,7 @@ async fn created(route: &Route, operation: Operation, exchange: u64) -> Result<H
     Ok(hit)
 }
 
-/// Deleted by somebody else, and made again with other silos: no silo comes twice.
+/// Another client deletes the table and creates it with other silos, so that no silo is in both.
 async fn made_anew(route: &Route) -> Verdict {
     route.judge.delete().await?;
     route
@@ -149,7 +151,7 @@ async fn made_anew(route: &Route) -> Verdict {
         .map(drop)
 }
 
-/// It says what there was before, or what there is since, or that it could not find out; never that something is wrong with the table.
+/// The answer must show the state before or after, or an unknown outcome; never a damaged table.
 fn fits(answer: &Answered) -> Verdict {
     if let Some(e) = answer.error() {
         let known = matches!(
@@ -160,7 +162,7 @@ fn fits(answer: &Answered) -> Verdict {
         );
         must!(
             known || e.next_step() != NextStep::GiveUp,
-            "nothing is wrong with the table, and still: {e}"
+            "an error although the table is whole: {e}"
         );
     }
     if let Answered::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) = answer {

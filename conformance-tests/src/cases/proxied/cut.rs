@@ -1,4 +1,4 @@
-//! Connections cut at each of five stages of each request that an operation makes. T2, T5, T13.
+//! Connections are cut at each of five stages of each request of an operation. T2, T5, T13.
 
 use super::during;
 use super::judge::Decide;
@@ -19,7 +19,7 @@ pub(in crate::cases) const CASES: &[Case] = &[
     case!(delete_cut_at_every_stage: T2 T5 T13),
 ];
 
-/// More requests than any operation should need; what an operation makes beyond them is not cut.
+/// More requests than any operation needs; later requests are not cut.
 const MAX_EXCHANGES: u64 = 12;
 
 async fn initialize_cut_at_every_stage(cx: Cx) -> Verdict {
@@ -91,7 +91,7 @@ async fn at_stage(route: &Route, operation: Operation, stage: Stage, requests: u
     Ok(())
 }
 
-/// True when there was a request to cut.
+/// Returns true if there was a request to cut.
 async fn cut(
     route: &Route,
     operation: Operation,
@@ -104,7 +104,7 @@ async fn cut(
     let counter = route.proxy.count();
     route.proxy.set_fault_after(exchange, Fault::Cut(stage));
     let answer = route.cx.in_time("it", ask(&route.table, &prepared)).await?;
-    // A cut after the answer comes a while after it, and later on a busy machine.
+    // A cut after the answer happens a while after it, and later on a busy machine.
     let made = counter.so_far() > exchange;
     let patience = if made {
         route.cx.effort().operation_timeout
@@ -115,7 +115,7 @@ async fn cut(
         || (stage == Stage::AfterAnswer && route.proxy.fired(patience).await);
     route.proxy.heal();
     if let Some(e) = answer.error().filter(|_| !hit) {
-        return Err(Stop::failed(format!("nothing went wrong, and still: {e}")));
+        return Err(Stop::failed(format!("an error although no fault hit: {e}")));
     }
     route.judge(&prepared, Some(answer), decide).await?;
     Ok(hit)

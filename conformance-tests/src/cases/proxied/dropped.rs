@@ -1,4 +1,4 @@
-//! Futures dropped while their question or its answer is on its way. T14.
+//! Futures that are dropped while their request or its answer is on its way. T14.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,20 +21,21 @@ pub(in crate::cases) const CASES: &[Case] = &[
     case!(many_dropped_at_once: T14),
 ];
 
-/// As in the cases that cut.
+/// As in the cases that cut connections.
 const MAX_EXCHANGES: u64 = 12;
 
-/// What the client is asked next.
+/// The client's next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// When the old answer has arrived.
+    /// Sent when the old answer has arrived.
     Afterwards,
-    /// While the old one is still held: both answers arrive together.
+    /// Sent while the old answer is held: both answers arrive together.
     Meanwhile,
 }
 
 async fn dropped_before_the_request_arrives(cx: Cx) -> Verdict {
-    // A delete or a heartbeat that arrives late is carried out late: nothing in it tells the table that another one came first.
+    // A delete or a heartbeat that arrives late is carried out late: nothing in it tells the table
+    // that it is late.
     let operations = Operation::ALL
         .into_iter()
         .filter(|o| !matches!(o, Operation::Delete | Operation::Beat));
@@ -79,7 +80,7 @@ async fn dropped(
     Ok(())
 }
 
-/// True when there was a request or an answer to hold.
+/// Returns true if there was a request or an answer to hold.
 async fn drop_one(
     route: &Route,
     operation: Operation,
@@ -94,7 +95,7 @@ async fn drop_one(
     let answer = tokio::select! {
         answer = ask(&route.table, &prepared) => Some(answer),
         hit = route.proxy.fired(patience) => {
-            must!(hit, "it did not end within {patience:?}");
+            must!(hit, "the operation did not end within {patience:?}");
             None
         }
     };
@@ -105,7 +106,7 @@ async fn drop_one(
     {
         let silo = route.silos[2].address;
         let mut question = Box::pin(route.table.read_row(&silo, None));
-        // Long enough to be sent.
+        // Long enough for the request to be sent.
         let early = tokio::time::timeout(Duration::from_millis(5), &mut question).await;
         route.proxy.heal();
         let answer = match early {
@@ -116,13 +117,13 @@ async fn drop_one(
             let shown = read.row.as_ref().and_then(|r| r.entry()).map(|e| e.address);
             must!(
                 shown == Some(silo),
-                "asked for the row of {silo}, it gives that of {shown:?}"
+                "a read of the row of {silo} returns that of {shown:?}"
             );
         }
     }
     route.proxy.heal();
     if hit && !matches!(operation, Operation::Initialize | Operation::Delete) {
-        // The first question that follows would be given the old answer.
+        // The next request would receive the old answer.
         let silo = route.silos[1].address;
         let read = route
             .patient("the next read_row", || route.table.read_row(&silo, None))
@@ -130,18 +131,19 @@ async fn drop_one(
         let shown = read.row.as_ref().and_then(|r| r.entry()).map(|e| e.address);
         must!(
             shown == Some(silo),
-            "asked for the row of {silo}, it gives that of {shown:?}"
+            "a read of the row of {silo} returns that of {shown:?}"
         );
     }
     if let Some(e) = answer.as_ref().and_then(|a| a.error()) {
-        return Err(Stop::failed(format!("nothing went wrong, and still: {e}")));
+        return Err(Stop::failed(format!("an error although no fault hit: {e}")));
     }
     route.judge(&prepared, answer, Decide::ByAnother).await?;
     route.questions().await?;
     Ok(hit)
 }
 
-/// Whatever a client keeps per question, a connection or a permit, comes back when the question is dropped.
+/// A client must release everything that it holds for a request, a connection or a permit, when the
+/// request is dropped.
 async fn many_dropped_at_once(cx: Cx) -> Verdict {
     let route = Route::open(&cx).await?;
     route
@@ -161,7 +163,7 @@ async fn many_dropped_at_once(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// Asked, all of them, and dropped when an answer is on its way that does not arrive.
+/// Sends all requests, and drops them when an answer is on its way that never arrives.
 async fn many_dropped(route: &Route) -> Verdict {
     let asked = Arc::new(Semaphore::new(0));
     let mut questions = tokio::task::JoinSet::new();
@@ -193,7 +195,7 @@ async fn many_dropped(route: &Route) -> Verdict {
     must!(begun, "no answer passes through the proxy");
     must!(
         answered == 0,
-        "{answered} of them are answered although the proxy lets no answer pass"
+        "{answered} requests are answered although the proxy passes no answer"
     );
     Ok(())
 }

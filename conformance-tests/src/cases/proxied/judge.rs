@@ -1,4 +1,5 @@
-//! What an answer may be, given what happened in truth. Asked when nothing goes wrong any more; leaves a table with its three rows.
+//! Compares an answer with what really happened, after all faults have ended. Leaves a table with
+//! its three rows.
 
 use membership_core::{
     CommitOutcome, HeartbeatWrite, Heartbeats, NextStep, ReadAnswer, ReadRequest, Recency, RowRead,
@@ -10,12 +11,12 @@ use super::route::Route;
 use crate::Stop;
 use crate::case::{Verdict, commit, must, read, send};
 
-/// What decides a commit whose outcome is open.
+/// How the outcome of an open commit is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decide {
-    /// It is sent again.
+    /// The client sends it again.
     ByItself,
-    /// Somebody else commits first; then it is sent again.
+    /// Another client commits first; then the client sends it again.
     ByAnother,
 }
 
@@ -48,14 +49,14 @@ fn describe(answer: &Result<CommitOutcome, TableError>) -> String {
                 "a conflict with commit {} of version {}",
                 newest.id, newest.version
             ),
-            None => "a conflict with nobody".to_owned(),
+            None => "a conflict that names no commit".to_owned(),
         },
         Err(e) => format!("an error of kind {:?}: {e}", e.kind()),
     }
 }
 
 impl Route {
-    /// Holds an answer, or none where nobody waited for it, against the truth.
+    /// Compares an answer, or none if no caller waited for it, with what happened.
     pub async fn judge(
         &self,
         prepared: &Prepared,
@@ -66,7 +67,7 @@ impl Route {
             && e.next_step() == NextStep::GiveUp
         {
             return Err(Stop::failed(format!(
-                "it says that trying again is useless: {e}"
+                "the error says that a retry is useless: {e}"
             )));
         }
         match (prepared.operation, answer) {
@@ -89,7 +90,7 @@ impl Route {
         }
     }
 
-    /// Whether plain reads are as new as what was committed before.
+    /// Whether reads without a barrier show every earlier commit.
     fn linearizable(&self) -> bool {
         self.table.guarantees().reads == Recency::Linearizable
     }
@@ -100,7 +101,9 @@ impl Route {
             heartbeats,
         } = answer
         else {
-            return Err(Stop::failed("unchanged to somebody who knows nothing"));
+            return Err(Stop::failed(
+                "a read without a known version was answered with unchanged",
+            ));
         };
         let (before, beats) = &prepared.before;
         if snapshot.version() < before.version() && !self.linearizable() {
@@ -109,14 +112,14 @@ impl Route {
         let same = snapshot.token.same_commit(&before.token) && snapshot.rows == before.rows;
         must!(
             same,
-            "it reads {}, the table is {}",
+            "the read shows {}, the table is {}",
             brief(&snapshot),
             brief(before)
         );
         let seen = heartbeats.unwrap_or_default();
         must!(
             !self.linearizable() || seen == *beats,
-            "it reads the heartbeats {seen:?}, they are {beats:?}"
+            "the read shows the heartbeats {seen:?}, they are {beats:?}"
         );
         Ok(())
     }
@@ -138,7 +141,7 @@ impl Route {
         let beat = beats.silos.get(&prepared.silo).copied();
         must!(
             !self.linearizable() || answer.heartbeat == beat,
-            "it reads the heartbeat {:?}, it is {beat:?}",
+            "the read shows the heartbeat {:?}, it is {beat:?}",
             answer.heartbeat
         );
         Ok(())
@@ -160,13 +163,13 @@ impl Route {
         );
         must!(
             [mine, other.table_id].contains(&now.table_id()),
-            "nobody offered the table id {}",
+            "no client offered the table id {}",
             now.table_id()
         );
         if let Some(Answered::Done(Ok(()))) = answer {
             must!(
                 now.table_id() == mine,
-                "it says that the table is there, and it was not"
+                "the answer says that the table existed, but it did not"
             );
         }
         self.patient("initialize once more", || {
@@ -176,7 +179,7 @@ impl Route {
         let (again, _) = read(&self.judge).await?;
         must!(
             again == now,
-            "initialize once more made {} of {}",
+            "a second initialize changed {} to {}",
             brief(&again),
             brief(&now)
         );
@@ -191,17 +194,20 @@ impl Route {
         let whole = matches!(&state, Ok(ReadAnswer::Snapshot { snapshot, .. }) if *snapshot == prepared.before.0);
         must!(
             gone || begun || whole,
-            "neither there nor being deleted nor gone: {state:?}"
+            "the table neither exists, nor is being deleted, nor is gone: {state:?}"
         );
         if let Some(Answered::Done(Ok(()))) = answer {
-            must!(gone, "it says that the table is gone: {state:?}");
+            must!(
+                gone,
+                "the answer says that the table is gone, but it is not: {state:?}"
+            );
         }
         self.patient("delete once more", || self.table.delete())
             .await?;
         let state = fresh.read(&ReadRequest::all()).await;
         must!(
             matches!(&state, Err(e) if e.kind() == TableErrorKind::NotInitialized),
-            "deleted once more, it is still there: {state:?}"
+            "the table still exists after a second delete: {state:?}"
         );
         self.reset().await
     }
@@ -215,17 +221,17 @@ impl Route {
         let landed = seen == Some(heartbeat);
         must!(
             landed || seen == old,
-            "the heartbeat is {seen:?}, neither the old one {old:?} nor {heartbeat:?}"
+            "the heartbeat is {seen:?}, neither the old {old:?} nor the new {heartbeat:?}"
         );
         match answer {
             Some(Ok(())) => must!(
                 landed,
-                "it says that the heartbeat is written, and it is {seen:?}"
+                "the answer says that the heartbeat is written, but it is {seen:?}"
             ),
             Some(Err(e)) if e.next_step() == NextStep::Retry => {
                 must!(
                     !landed,
-                    "it says that the heartbeat is certainly not written, and it is: {e}"
+                    "the answer says that the heartbeat is certainly not written, but it is: {e}"
                 );
             }
             _ => {}
@@ -262,7 +268,7 @@ impl Route {
         let with_it = request.apply_to(before, request.next_token(&[]));
         let said = answer
             .as_ref()
-            .map_or_else(|| "(nobody waited for the answer)".to_owned(), describe);
+            .map_or_else(|| "(no caller waited for the answer)".to_owned(), describe);
         let mut due = None;
         if decide == Decide::ByAnother {
             due = Some(self.overtake(before, &with_it).await?);
@@ -281,28 +287,28 @@ impl Route {
             }
             Some(Ok(CommitOutcome::Conflict(c))) => {
                 return Err(Stop::failed(format!(
-                    "a conflict, and nobody else was there: {:?}",
+                    "a conflict although there is no other client: {:?}",
                     c.newest
                 )));
             }
             Some(Ok(CommitOutcome::Committed(token))) => {
                 must!(
                     landed != Some(false),
-                    "it says that it is committed, and it is not"
+                    "the answer says that the commit happened, but it did not"
                 );
                 must!(
                     token.version() == made && token.commit() == request.id,
-                    "it is committed as {token:?}"
+                    "the answer has the token {token:?}"
                 );
             }
-            // Sent again, this one did not happen; the one before may have.
+            // A commit that is sent again did not happen this time; its first sending may have.
             Some(Err(e))
                 if e.next_step() == NextStep::Retry
                     && prepared.operation != Operation::CommitAgain =>
             {
                 must!(
                     landed != Some(true),
-                    "it says that it certainly did not happen, and it did: {e}"
+                    "the answer says that the commit certainly did not happen, but it did: {e}"
                 );
             }
             _ => {}
@@ -315,18 +321,18 @@ impl Route {
             (CommitOutcome::Committed(token), None | Some(true)) => {
                 must!(
                     token.version() == made && token.commit() == request.id,
-                    "sent again it is committed as {token:?}"
+                    "sent again, the answer has the token {token:?}"
                 );
             }
             (CommitOutcome::Conflict(_), Some(false)) => {}
             (answer, Some(true)) => {
                 return Err(Stop::failed(format!(
-                    "it had happened, and sent again is answered with {answer:?}, after {said}"
+                    "the commit had happened; sent again, it is answered with {answer:?}, after {said}"
                 )));
             }
             (answer, _) => {
                 return Err(Stop::failed(format!(
-                    "it had not happened, and sent again is answered with {answer:?}, after {said}"
+                    "the commit had not happened; sent again, it is answered with {answer:?}, after {said}"
                 )));
             }
         }
@@ -336,14 +342,15 @@ impl Route {
             now.version() == due.version()
                 && now.rows == due.rows
                 && now.version_row.row_count == due.version_row.row_count,
-            "the table is {}; {} was due, after the answer {said}",
+            "the table is {} instead of {}, after the answer {said}",
             brief(&now),
             brief(&due)
         );
         Ok(())
     }
 
-    /// Another client commits on whatever there is: from then on it is decided. Gives the table as it must be.
+    /// Another client commits on the present version. From then on the outcome is settled. Returns
+    /// the expected table.
     async fn overtake(&self, before: &Snapshot, with_it: &Snapshot) -> Result<Snapshot, Stop> {
         let deadline = std::time::Instant::now() + self.cx.effort().operation_timeout;
         loop {
@@ -360,7 +367,7 @@ impl Route {
             };
             must!(
                 now.rows == base.rows,
-                "the table is {}; {} was due",
+                "the table is {} instead of {}",
                 brief(&now),
                 brief(base)
             );
@@ -369,13 +376,13 @@ impl Route {
                 CommitOutcome::Committed(token) => return Ok(request.apply_to(base, token)),
                 CommitOutcome::Conflict(_) => must!(
                     std::time::Instant::now() < deadline,
-                    "another client's commits conflict with nobody"
+                    "another client's commits conflict without a cause"
                 ),
             }
         }
     }
 
-    /// The client's next answers belong to its next questions.
+    /// Checks that the client's next answers belong to its next requests.
     pub async fn questions(&self) -> Verdict {
         for silo in [&self.silos[1], &self.silos[2], &self.silos[0]] {
             let row = self
@@ -387,7 +394,7 @@ impl Route {
             let shown = row.as_ref().and_then(|r| r.entry()).map(|e| e.address);
             must!(
                 shown == Some(silo.address),
-                "asked for the row of {}, it gives that of {shown:?}",
+                "a read of the row of {} returns that of {shown:?}",
                 silo.address
             );
         }
@@ -396,10 +403,7 @@ impl Route {
             .patient("the next read_row", || self.table.read_row(&nobody, None))
             .await?
             .row;
-        must!(
-            row.is_none(),
-            "asked for a row that is not there, it gives {row:?}"
-        );
+        must!(row.is_none(), "a read of a missing row returns {row:?}");
         let barrier = ReadRequest::all().with_barrier(true);
         let answer = self
             .patient("the next read", || self.table.read(&barrier))
@@ -410,7 +414,9 @@ impl Route {
             heartbeats,
         } = answer
         else {
-            return Err(Stop::failed("unchanged to somebody who knows nothing"));
+            return Err(Stop::failed(
+                "a read without a known version was answered with unchanged",
+            ));
         };
         crate::case::same(
             "the same table, read by two clients",

@@ -1,5 +1,6 @@
-//! What only shows when something stands between the client and the server: connections cut at every stage of every request, answers that
-//! are lost or held, servers that are away, futures dropped with a question on its way. T2, T5, T13, T14.
+//! Faults between the client and the server: connections cut at every stage of every request, lost
+//! or held answers, unreachable servers, and futures that are dropped with a request on its way.
+//! T2, T5, T13, T14.
 
 mod away;
 mod created;
@@ -19,7 +20,7 @@ pub(super) use trips::CASES as TRIPS;
 
 use crate::Stop;
 
-/// Says in which situation it was.
+/// Adds the situation to a failure.
 fn during(what: impl std::fmt::Display) -> impl FnOnce(Stop) -> Stop {
     move |stop| match stop {
         Stop::Failed(why) => Stop::Failed(format!("{what}: {why}")),

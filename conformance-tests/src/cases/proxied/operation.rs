@@ -1,4 +1,4 @@
-//! The operations of a table as values: made ready, asked, and answered.
+//! The operations of a table as values: prepared, sent, and answered.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ use crate::case::{Table, commit, read};
 /// An operation in one of its situations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// Of a cluster that does not exist yet.
+    /// For a cluster that does not exist yet.
     Initialize,
     Read,
     ReadRow,
-    /// Sent first.
+    /// Sent for the first time.
     Commit,
     /// Sent again after it was committed.
     CommitAgain,
-    /// Sent again after the first was lost on its way.
+    /// Sent again after the first request was lost on its way.
     CommitAgainLost,
     Beat,
     Delete,
@@ -63,7 +63,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// An operation made ready, and what there was before it.
+/// A prepared operation, and the table before it.
 #[derive(Clone, Debug)]
 pub(super) struct Prepared {
     pub operation: Operation,
@@ -95,14 +95,14 @@ impl Answered {
 }
 
 impl Route {
-    /// Makes an operation ready; nothing goes through the proxy.
+    /// Prepares an operation; nothing goes through the proxy.
     pub async fn prepare(&self, operation: Operation) -> Result<Prepared, Stop> {
         let before = read(&self.judge).await?;
         let mut request = self.cx.update(&before.0.token, [self.marked(&before.0)]);
         request
             .changes
             .extend(self.cx.insert(&before.0.token, [self.cx.entry()]).changes);
-        // Some of the rows that earlier ones inserted.
+        // Some of the rows that earlier operations inserted.
         let own = |silo: &SiloAddress| self.silos.iter().any(|s| s.address == *silo);
         let others: Vec<String> = before
             .0
@@ -141,7 +141,7 @@ impl Route {
     }
 }
 
-/// Asks it.
+/// Sends it.
 pub(super) async fn ask(table: &Table, prepared: &Prepared) -> Answered {
     match prepared.operation {
         Operation::Initialize => Answered::Done(table.initialize(&prepared.initialize).await),

@@ -1,5 +1,5 @@
-//! One piece of work for each of many things that may go wrong, side by side: nearly all of the time somebody waits for a client that finds
-//! out, or finds its way back.
+//! Runs one piece of work for each of many faults, several at the same time: most of the time a
+//! test waits for a client to settle an outcome or to reconnect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ use super::route::Route;
 use crate::Stop;
 use crate::case::{Cx, Verdict};
 
-/// How many at once, at most.
+/// The most routes that run at the same time.
 const MOST_ROUTES: usize = 5;
-/// For how long nothing is asked of a client, so that only its monitoring speaks.
+/// How long no request is made, so that only a client's monitoring sends.
 const WINDOW: Duration = Duration::from_millis(300);
 
-/// Routes whose faults do not touch each other: as many as are of use where each client has a proxy of its own, and one where all clients
-/// take the same way.
+/// Opens routes whose faults do not affect each other: up to `of_use` if each client has its own
+/// proxy, or one if all clients share a proxy.
 pub(super) async fn open(cx: &Cx, of_use: usize) -> Result<Vec<Route>, Stop> {
     let mut routes = vec![Route::open(cx).await?];
     while routes.len() < of_use.min(MOST_ROUTES) {
@@ -31,7 +31,7 @@ pub(super) async fn open(cx: &Cx, of_use: usize) -> Result<Vec<Route>, Stop> {
     Ok(routes)
 }
 
-/// Learns what on each of them is the client's own monitoring.
+/// Learns which connections of each route are the client's own monitoring.
 pub(super) async fn learn(routes: &[Route]) {
     let mut tasks = JoinSet::new();
     for route in routes {
@@ -41,7 +41,7 @@ pub(super) async fn learn(routes: &[Route]) {
     tasks.join_all().await;
 }
 
-/// Does the work for each item, on whichever route is free. Ends with the first failure.
+/// Does the work for each item, on a route that is free. Ends with the first failure.
 pub(super) async fn each<T>(
     routes: Vec<Route>,
     items: Vec<T>,
@@ -63,7 +63,7 @@ where
         });
     }
     while let Some(ended) = tasks.join_next().await {
-        ended.map_err(|error| Stop::failed(format!("it did not end: {error}")))??;
+        ended.map_err(|error| Stop::failed(format!("the work panicked: {error}")))??;
     }
     Ok(())
 }

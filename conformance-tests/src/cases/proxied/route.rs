@@ -1,4 +1,4 @@
-//! A client behind a proxy, and a second one beside it that tells the truth.
+//! A client behind a proxy, and a second client beside it, which reads what really happened.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -14,16 +14,18 @@ use crate::case::{Cx, Table, Verdict, commit, must, read};
 use crate::proxy::Proxy;
 use crate::{Capability, Proxied, Stop};
 
-/// How often an operation is watched to learn how many requests it makes.
+/// How often an operation is counted to learn its number of requests.
 const WATCHED: usize = 2;
-/// How often a fault is set for a request that is known to come, and that something else was hit in the place of.
+/// How often a fault is set for a request that the operation makes, if the fault hit something
+/// else.
 const ATTEMPTS: usize = 3;
-/// How often, after so many attempts, the requests are counted again.
+/// How often the requests are counted again after these attempts.
 const COUNTED: usize = 3;
 
-/// A client whose connections go through a proxy, and the table's other client.
+/// A client whose connections go through a proxy, and the table's other client, the judge.
 ///
-/// The other one is asked nothing while something goes wrong or is counted: a store may have only one way for all its clients.
+/// The judge sends nothing during a fault or a count: some stores have only one way for all their
+/// clients.
 pub(super) struct Route {
     pub cx: Cx,
     pub table: Table,
@@ -34,7 +36,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// A new table with three rows, and the client warmed up.
+    /// Opens a new table with three rows, and warms the client up.
     pub async fn open(cx: &Cx) -> Result<Self, Stop> {
         cx.needs(Capability::Proxy)?;
         let cluster = cx.cluster()?;
@@ -62,13 +64,13 @@ impl Route {
         Ok(())
     }
 
-    /// The table from its beginning.
+    /// Deletes the table and creates it again.
     pub async fn reset(&self) -> Verdict {
         self.judge.delete().await?;
         self.found().await
     }
 
-    /// A table that is not there, with its rows.
+    /// Creates a table, with its rows.
     pub async fn found(&self) -> Verdict {
         self.judge.initialize(&self.cx.initialize_request()).await?;
         self.fill().await
@@ -85,9 +87,10 @@ impl Route {
         }
     }
 
-    /// Does everything once and again until all of it works: connections are set up and statements prepared.
+    /// Repeats all operations until all of them work, so that connections are set up and statements
+    /// prepared.
     pub async fn warm(&self) -> Verdict {
-        self.patient("a client behind a proxy that lets everything pass", || {
+        self.patient("a client behind a proxy without faults", || {
             self.everything()
         })
         .await
@@ -109,15 +112,15 @@ impl Route {
         table.update_i_am_alive(&self.beat(&self.silos[0])).await?;
         let request = self.cx.update(&snapshot.token, [self.marked(&snapshot)]);
         table.commit(&request).await?;
-        // Whatever came of the first: a conflict, or one's own success.
+        // Either answer of the first is fine: this one is a conflict, or the commit's own success.
         table
             .commit(&request.again())
             .await
             .map(|_: CommitOutcome| ())
     }
 
-    /// Where both clients take the same way, the other one too has to find back before it can tell the truth. What it finds, or that there is
-    /// no table, is not looked at here.
+    /// If both clients share a way, the judge has to reconnect too before it can read. What it
+    /// reads, or that there is no table, does not matter here.
     pub async fn judge_is_back(&self) -> Verdict {
         let finds = || async {
             match self.judge.read(&ReadRequest::all()).await {
@@ -125,11 +128,12 @@ impl Route {
                 _ => Ok(()),
             }
         };
-        self.patient("the other client, the server being back", finds)
+        self.patient("the other client, after the server is back", finds)
             .await
     }
 
-    /// How many requests an operation makes when nothing goes wrong, at the least. Each of them must be hit where something is to go wrong.
+    /// The least number of requests that an operation makes without faults. Every fault must hit
+    /// each of them.
     pub async fn requests(&self, operation: Operation) -> Result<u64, Stop> {
         let mut fewest = u64::MAX;
         for _ in 0..WATCHED {
@@ -140,7 +144,7 @@ impl Route {
             fewest = fewest.min(counter.so_far());
             if let Some(e) = answer.error() {
                 return Err(Stop::failed(format!(
-                    "{operation}: nothing went wrong, and still: {e}"
+                    "{operation}: an error without a fault: {e}"
                 )));
             }
             self.judge(&prepared, Some(answer), Decide::ByItself)
@@ -153,10 +157,11 @@ impl Route {
         Ok(fewest)
     }
 
-    /// Makes something go wrong with this request of an operation until it does, and fails where it never does although the operation makes
-    /// that many requests when nothing goes wrong. True when it was hit.
+    /// Repeats a fault until it hits this request of an operation. Fails if it never hits although
+    /// the operation makes that many requests without faults. Returns true if it hit.
     ///
-    /// What a client sends without waiting is one request or several, as the moment has it: where nothing is hit, they are counted again.
+    /// What a client sends without waiting is one request or several, depending on timing. So if
+    /// nothing is hit, the requests are counted again.
     pub async fn hit<F>(
         &self,
         operation: Operation,
@@ -180,11 +185,11 @@ impl Route {
         }
         let attempts = COUNTED * ATTEMPTS;
         Err(Stop::failed(format!(
-            "it never happened: in {attempts} attempts nothing was hit, although the request is made when nothing goes wrong"
+            "the fault hit nothing in {attempts} attempts, although the operation makes that request without faults"
         )))
     }
 
-    /// The first silo, with something new in its row.
+    /// The first silo, with a new mark in its row.
     pub fn marked(&self, now: &Snapshot) -> MembershipEntry {
         let mut entry = now
             .rows
@@ -195,17 +200,19 @@ impl Route {
         entry
     }
 
-    /// Waits until the other client gets through, whatever it is answered: where there is one way for all, it takes a moment to open again.
+    /// Waits until the judge gets through, with any answer: a shared way takes a moment to open
+    /// again.
     pub async fn open_again(&self) -> Verdict {
         let answered = async || match self.judge.read(&ReadRequest::all()).await {
             Err(e) if e.kind() == TableErrorKind::Unavailable => Err(e),
             _ => Ok(()),
         };
-        self.patient("another client, when the server is back", answered)
+        self.patient("another client, after the server is back", answered)
             .await
     }
 
-    /// Asks until there is an answer. Errors that say that trying again is useless are failures, as is no answer in time.
+    /// Repeats an operation until it succeeds. Fails after an error that says that a retry is
+    /// useless, and after a timeout.
     pub async fn patient<T, F>(&self, what: &str, mut ask: impl FnMut() -> F) -> Result<T, Stop>
     where
         F: Future<Output = Result<T, TableError>>,
@@ -216,12 +223,12 @@ impl Route {
                 Ok(answer) => return Ok(answer),
                 Err(e) if e.next_step() == NextStep::GiveUp => {
                     return Err(Stop::failed(format!(
-                        "{what}: it says that trying again is useless: {e}"
+                        "{what}: the error says that a retry is useless: {e}"
                     )));
                 }
                 Err(e) if Instant::now() > deadline => {
                     return Err(Stop::failed(format!(
-                        "{what}: nothing goes wrong any more, and still: {e}"
+                        "{what}: an error although all faults have ended: {e}"
                     )));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

@@ -1,4 +1,4 @@
-//! How many round trips each operation takes, and whether that is what its provider says.
+//! The number of round trips of each operation, compared with its provider's documentation.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::{RoundTrips, Stop};
 
 pub(in crate::cases) const CASES: &[Case] = &[case!(round_trips:)];
 
-/// How often each operation is counted; the most is what counts.
+/// How often each operation is counted; the largest count is used.
 const TIMES: usize = 5;
 
 async fn round_trips(cx: Cx) -> Verdict {
@@ -38,7 +38,7 @@ async fn round_trips(cx: Cx) -> Verdict {
         );
         must!(
             promised.is_none() || promised == counted,
-            "{operation} takes {} round trips, {} were promised; counted: {}",
+            "{operation} takes {} round trips instead of the promised {}; counted: {}",
             counted.unwrap_or(0),
             promised.unwrap_or(0),
             counted_text(&cx)
@@ -58,7 +58,7 @@ async fn once(route: &Route, counted: &mut RoundTrips) -> Verdict {
     let (answer, n) = count(route, "read", table.read(&ReadRequest::all())).await?;
     must!(
         matches!(answer, ReadAnswer::Snapshot { .. }),
-        "unchanged to somebody who knows nothing"
+        "a read without a known version was answered with unchanged"
     );
     most(&mut counted.read, n);
     let known = ReadRequest::all().with_known(before.token.clone());
@@ -90,7 +90,7 @@ async fn once(route: &Route, counted: &mut RoundTrips) -> Verdict {
             .await?
             .1,
     );
-    // The row of the silo itself and one more, as when a silo joins or is voted against.
+    // The silo's own row and one more, as when a silo joins or receives a vote.
     let mut request = route.cx.update(&before.token, [route.marked(&before)]);
     request
         .changes
@@ -98,7 +98,7 @@ async fn once(route: &Route, counted: &mut RoundTrips) -> Verdict {
     let (answer, n) = count(route, "commit", send(table, &request)).await?;
     must!(
         matches!(answer, CommitOutcome::Committed(_)),
-        "a commit that nobody disturbs is answered with {answer:?}"
+        "a commit without competition is answered with {answer:?}"
     );
     most(&mut counted.commit, n);
     let again = request.again();
@@ -129,7 +129,7 @@ fn most(so_far: &mut Option<u64>, n: u64) {
     *so_far = Some(so_far.unwrap_or(0).max(n));
 }
 
-/// An operation's answer, and the round trips it took; with what it leaves to be done when it has answered.
+/// An operation's answer and its round trips, including the work that it leaves after its answer.
 async fn count<T>(
     route: &Route,
     what: &str,

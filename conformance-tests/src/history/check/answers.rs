@@ -11,7 +11,7 @@ use super::super::record::{Answer, Asked, Event};
 use super::chain::{Checker, fits, index};
 use crate::Clause;
 
-/// What a checked history was made of.
+/// The figures of a checked history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Versions.
@@ -20,13 +20,14 @@ pub struct Checked {
     pub reads: u64,
     /// Conflicts.
     pub conflicts: u64,
-    /// Commits whose outcome was never told.
+    /// Commits whose outcome stayed unknown.
     pub open: u64,
-    /// Versions of which nobody can say who made them, because only commits of unknown outcome can have.
+    /// Versions whose commit is not known, because several commits of unknown outcome can have made
+    /// them.
     pub ambiguous: u64,
 }
 impl Checker<'_> {
-    /// Every answer against the states and the time it was given in.
+    /// Compares every answer with the states, and with the time in which it was given.
     pub fn sweep(&mut self) -> Checked {
         let history = self.history;
         let mut began: Vec<&Event> = history.events.iter().collect();
@@ -77,11 +78,12 @@ impl Checker<'_> {
                 }
                 (Asked::Commit(request), Answer::Commit(Ok(CommitOutcome::Committed(_))))
                     if all.version >= request.next_version()
-                    // Sent again it may be told much later; what counts is when it was sent first.
+                    // A commit that is sent again may be answered much later; its first sending
+                    // counts.
                     && self.operations.get(&request.id).is_some_and(|op| op.began == event.began) =>
                 {
                     let what = format!(
-                        "a commit made version {} when version {} had been shown already",
+                        "a commit made version {} after version {} was shown",
                         request.next_version(),
                         all.version
                     );
@@ -144,7 +146,7 @@ impl Checker<'_> {
                 self.broken(
                     Clause::T8,
                     format!(
-                        "the heartbeat {} of {silo} is shown, and nobody had written it",
+                        "the heartbeat {} of {silo} is shown before it was written",
                         beat.counter
                     ),
                 );
@@ -152,7 +154,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What is shown must be a state of the table that can have been reached by then.
+    /// A shown snapshot must be a state of the table that existed by then.
     fn shows(&mut self, event: &Event, snapshot: &Snapshot) {
         let version = snapshot.version();
         if let Some(Some(state)) = self.states.get(index(version)) {
@@ -185,19 +187,19 @@ impl Checker<'_> {
             self.broken_at(
                 version,
                 Clause::T6,
-                format!("version {version} is shown before anybody began to make it"),
+                format!("version {version} is shown before its commit began"),
             );
         }
     }
 
-    /// A conflict is explained by a commit that began before the answer, or by the rows.
+    /// A conflict needs a cause: a commit that began before the answer, or the rows.
     fn conflict(&mut self, event: &Event, request: &CommitRequest, conflict: &Conflict) {
         if let Some(snapshot) = &conflict.snapshot {
             self.shows(event, snapshot);
         }
         let next = self.chain.get(index(request.expected.version())).copied();
         let explained = match next {
-            // Somebody of unknown outcome was there.
+            // A commit of unknown outcome made the version.
             Some(None) => true,
             Some(Some(id)) => {
                 id != request.id
@@ -214,7 +216,7 @@ impl Checker<'_> {
         };
         if !explained && !rows() {
             let what = format!(
-                "commit {} on version {} conflicts with nobody",
+                "commit {} on version {} conflicts without a cause",
                 request.id,
                 request.expected.version()
             );
@@ -223,7 +225,7 @@ impl Checker<'_> {
     }
 }
 
-/// What was known for certain by a moment.
+/// What was certain at one moment.
 #[derive(Default)]
 struct Floor {
     version: u64,

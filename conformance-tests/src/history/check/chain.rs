@@ -10,14 +10,15 @@ use membership_core::{
 use super::super::record::{Answer, Asked, Event, History};
 use crate::Clause;
 
-/// One answer that no table can have given.
+/// An answer that no table can have given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The clause it breaks.
     pub clause: Clause,
-    /// Which answer, and why not.
+    /// The answer, and why it is wrong.
     pub what: String,
-    /// The version it is about, where it is about one; see [`History::around`].
+    /// The version, if the violation is about one; see
+    /// [`History::around`](crate::history::History::around).
     pub version: Option<u64>,
 }
 
@@ -26,7 +27,7 @@ impl fmt::Display for Violation {
         write!(f, "{}: {}", self.clause, self.what)
     }
 }
-/// One commit id: everything that was sent and said under it.
+/// One commit id: everything that was sent and answered under it.
 pub(super) struct Op<'a> {
     pub request: &'a CommitRequest,
     pub began: u64,
@@ -39,9 +40,9 @@ pub(super) struct Checker<'a> {
     pub history: &'a History,
     pub violations: Vec<Violation>,
     pub operations: BTreeMap<CommitId, Op<'a>>,
-    /// The commit that made each version from 1 on, where that is known.
+    /// The commit that made each version from 1 on, if it is known.
     pub chain: Vec<Option<CommitId>>,
-    /// The table after each version from 0 on, where that is known.
+    /// The table after each version from 0 on, if it is known.
     pub states: Vec<Option<Snapshot>>,
 }
 
@@ -69,12 +70,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Where the history begins in the chain: what was before is not its business.
+    /// Where the history begins in the chain. Earlier versions are not checked.
     fn first(&self) -> usize {
         index(self.history.start.version()).min(self.chain.len())
     }
 
-    /// Every commit under its id.
+    /// Collects everything about each commit id.
     pub fn gather(&mut self) {
         let history = self.history;
         for event in &history.events {
@@ -84,7 +85,7 @@ impl<'a> Checker<'a> {
                 Answer::Beat(answer) => answer.as_ref().err(),
             };
             if let Some(e) = error.filter(|e| e.next_step() == NextStep::GiveUp) {
-                self.broken(Clause::T4, format!("an error that nobody provoked: {e}"));
+                self.broken(Clause::T4, format!("an error without a cause: {e}"));
             }
             let (Asked::Commit(request), Answer::Commit(answer)) = (&event.asked, &event.answer)
             else {
@@ -123,7 +124,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Who made which version.
+    /// Finds the commit that made each version.
     pub fn order(&mut self) {
         let history = self.history;
         let shown = history
@@ -190,7 +191,7 @@ impl<'a> Checker<'a> {
                 None => self.broken_at(
                     version,
                     Clause::T1,
-                    format!("version {version} was made by {id}, which nobody sent"),
+                    format!("version {version} was made by {id}, which no client sent"),
                 ),
                 Some(op) if op.request.next_version() != version => {
                     let based = op.request.expected.version();
@@ -213,7 +214,7 @@ impl<'a> Checker<'a> {
                     self.broken_at(
                         version,
                         Clause::T5,
-                        format!("commit {id} made version {version} and was said to have certainly not happened"),
+                        format!("commit {id} made version {version} and was answered with certainly not applied"),
                     );
                 }
                 Some(_) => {}
@@ -221,7 +222,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A version that no read shows can only have been made by a commit of unknown outcome.
+    /// A version that no read shows can only come from a commit of unknown outcome.
     fn fill_gaps(&mut self) {
         let mut open: BTreeMap<u64, Vec<CommitId>> = BTreeMap::new();
         for op in self
@@ -239,7 +240,7 @@ impl<'a> Checker<'a> {
                     None | Some([]) => self.broken_at(
                         n as u64 + 1,
                         Clause::T1,
-                        format!("nobody made version {}", n + 1),
+                        format!("no commit made version {}", n + 1),
                     ),
                     Some([one]) => self.chain[n] = Some(*one),
                     Some(_) => {}
@@ -248,7 +249,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The table after each version; gives the number of versions whose maker is not known.
+    /// Computes the table after each version. Returns the number of versions whose commit is not
+    /// known.
     pub fn states(&mut self) -> u64 {
         let history = self.history;
         let mut seen: BTreeMap<u64, &Snapshot> = BTreeMap::new();
@@ -266,7 +268,7 @@ impl<'a> Checker<'a> {
                     let request = op.request;
                     if let Some(change) = request.changes.iter().find(|c| !fits(base, c)) {
                         let what = format!(
-                            "version {version} holds {change:?}, which its base does not allow"
+                            "version {version} contains {change:?}, which its base does not allow"
                         );
                         self.broken_at(version, Clause::T3, what);
                     }
@@ -274,7 +276,7 @@ impl<'a> Checker<'a> {
                         .as_ref()
                         .map(|base| request.apply_to(base, request.next_token(&[])))
                 }
-                // Begin anew from what was read there.
+                // Continue from the state that was read there.
                 _ => {
                     ambiguous += u64::from(self.chain[n].is_none());
                     seen.get(&version).map(|s| Snapshot::clone(s))

@@ -1,7 +1,8 @@
-//! Whether one table can have given all these answers.
+//! Checks whether one table can have given all answers of a history.
 //!
-//! The versions order everything, so no search is needed: put every commit at its version, compute the state after each, and hold every
-//! answer against the states and against the time it was given in. Costs O(n log n) for n operations.
+//! The versions order all commits, so no search is needed. The check puts every commit at its
+//! version, computes the state after each, and compares every answer with the states and with the
+//! time in which it was given. It costs O(n log n) for n operations.
 
 mod answers;
 mod chain;

@@ -4,12 +4,12 @@ use conformance_tests::Clause;
 
 macro_rules! bugs {
     ($($clause:ident $name:ident: $doc:literal,)+) => {
-        /// What is wrong with a table.
+        /// The bug of a table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug {
-            /// Nothing.
+            /// No bug.
             None,
-            /// Only its backend does not say what it cannot stage.
+            /// The table is correct, but its backend does not list what it cannot stage.
             ListsNothing,
             $(#[doc = $doc] $name,)+
         }
@@ -25,19 +25,19 @@ bugs! {
     T1 InitializesAnew: "`initialize` resets a table that exists",
     T1 LosesAnAcknowledgedCommit: "some acknowledged commits never happen",
     T2 DropsAChange: "the last of several changes is forgotten",
-    T2 LosesACommitInACrash: "a crash takes the last acknowledged commit back",
-    T2 RepeatsACommitAfterACrash: "after a crash the last commit is carried out once more",
-    T2 LosesACommitInTheThirdCrash: "the third crash takes the last acknowledged commit back",
+    T2 LosesACommitInACrash: "a crash loses the last acknowledged commit",
+    T2 RepeatsACommitAfterACrash: "after a crash the last commit is applied again",
+    T2 LosesACommitInTheThirdCrash: "the third crash loses the last acknowledged commit",
     T2 HalfAConflict: "a commit that does not fit the rows leaves a part behind",
     T3 IgnoresTheToken: "a stale token is no conflict",
     T3 UpsertsInserts: "an insert of a row that exists replaces it",
     T4 ConflictsWithoutReason: "throttling is called a conflict",
     T4 ConflictsAreErrors: "a conflict is called a permanent error",
     T5 ForgetsItsOwnSuccess: "a commit that happened, sent again, is a conflict",
-    T5 ForgetsTheFirstSending: "a commit sent again to a store that is away is said to be certainly not written",
-    T5 AlwaysKnowsBetter: "what cannot be known is called a conflict",
+    T5 ForgetsTheFirstSending: "a commit sent again to an unreachable store is reported as certainly not applied",
+    T5 UnknownIsAConflict: "an unknown outcome is called a conflict",
     T6 TearsReads: "rows of one version come with the token of another",
-    T6 ReadsThePast: "a read shows what the client saw last",
+    T6 ReadsOldVersions: "a read shows what the client read before",
     T6 AlwaysUnchanged: "a known token is always current",
     T7 HeartbeatsMoveTheVersion: "a heartbeat makes a version",
     T8 HeartbeatsMakeRows: "a heartbeat of a missing silo makes a row",
@@ -46,15 +46,15 @@ bugs! {
     T10 DropsUnknownFields: "fields that this build does not know are dropped",
     T10 CutsTimesToSeconds: "times are kept in seconds",
     T11 DoesNotPage: "only the first page of rows is read",
-    T11 DoesNotLookAtLimits: "more than the limits is taken",
-    T12 SkipsUndecodableRows: "undecodable rows are left out",
+    T11 DoesNotLookAtLimits: "limits are not enforced",
+    T12 SkipsUndecodableRows: "undecodable rows are omitted",
     T12 EmptyWhenAbsent: "an absent table reads as an empty one",
-    T12 RepairsByInitialize: "`initialize` takes rows without a version row for its own",
-    T13 EmptyWhenAway: "a store that is away reads as an empty table",
-    T13 HangsWhenAway: "nothing is answered while the store is away",
+    T12 RepairsByInitialize: "`initialize` adopts rows without a version row",
+    T13 EmptyWhenAway: "an unreachable store reads as an empty table",
+    T13 HangsWhenAway: "operations hang while the store is unreachable",
     T14 PoisonedByADrop: "a dropped commit leaves its client locked",
     T15 ShowsTheSecret: "`Debug` shows how the client connects",
     T15 LogsTheSecret: "a task of the client logs how it connects",
-    T16 TrustsAnyTable: "whose table it is, is not looked at",
-    T16 IgnoresThePast: "a read does not compare with what is known",
+    T16 TrustsAnyTable: "the table id is not compared",
+    T16 IgnoresTheKnownVersion: "a read is not compared with the known version",
 }

@@ -53,7 +53,7 @@ impl Planted {
                         unreachable!()
                     };
                     let mut again = Broken::rebased(request, &snapshot);
-                    // Rows that are there are written over, and a version comes of it in any case.
+                    // Existing rows are overwritten, and the version rises in any case.
                     again.changes.retain_mut(|change| {
                         let there = snapshot.rows.by_key(change.key()).is_some();
                         if let (RowChange::Insert(row), true) = (&*change, there) {

@@ -45,7 +45,7 @@ impl std::fmt::Debug for Broken {
 }
 
 impl Broken {
-    /// True once in so many calls.
+    /// Returns true once in `n` calls.
     fn once_in(&self, n: u64) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst) % n == n - 1
     }
@@ -69,7 +69,7 @@ impl Broken {
             TableErrorKind::Unavailable,
             operation,
             "broken",
-            "the store is away",
+            "the store is unreachable",
         ))
     }
 
@@ -103,7 +103,7 @@ impl Broken {
         }
     }
 
-    /// The request as it would be on the table as it is now.
+    /// The request, based on the present table.
     pub fn rebased(request: &CommitRequest, now: &Snapshot) -> CommitRequest {
         let mut rebased = request.clone();
         rebased.expected = now.token.clone();
@@ -117,7 +117,7 @@ impl Broken {
         rebased
     }
 
-    /// A commit that the next crash will remember.
+    /// Commits, and records the commit for the next crash.
     async fn noted(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         let mut journal = self.journal.lock().await;
         let before = self.raw.save(&self.cluster).await.unwrap();
@@ -175,7 +175,7 @@ impl Broken {
                 "broken",
                 "condition failed",
             )),
-            Bug::AlwaysKnowsBetter
+            Bug::UnknownIsAConflict
                 if answer
                     .as_ref()
                     .is_err_and(|e| e.kind() == TableErrorKind::OutcomeUnknown) =>
@@ -209,9 +209,9 @@ impl Broken {
                 let rows = last.replace(snapshot.clone()).map(|s| s.rows);
                 snapshot.rows = rows.unwrap_or(snapshot.rows);
             }
-            Bug::ReadsThePast => {
+            Bug::ReadsOldVersions => {
                 let mut last = self.last.lock().unwrap();
-                // The first client of a test sees the present, or nothing could begin.
+                // The first read shows the present, so that a test can begin.
                 let old = last.replace(snapshot.clone());
                 snapshot = old
                     .filter(|old| old.table_id() == snapshot.table_id())
@@ -291,7 +291,7 @@ impl MembershipTable for Broken {
         }
         self.reachable(Operation::Read).await?;
         let request = match self.bug {
-            Bug::IgnoresThePast | Bug::TrustsAnyTable => request.clone().with_known(None),
+            Bug::IgnoresTheKnownVersion | Bug::TrustsAnyTable => request.clone().with_known(None),
             _ => request.clone(),
         };
         match self.inner.read(&request).await {

@@ -19,17 +19,17 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
 use super::flaw::Flaw;
-use super::server::{Question, Reply, Server};
+use super::server::{Call, Reply, Server};
 
 pub struct Connection {
     read: BufReader<tokio::net::tcp::OwnedReadHalf>,
     write: tokio::net::tcp::OwnedWriteHalf,
 }
 
-/// The client: one connection, one question at a time.
-pub struct Wired {
+/// The client: one connection, one request at a time.
+pub struct Client {
     pub flaw: Flaw,
-    pub patience: Duration,
+    pub timeout: Duration,
     pub server: Arc<Server>,
     pub address: SocketAddr,
     pub cluster: ClusterName,
@@ -39,13 +39,13 @@ pub struct Wired {
     pub listening: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl std::fmt::Debug for Wired {
+impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Wired")
+        f.write_str("Client")
     }
 }
 
-impl Drop for Wired {
+impl Drop for Client {
     fn drop(&mut self) {
         self.listening
             .get_mut()
@@ -55,18 +55,18 @@ impl Drop for Wired {
     }
 }
 
-/// How far a question came before its connection broke.
+/// How far a request came before its connection broke.
 enum Broke {
     BeforeItWasSent,
     AfterItWasSent,
 }
 
-/// For how long a client behind a proxy waits for an answer: several cases wait as long.
-pub const IMPATIENT: Duration = Duration::from_millis(500);
-/// And one beside it, to which nothing happens: it need not hurry on a busy machine.
-pub const PATIENT: Duration = Duration::from_secs(4);
+/// The timeout of a client behind a proxy: several cases wait for it.
+pub const SHORT_TIMEOUT: Duration = Duration::from_millis(500);
+/// The timeout of a client beside it, which no fault hits; it allows for a busy machine.
+pub const LONG_TIMEOUT: Duration = Duration::from_secs(4);
 
-impl Wired {
+impl Client {
     async fn open(&self) -> Result<Connection, Broke> {
         if self.flaw == Flaw::NeverReconnects && self.broken.load(Ordering::SeqCst) {
             return Err(Broke::BeforeItWasSent);
@@ -81,13 +81,13 @@ impl Wired {
         })
     }
 
-    async fn exchange(&self, question: Question) -> Result<Reply, Broke> {
+    async fn exchange(&self, call: Call) -> Result<Reply, Broke> {
         let name = self.server.names.fetch_add(1, Ordering::SeqCst);
         self.server
-            .questions
+            .calls
             .lock()
             .unwrap()
-            .insert(name, (self.cluster.clone(), question));
+            .insert(name, (self.cluster.clone(), call));
         let mut place = self.connection.lock().await;
         let mixes = self.flaw == Flaw::MixesAnswers;
         let mut connection = match place.take() {
@@ -96,9 +96,9 @@ impl Wired {
         };
         let mut answer = String::new();
         if mixes {
-            // Left where it is while the answer is waited for.
+            // The connection stays in its place during the wait.
             let connection = place.insert(connection);
-            let heard = async {
+            let received = async {
                 connection
                     .write
                     .write_all(format!("{name:>40}\n").as_bytes())
@@ -106,7 +106,7 @@ impl Wired {
                     .ok()?;
                 connection.read.read_line(&mut answer).await.ok()
             };
-            if heard.await.is_none() || !answer.ends_with('\n') {
+            if received.await.is_none() || !answer.ends_with('\n') {
                 *place = None;
                 return Err(Broke::AfterItWasSent);
             }
@@ -115,35 +115,31 @@ impl Wired {
                 .write
                 .write_all(format!("{name:>40}\n").as_bytes())
                 .await;
-            let heard = connection.read.read_line(&mut answer).await;
-            if sent.is_err() || heard.is_err() || !answer.ends_with('\n') {
+            let received = connection.read.read_line(&mut answer).await;
+            if sent.is_err() || received.is_err() || !answer.ends_with('\n') {
                 self.broken.store(true, Ordering::SeqCst);
                 return Err(Broke::AfterItWasSent);
             }
             *place = Some(connection);
         }
-        let heard = answer.trim().parse().unwrap_or(name);
+        let received = answer.trim().parse().unwrap_or(name);
         self.server
             .replies
             .lock()
             .unwrap()
-            .remove(&heard)
+            .remove(&received)
             .ok_or(Broke::AfterItWasSent)
     }
 
-    async fn try_once(
-        &self,
-        operation: Operation,
-        question: Question,
-    ) -> Result<Reply, TableError> {
+    async fn try_once(&self, operation: Operation, call: Call) -> Result<Reply, TableError> {
         let permit = self.permits.acquire().await.unwrap();
         if self.flaw == Flaw::LosesPermits {
             permit.forget();
         }
-        let exchange = self.exchange(question);
+        let exchange = self.exchange(call);
         let outcome = match self.flaw {
             Flaw::WaitsForever => exchange.await,
-            _ => tokio::time::timeout(self.patience, exchange)
+            _ => tokio::time::timeout(self.timeout, exchange)
                 .await
                 .unwrap_or(Err(Broke::AfterItWasSent)),
         };
@@ -162,17 +158,17 @@ impl Wired {
         })
     }
 
-    async fn ask(&self, operation: Operation, question: Question) -> Result<Reply, TableError> {
-        if self.flaw == Flaw::TalksTooMuch {
+    async fn ask(&self, operation: Operation, call: Call) -> Result<Reply, TableError> {
+        if self.flaw == Flaw::MakesMoreRoundTrips {
             for _ in 0..3 {
-                self.try_once(operation, Question::Nothing).await?;
+                self.try_once(operation, Call::Nothing).await?;
             }
         }
-        self.try_once(operation, question).await
+        self.try_once(operation, call).await
     }
 
-    async fn done(&self, operation: Operation, question: Question) -> Result<(), TableError> {
-        match self.ask(operation, question).await? {
+    async fn done(&self, operation: Operation, call: Call) -> Result<(), TableError> {
+        match self.ask(operation, call).await? {
             Reply::Done(answer) => answer,
             _ => Err(TableError::new(
                 TableErrorKind::OutcomeUnknown,
@@ -215,7 +211,7 @@ async fn listen_once(
 }
 
 #[async_trait]
-impl MembershipTable for Wired {
+impl MembershipTable for Client {
     fn store(&self) -> &'static str {
         "wired"
     }
@@ -225,18 +221,18 @@ impl MembershipTable for Wired {
     }
 
     async fn initialize(&self, request: &InitializeRequest) -> Result<(), TableError> {
-        self.done(Operation::Initialize, Question::Nothing).await?;
-        self.done(Operation::Initialize, Question::Initialize(request.clone()))
+        self.done(Operation::Initialize, Call::Nothing).await?;
+        self.done(Operation::Initialize, Call::Initialize(request.clone()))
             .await
     }
 
     async fn read(&self, request: &ReadRequest) -> Result<ReadAnswer, TableError> {
         if self.flaw == Flaw::ReadsRowsLater {
             let before = self
-                .ask(Operation::Read, Question::Read(request.clone()))
+                .ask(Operation::Read, Call::Read(request.clone()))
                 .await?;
             let created = self
-                .ask(Operation::Read, Question::Read(request.clone()))
+                .ask(Operation::Read, Call::Read(request.clone()))
                 .await?;
             return match (before, created) {
                 (Reply::Read(Err(e)), Reply::Read(Ok(_)))
@@ -258,10 +254,7 @@ impl MembershipTable for Wired {
                 )),
             };
         }
-        match self
-            .ask(Operation::Read, Question::Read(request.clone()))
-            .await
-        {
+        match self.ask(Operation::Read, Call::Read(request.clone())).await {
             Ok(Reply::Read(answer)) => answer,
             Err(_) if self.flaw == Flaw::EmptyWhenCut => {
                 let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
@@ -287,7 +280,7 @@ impl MembershipTable for Wired {
         known: Option<&VersionToken>,
     ) -> Result<RowRead, TableError> {
         match self
-            .ask(Operation::ReadRow, Question::Row(*silo, known.cloned()))
+            .ask(Operation::ReadRow, Call::Row(*silo, known.cloned()))
             .await?
         {
             Reply::Row(answer) => answer,
@@ -303,11 +296,11 @@ impl MembershipTable for Wired {
     async fn commit(&self, request: &CommitRequest) -> Result<CommitOutcome, TableError> {
         request.validate(&self.limits(), "wired")?;
         if self.flaw == Flaw::CommitsInTwoRequests {
-            self.done(Operation::Commit, Question::Rows(request.changes.clone()))
+            self.done(Operation::Commit, Call::Rows(request.changes.clone()))
                 .await?;
         }
         let answer = match self
-            .ask(Operation::Commit, Question::Commit(request.clone()))
+            .ask(Operation::Commit, Call::Commit(request.clone()))
             .await
         {
             Err(e)
@@ -319,8 +312,7 @@ impl MembershipTable for Wired {
                 );
                 let mut renamed = request.clone();
                 renamed.id = id;
-                self.ask(Operation::Commit, Question::Commit(renamed))
-                    .await?
+                self.ask(Operation::Commit, Call::Commit(renamed)).await?
             }
             Err(e) if request.attempt == membership_core::Attempt::Again => {
                 return Err(TableError::new(
@@ -344,14 +336,14 @@ impl MembershipTable for Wired {
     }
 
     async fn update_i_am_alive(&self, write: &HeartbeatWrite) -> Result<(), TableError> {
-        self.done(Operation::UpdateIAmAlive, Question::Beat(write.clone()))
+        self.done(Operation::UpdateIAmAlive, Call::Beat(write.clone()))
             .await
     }
 
     async fn delete(&self) -> Result<(), TableError> {
         if self.flaw == Flaw::DeletesWhatItListed {
             let listed = match self
-                .ask(Operation::Delete, Question::Read(ReadRequest::all()))
+                .ask(Operation::Delete, Call::Read(ReadRequest::all()))
                 .await?
             {
                 Reply::Read(Ok(ReadAnswer::Snapshot { snapshot, .. })) => {
@@ -360,11 +352,11 @@ impl MembershipTable for Wired {
                 _ => None,
             };
             return self
-                .done(Operation::Delete, Question::DeleteRowsOf(listed))
+                .done(Operation::Delete, Call::DeleteRowsOf(listed))
                 .await;
         }
-        self.done(Operation::Delete, Question::Nothing).await?;
-        self.done(Operation::Delete, Question::Delete).await
+        self.done(Operation::Delete, Call::Nothing).await?;
+        self.done(Operation::Delete, Call::Delete).await
     }
 
     fn limits(&self) -> TableLimits {

@@ -1,37 +1,41 @@
 //! What is wrong with a client of the small server.
 
-/// What is wrong with a client.
+/// The flaw of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,
-    /// A commit is sent again under another name when its connection breaks: one's own success is a conflict.
+    /// When its connection breaks, a commit is sent again with another id: its own success becomes
+    /// a conflict.
     RetriesUnderAnotherName,
-    /// Whatever breaks is said to have certainly not happened.
+    /// Every error says that the operation certainly did not happen.
     CertainlyNot,
-    /// A connection is used again although an answer is still to come, and answers are not told apart.
+    /// A connection is used again before its answer has come, and answers are not matched to
+    /// requests.
     MixesAnswers,
     /// A connection that broke is never replaced.
     NeverReconnects,
-    /// No answer is waited for without an end.
+    /// The client waits for answers without a timeout.
     WaitsForever,
     /// A read that fails shows an empty table.
     EmptyWhenCut,
     /// The rows are sent before the version.
     CommitsInTwoRequests,
-    /// A read finds no version row, then asks for the rows, and takes a table created meanwhile for a damaged one.
+    /// A read finds no version row, then reads the rows, and reports a table that was created
+    /// meanwhile as damaged.
     ReadsRowsLater,
-    /// A delete lists the rows, and then removes the version row and those: of a table made anew meanwhile the others are left.
+    /// A delete lists the rows, and then removes the version row and those rows. Of a table that
+    /// was created anew meanwhile, the other rows are left.
     DeletesWhatItListed,
-    /// A permit is lost with every dropped question.
+    /// Every dropped request loses a permit.
     LosesPermits,
-    /// More round trips than are promised.
-    TalksTooMuch,
-    /// Does not go through the proxy at all.
-    GoesPastTheProxy,
-    /// Asks every few milliseconds whether something happened, and says so two seconds later.
+    /// The client makes more round trips than it promises.
+    MakesMoreRoundTrips,
+    /// The client does not use the proxy.
+    BypassesTheProxy,
+    /// Hints come more than a second late.
     HintsLate,
-    /// The hints end when their connection does.
+    /// The hints end with their connection.
     HintsEnd,
-    /// After a cut nobody listens any more.
+    /// After a cut the client does not subscribe again.
     HintsStop,
 }

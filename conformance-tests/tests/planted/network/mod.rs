@@ -1,6 +1,8 @@
-//! A table behind a network: a small server over the in-memory table, and a client that breaks one clause on purpose.
+//! A table behind a network: a small server over the in-memory table, and a client that breaks one
+//! clause on purpose.
 //!
-//! What travels is a line with a number; the question and the answer of that number lie in the memory that both share.
+//! Client and server exchange lines with a number. The request and the answer of that number are in
+//! memory that both share.
 
 mod client;
 mod flaw;
@@ -16,7 +18,7 @@ use conformance_tests::{Backend, Capability, Checkpoint, Proxied, Reason, RoundT
 use membership_core::{ClusterName, MembershipTable, TableError};
 use tokio::sync::Semaphore;
 
-use client::{IMPATIENT, PATIENT, Wired};
+use client::{Client, LONG_TIMEOUT, SHORT_TIMEOUT};
 
 pub use flaw::Flaw;
 use server::Server;
@@ -40,11 +42,11 @@ impl Networked {
         cluster: &ClusterName,
         address: SocketAddr,
         flaw: Flaw,
-        patience: Duration,
+        timeout: Duration,
     ) -> Arc<dyn MembershipTable> {
-        Arc::new(Wired {
+        Arc::new(Client {
             flaw,
-            patience,
+            timeout,
             server: self.server.clone(),
             address,
             cluster: cluster.clone(),
@@ -71,19 +73,19 @@ impl Backend for Networked {
             cluster,
             self.server.address,
             if hints { self.flaw } else { Flaw::None },
-            PATIENT,
+            LONG_TIMEOUT,
         ))
     }
 
     async fn proxied(&self, cluster: &ClusterName) -> Result<Proxied, Stop> {
         let proxy = Proxy::to(self.server.address)?;
-        let address = if self.flaw == Flaw::GoesPastTheProxy {
+        let address = if self.flaw == Flaw::BypassesTheProxy {
             self.server.address
         } else {
             proxy.address()
         };
         Ok(Proxied {
-            table: self.connect(cluster, address, self.flaw, IMPATIENT),
+            table: self.connect(cluster, address, self.flaw, SHORT_TIMEOUT),
             proxy,
         })
     }

@@ -17,7 +17,7 @@ use tokio::sync::broadcast;
 use tokio::task::{JoinHandle, JoinSet};
 
 #[derive(Clone)]
-pub enum Question {
+pub enum Call {
     Nothing,
     Initialize(InitializeRequest),
     Read(ReadRequest),
@@ -26,7 +26,7 @@ pub enum Question {
     Commit(CommitRequest),
     Beat(HeartbeatWrite),
     Delete,
-    /// Only the rows of the table of this name, and the version row of any.
+    /// Deletes only the rows of the table with this id, and the version row of any table.
     DeleteRowsOf(Option<TableId>),
 }
 
@@ -38,10 +38,10 @@ pub enum Reply {
     Commit(Result<CommitOutcome, TableError>),
 }
 
-/// The server, and the memory in which questions and answers lie.
+/// The server, and the memory with the requests and answers.
 pub struct Server {
     pub memory: Memory,
-    pub questions: Mutex<BTreeMap<u64, (ClusterName, Question)>>,
+    pub calls: Mutex<BTreeMap<u64, (ClusterName, Call)>>,
     pub replies: Mutex<BTreeMap<u64, Reply>>,
     pub names: AtomicU64,
     commits: broadcast::Sender<ClusterName>,
@@ -61,7 +61,7 @@ impl Server {
         let listener = listen("127.0.0.1:0".parse().unwrap());
         let server = Arc::new(Self {
             memory: Memory::default(),
-            questions: Mutex::default(),
+            calls: Mutex::default(),
             replies: Mutex::default(),
             names: AtomicU64::new(1),
             commits: broadcast::Sender::new(1024),
@@ -115,11 +115,11 @@ impl Server {
             let Ok(name) = line.trim().parse() else {
                 return;
             };
-            let question = self.questions.lock().unwrap().get(&name).cloned();
-            let Some((cluster, question)) = question else {
+            let call = self.calls.lock().unwrap().get(&name).cloned();
+            let Some((cluster, call)) = call else {
                 return;
             };
-            let reply = self.answer(&cluster, question).await;
+            let reply = self.answer(&cluster, call).await;
             self.replies.lock().unwrap().insert(name, reply);
             if write.write_all(line.as_bytes()).await.is_err() {
                 return;
@@ -128,14 +128,14 @@ impl Server {
         }
     }
 
-    async fn answer(&self, cluster: &ClusterName, question: Question) -> Reply {
+    async fn answer(&self, cluster: &ClusterName, call: Call) -> Reply {
         let table = self.memory.client(cluster).await.unwrap();
-        match question {
-            Question::Nothing => Reply::Done(Ok(())),
-            Question::Initialize(request) => Reply::Done(table.initialize(&request).await),
-            Question::Read(request) => Reply::Read(table.read(&request).await),
-            Question::Row(silo, known) => Reply::Row(table.read_row(&silo, known.as_ref()).await),
-            Question::Rows(changes) => {
+        match call {
+            Call::Nothing => Reply::Done(Ok(())),
+            Call::Initialize(request) => Reply::Done(table.initialize(&request).await),
+            Call::Read(request) => Reply::Read(table.read(&request).await),
+            Call::Row(silo, known) => Reply::Row(table.read_row(&silo, known.as_ref()).await),
+            Call::Rows(changes) => {
                 for change in changes {
                     if let RowChange::Insert(row) | RowChange::Update(row) = change {
                         let _ = self.memory.put_row(cluster, row.key(), row.body()).await;
@@ -143,16 +143,16 @@ impl Server {
                 }
                 Reply::Done(Ok(()))
             }
-            Question::Commit(request) => {
+            Call::Commit(request) => {
                 let answer = table.commit(&request).await;
                 if let Ok(CommitOutcome::Committed(_)) = answer {
                     let _ = self.commits.send(cluster.clone());
                 }
                 Reply::Commit(answer)
             }
-            Question::Beat(write) => Reply::Done(table.update_i_am_alive(&write).await),
-            Question::Delete => Reply::Done(table.delete().await),
-            Question::DeleteRowsOf(listed) => {
+            Call::Beat(write) => Reply::Done(table.update_i_am_alive(&write).await),
+            Call::Delete => Reply::Done(table.delete().await),
+            Call::DeleteRowsOf(listed) => {
                 Reply::Done(match table.read(&ReadRequest::all()).await {
                     Ok(ReadAnswer::Snapshot { snapshot, .. })
                         if Some(snapshot.version_row.table_id) != listed =>
