@@ -1,4 +1,4 @@
-//! The servers that can be started, and what people call them.
+//! The kinds of servers, and their names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,8 +15,8 @@ pub enum Kind {
     Postgres,
     /// MariaDB, which speaks the protocol of MySQL.
     MariaDb,
-    /// Azurite, which speaks the protocol of Azure Table storage. It keeps its data when it is stopped, and loses the last seconds when it is
-    /// killed.
+    /// Azurite, which speaks the protocol of Azure Table storage. It keeps its data when it is
+    /// stopped, and loses the last seconds when it is killed.
     Azurite,
     /// MongoDB: a replica set of one member.
     MongoDb,
@@ -24,16 +24,16 @@ pub enum Kind {
     DynamoDb,
     /// Consul: one server agent.
     Consul,
-    /// etcd: a cluster of one member, or one of several that the test names.
+    /// etcd: a cluster of one member, or of several that the test names.
     Etcd,
-    /// ZooKeeper: one server alone, unless its arguments name others.
+    /// ZooKeeper: one server, unless its arguments name others.
     ZooKeeper,
     /// Apache Cassandra: one node.
     Cassandra,
 }
 
 impl Kind {
-    /// Each of them.
+    /// Every kind.
     pub const ALL: &'static [Self] = &[
         Self::Redis,
         Self::Valkey,
@@ -48,7 +48,7 @@ impl Kind {
         Self::Cassandra,
     ];
 
-    /// Its name on command lines, in folders and in reports: lower case, without blanks.
+    /// Its name on command lines, in folders and in reports: lower case, without spaces.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// The environment variables that name a server of your own, in the order in which they are looked at.
+    /// The environment variables that name an external server, in the order in which they are read.
     #[must_use]
     pub fn url_variables(self) -> &'static [&'static str] {
         match self {
@@ -98,7 +98,7 @@ impl FromStr for Kind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Providers, features and schemes are called after what the server speaks.
+        // Providers, features and URL schemes have the name of the protocol.
         let name = match text {
             "mysql" => "mariadb",
             "azure-table" => "azurite",
@@ -112,7 +112,7 @@ impl FromStr for Kind {
             .ok_or_else(|| {
                 let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.name()).collect();
                 format!(
-                    "no backend is called '{text}'; there are: {}",
+                    "no backend has the name '{text}'; choose one of: {}",
                     names.join(", ")
                 )
             })

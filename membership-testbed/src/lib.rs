@@ -1,23 +1,23 @@
 //! Real servers for tests: a test starts the server that it needs, and the server ends with the
 //! test.
 //!
-//! By default the crate has the [kinds](Kind) of servers and the [installer](install), which need
-//! nothing but the standard library. The feature `launch` adds [`Server`], which starts and
-//! controls one.
+//! By default the crate contains the [kinds](Kind) of servers and the [installer](install), which
+//! need only the standard library. The feature `launch` adds [`Server`], which starts and controls
+//! one.
 //!
-//! A server is found in one of three ways, tried in this order. The launcher prints on standard
-//! error which one it took:
+//! There are three ways to a server, tried in this order. The launcher prints on standard error
+//! which one it uses:
 //!
-//! 1. **external**: a server that runs already, at the address in an environment variable
+//! 1. **external**: a running server at the address in an environment variable
 //!    ([`Kind::url_variables`]). The launcher neither stops nor configures it.
 //! 2. **a container**, with the feature `containers`, when a Docker engine answers.
-//! 3. **a process of this machine**: a real server that is installed from package registries into
-//!    Cargo's target folder, once. It runs on a free port of 127.0.0.1 with a folder of its own
-//!    under the system's temporary folder.
+//! 3. **a process of this machine**: a real server that is installed once from package registries
+//!    into Cargo's target folder. It runs on a free port of 127.0.0.1, with its own folder in the
+//!    system's temporary folder.
 //!
-//! A server is killed and its folder removed when its [`Server`] is dropped, and also when the
-//! program ends in any other way, a panic or SIGKILL included: a small shell waits for that. (Only
-//! if that shell is killed as well, something stays behind.)
+//! Dropping the [`Server`] kills the server and removes its folder. The same happens if the program
+//! ends in any other way, including a panic and SIGKILL: a small shell waits for that. Only if that
+//! shell is killed too, something is left.
 #![cfg_attr(
     feature = "launch",
     doc = r#"
@@ -28,7 +28,7 @@ use membership_testbed::{Kind, Options, Server};
 let server = Server::start(Kind::Redis, Options { durable: true, ..Options::default() }).await?;
 println!("{} is at {}", server.kind(), server.url());
 server.kill().await?;
-// ... what clients do now ...
+// ... clients run now ...
 server.start_again().await?;
 # Ok(())
 # }

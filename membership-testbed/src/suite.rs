@@ -1,4 +1,4 @@
-//! Servers of the testbed under the conformance suite.
+//! Runs the conformance suite on servers of the testbed.
 
 pub mod redis;
 
@@ -11,11 +11,11 @@ use membership_core::ClusterName;
 
 use crate::{How, Kind, LaunchError, Options, Server, ServerSet, Tls};
 
-/// The password of servers that the suite runs on, unless a store needs one of another form.
+/// The password of servers for the suite, unless a store needs another form.
 pub const SECRET: &str = "correct-horse-battery-staple";
 
-/// The suite's backend over one server: the external one that the environment names, or one that
-/// keeps what it acknowledges, with this password.
+/// The suite's backend over one server: the external server that the environment names, or a new
+/// one that keeps what it acknowledges and has this password.
 ///
 /// # Errors
 /// As [`Server::start`].
@@ -28,8 +28,8 @@ pub async fn single<S: Store>(
     Ok(ServerBackend::new(kind.name(), store, server).secret(secret))
 }
 
-/// The suite's backend over one server whose clients use TLS, with the options of the URL that
-/// `trust` gives them.
+/// The suite's backend over one server whose clients use TLS, with the URL options that `trust`
+/// returns.
 ///
 /// # Errors
 /// As [`Server::start`].
@@ -52,8 +52,8 @@ pub async fn encrypted<S: Store>(
     Ok(backend.options(trust).secret(secret))
 }
 
-/// The suite's backend over several servers that are one cluster. `members` is what the store calls
-/// them.
+/// The suite's backend over several servers that form one cluster. `members` is the store's word
+/// for them, for the report.
 ///
 /// # Errors
 /// As [`ServerSet::start`].
@@ -68,11 +68,11 @@ pub async fn several<S: Store>(
     Ok(backend.secret(secret))
 }
 
-/// A server of one test alone, whatever the environment names: the test does to it what nobody may
-/// do to an external server.
+/// A new server for one test, even if the environment names one: the test does to it what it must
+/// not do to an external server.
 ///
 /// # Panics
-/// When it does not start.
+/// If the server does not start.
 #[allow(clippy::panic, reason = "a helper of tests")]
 pub async fn own_server(kind: Kind, args: &[&str], options: Options) -> Server {
     let options = Options {
@@ -86,20 +86,7 @@ pub async fn own_server(kind: Kind, args: &[&str], options: Options) -> Server {
     }
 }
 
-/// The same with a password, which it asks for.
-///
-/// # Panics
-/// When it does not start.
-pub async fn locked_server(kind: Kind, secret: &str) -> Server {
-    let password = Some(secret.to_owned());
-    let options = Options {
-        password,
-        ..Options::default()
-    };
-    own_server(kind, &[], options).await
-}
-
-/// What the suite asks of a server: it keeps what it acknowledges, and asks for a password.
+/// What the suite requires of a server: it keeps what it acknowledges, and requires a password.
 #[must_use]
 pub fn durable(secret: &str) -> Options {
     Options {

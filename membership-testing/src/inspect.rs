@@ -212,7 +212,8 @@ impl Cluster {
 
     /// Ends all faults, waits for the time that invariant P7 allows, and checks that the cluster
     /// has recovered. A cluster that agreed in time and then changed its table shortly before the
-    /// end (rows of dead silos can be removed at any time) gets a few seconds to spread that change.
+    /// end (rows of dead silos can be removed at any time) gets a few seconds to spread that
+    /// change.
     ///
     /// # Errors
     /// P7 if it has not recovered, or any other invariant that was violated meanwhile.

@@ -1,7 +1,8 @@
-//! Packages of the machine's own Debian or Ubuntu, downloaded and unpacked, never installed.
+//! Installs packages of the machine's own Debian or Ubuntu: downloads and unpacks them.
 //!
-//! Libraries that the machine has are used from there. For those it has not, the packages that the unpacked ones depend on are looked
-//! through, level by level, until the dynamic linker finds everything.
+//! Libraries that the machine has are used from there. For missing ones the installer searches the
+//! dependencies of the unpacked packages, level by level, until the dynamic linker finds
+//! everything.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +13,11 @@ use super::packages::Recipe;
 use super::tree::NEEDS;
 use super::{Progress, Tree, make, output};
 
-/// Levels of dependencies that are looked through; the deepest known need is two (a library of a library of the server).
+/// How many levels of dependencies are searched; the deepest known need is two (a library of a
+/// library of the server).
 const LEVELS: usize = 5;
 
-/// Fills the folder with the first choice that the archive has, and answers its version.
+/// Fills the folder with the first choice that the archive has; returns its version.
 pub(super) fn install(
     home: &Path,
     scratch: &Path,
@@ -50,12 +52,12 @@ pub(super) fn install(
             .collect();
         if wanted.is_empty() {
             return Err(format!(
-                "no package brings the libraries {}",
+                "no package contains the libraries {}",
                 list(&missing)
             ));
         }
         progress(&format!(
-            "the machine lacks {}: looking through {} packages",
+            "the machine lacks {}: searching {} packages",
             list(&missing),
             wanted.len()
         ));
@@ -75,14 +77,14 @@ pub(super) fn install(
         Ok(version)
     } else {
         Err(format!(
-            "no package brings the libraries {}",
+            "no package contains the libraries {}",
             list(&missing)
         ))
     }
 }
 
-/// Fills the folder with a package of another release than the machine's, and answers its version. The machine's own sources and lists stay as
-/// they are: sources, lists and cache of ours stand in for them.
+/// Fills the folder with a package of another release than the machine's; returns its version. Uses
+/// separate sources, lists and cache, so the machine's own do not change.
 pub(super) fn install_from(
     home: &Path,
     scratch: &Path,
@@ -111,7 +113,7 @@ pub(super) fn install_from(
         sources: Some(sources),
     };
     progress(&format!(
-        "downloading {package} of the release {suite} with apt-get, over lists of our own"
+        "downloading {package} of the release {suite} with apt-get, with separate package lists"
     ));
     apt.update()?;
     let folder = scratch.join("packages");
@@ -132,10 +134,10 @@ pub(super) fn install_from(
     }
 }
 
-/// Whom Debian's packages are signed by, where the machine keeps it.
+/// The keys that sign Debian's packages, if the machine has them.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The archive of Debian that the machine's own packages come from.
+/// The archive of Debian from which the machine's own packages come.
 fn archive() -> Result<String, String> {
     let mut command = Command::new("apt-get");
     command.env("LC_ALL", "C").args([
@@ -155,14 +157,14 @@ fn archive() -> Result<String, String> {
 }
 
 struct Apt {
-    /// Package lists of our own, used where those of the machine are empty or too old.
+    /// Separate package lists, for machines whose own are empty or too old.
     private: PathBuf,
-    /// Sources of our own, in the place of the machine's.
+    /// Separate sources, in place of the machine's.
     sources: Option<PathBuf>,
 }
 
 impl Apt {
-    /// Downloads all packages of the first choice that can be had.
+    /// Downloads all packages of the first available choice.
     fn first_of(
         &self,
         choices: &[&[&str]],
@@ -173,7 +175,7 @@ impl Apt {
         for own_lists in [false, true] {
             if own_lists {
                 progress(&format!(
-                    "the machine's package lists do not do ({why}): reading lists of our own"
+                    "the machine's package lists are not usable ({why}): downloading separate lists"
                 ));
                 self.update()?;
             }
@@ -192,7 +194,8 @@ impl Apt {
         ))
     }
 
-    /// Downloads those of the packages that can be had: a name that several packages provide cannot, and may not be needed.
+    /// Downloads the available ones of these packages. A name that several packages provide is not
+    /// available, and may not be needed.
     fn each_of(&self, packages: &[&str], into: &Path) -> Vec<PathBuf> {
         let own_lists = self.private.join("lists").is_dir();
         if let Ok(files) = self.download(packages, into, own_lists) {
@@ -215,7 +218,7 @@ impl Apt {
         command.arg("download").args(packages).current_dir(into);
         output(&mut command)?;
         let mut files = Vec::new();
-        // In the order asked for: the first one gives the version.
+        // In the requested order: the first package gives the version.
         for package in packages {
             let prefix = format!("{package}_");
             let file = fs::read_dir(into)
@@ -227,14 +230,14 @@ impl Apt {
                         .and_then(|name| name.to_str())
                         .is_some_and(|name| name.starts_with(&prefix))
                 });
-            // A name that only other packages provide is downloaded under theirs.
+            // A name that only other packages provide is downloaded under their names.
             files.extend(file);
         }
         Ok(files)
     }
 
-    /// Reads the lists of the machine's own sources into our folder. Whether it was enough, the next download shows: one source of several
-    /// that does not answer is no reason to give up.
+    /// Downloads the lists of the machine's own sources into the separate folder. The next download
+    /// shows whether that was enough: one of several sources may be down.
     fn update(&self) -> Result<(), String> {
         make(&self.private.join("lists/partial"))?;
         make(&self.private.join("cache/archives/partial"))?;
@@ -246,7 +249,7 @@ impl Apt {
 
     fn command(&self, own_lists: bool) -> Command {
         let mut command = Command::new("apt-get");
-        // As root it would hand the download to a user who may not write here.
+        // As root, apt-get would download as a user who must not write to this folder.
         command
             .env("LC_ALL", "C")
             .args(["-q", "-o", "APT::Sandbox::User=root"]);
@@ -271,7 +274,8 @@ fn unpack(package: &Path, into: &Path) -> Result<(), String> {
     output(Command::new("dpkg-deb").arg("-x").arg(package).arg(into)).map(drop)
 }
 
-/// The upstream part of a package's version: what stands between the epoch and the packaging.
+/// The upstream part of a package's version: the part between the epoch and the revision of the
+/// package.
 fn version(package: &Path) -> Result<String, String> {
     let text = output(
         Command::new("dpkg-deb")
@@ -287,8 +291,9 @@ fn version(package: &Path) -> Result<String, String> {
         .to_owned())
 }
 
-/// The packages of libraries that these packages depend on: the first of alternatives. The C library is the machine's own, whatever happens,
-/// and what only Perl or a just-in-time compiler would load is not needed.
+/// The library packages on which these packages depend; of alternatives the first. Without the C
+/// library, which is always the machine's, and without what only Perl or a just-in-time compiler
+/// loads.
 fn libraries_needed_by(packages: &[PathBuf]) -> Result<Vec<String>, String> {
     let mut names = BTreeSet::new();
     for package in packages {
@@ -305,7 +310,7 @@ fn libraries_needed_by(packages: &[PathBuf]) -> Result<Vec<String>, String> {
                 .find(|word| !matches!(*word, "Depends" | "Pre-Depends"))
                 .unwrap_or_default();
             let skipped = name == "libc6" || name.ends_with("-perl") || name.starts_with("libllvm");
-            // zlib's package is the one whose name does not begin with "lib".
+            // Only zlib's package name does not begin with "lib".
             if (name.starts_with("lib") || name.starts_with("zlib")) && !skipped {
                 names.insert(name.to_owned());
             }
@@ -314,7 +319,7 @@ fn libraries_needed_by(packages: &[PathBuf]) -> Result<Vec<String>, String> {
     Ok(names.into_iter().collect())
 }
 
-/// What the dynamic linker does not find for the tools, by the names that libraries go by.
+/// The libraries that the dynamic linker does not find for the programs.
 fn missing_libraries(root: &Path, recipe: &Recipe) -> Result<BTreeSet<String>, String> {
     let tree = Tree::unfinished(root);
     let mut missing = BTreeSet::new();
@@ -327,7 +332,7 @@ fn missing_libraries(root: &Path, recipe: &Recipe) -> Result<BTreeSet<String>, S
         if let Some(libraries) = tree.library_path() {
             command.env("LD_LIBRARY_PATH", libraries);
         }
-        // A script has no libraries, and ldd says so by failing.
+        // A script has no libraries, and ldd fails on it.
         let Ok(text) = output(&mut command) else {
             continue;
         };

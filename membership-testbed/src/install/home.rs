@@ -1,12 +1,14 @@
-//! Where installed servers are.
+//! The folder of installed servers.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Names another folder, for instance one that several checkouts share.
+/// The environment variable that names another folder, for example one that several checkouts
+/// share.
 pub const VARIABLE: &str = "MEMBERSHIP_BACKENDS_DIR";
 
-/// The folder of installed servers: that of the environment variable, else `backends` in Cargo's target folder.
+/// The folder of installed servers: the one that the environment variable names, otherwise
+/// `backends` in Cargo's target folder.
 #[must_use]
 pub fn home() -> PathBuf {
     if let Some(named) = env::var_os(VARIABLE) {
@@ -15,11 +17,13 @@ pub fn home() -> PathBuf {
     target().unwrap_or_else(env::temp_dir).join("backends")
 }
 
-/// Cargo's target folder: named by the environment, or around the running program, or beside the workspace's lock file.
+/// Cargo's target folder: from the environment, or around the running program, or beside the
+/// workspace's lock file.
 fn target() -> Option<PathBuf> {
     if let Some(named) = env::var_os("CARGO_TARGET_DIR") {
         let named = PathBuf::from(named);
-        // Cargo reads it relative to where it was started; test programs run in their package's folder.
+        // A relative path is relative to the folder in which cargo was started, but test programs
+        // run in their package's folder.
         return Some(if named.is_absolute() {
             named
         } else {

@@ -1,4 +1,5 @@
-//! Servers that are programs of Java: they and what they depend on, as one folder of archives.
+//! Installs servers that are Java programs: the program and its dependencies, as one folder of
+//! archives.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +7,10 @@ use std::process::{Command, Stdio};
 
 use super::{Progress, make, output};
 
-/// The plugin that resolves and copies; the same one wherever this runs.
+/// The plugin that resolves and copies, pinned so that every machine uses the same version.
 const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies";
 
-/// Puts the archives into the folder's `lib`; answers the version.
+/// Copies the archives into the folder's `lib`; returns the version.
 pub(super) fn install(
     scratch: &Path,
     root: &Path,
@@ -17,12 +18,12 @@ pub(super) fn install(
     needs: &[(&str, &str)],
     progress: Progress<'_>,
 ) -> Result<String, String> {
-    // Before the download: without them it would be for nothing.
+    // Checked before the download, which is useless without them.
     for (program, argument) in needs.iter().chain(&[("mvn", "--version")]) {
         output(Command::new(program).arg(argument))?;
     }
     progress(&format!(
-        "downloading {group}:{artifact} {pinned} and what it depends on with Maven"
+        "downloading {group}:{artifact} {pinned} and its dependencies with Maven"
     ));
     let folder = scratch.join("maven");
     make(&folder)?;
@@ -41,14 +42,14 @@ pub(super) fn install(
         .args(["--batch-mode", "--quiet", COPY, "-DincludeScope=runtime"])
         .arg(format!("-DoutputDirectory={}", libraries.display()));
     run(maven.current_dir(&folder))
-        .map_err(|why| format!("{group}:{artifact} {pinned} cannot be had ({why})"))?;
+        .map_err(|why| format!("{group}:{artifact} {pinned} cannot be downloaded ({why})"))?;
     if !libraries.join(format!("{artifact}-{pinned}.jar")).is_file() {
-        return Err(format!("Maven brought no {artifact}-{pinned}.jar"));
+        return Err(format!("Maven downloaded no {artifact}-{pinned}.jar"));
     }
     Ok(pinned.to_owned())
 }
 
-/// Maven says on its output what went wrong, in the first of its lines that begin so.
+/// Maven writes the error to its standard output, in the first line with this prefix.
 fn run(maven: &mut Command) -> Result<(), String> {
     let output = maven
         .stdin(Stdio::null())
@@ -61,7 +62,7 @@ fn run(maven: &mut Command) -> Result<(), String> {
     let why = said
         .lines()
         .find_map(|line| line.strip_prefix("[ERROR]"))
-        .unwrap_or("it said nothing")
+        .unwrap_or("without a message")
         .trim();
     Err(format!("mvn failed: {why}"))
 }

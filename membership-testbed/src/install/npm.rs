@@ -1,4 +1,5 @@
-//! Servers that are packages of Node.js: installed with what they depend on into a folder of their own, where no other package sees them.
+//! Installs servers that are packages of Node.js, with their dependencies, into a separate folder,
+//! where no other package sees them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +8,8 @@ use std::process::Command;
 
 use super::{Progress, make, output};
 
-/// Puts the package below the folder, and a program that runs its script, if there is to be one, into the folder's `bin`; answers the version
-/// of the package.
+/// Installs the package into the folder, and writes a program that runs its script into the
+/// folder's `bin` if the recipe has one. Returns the version of the package.
 pub(super) fn install(
     root: &Path,
     package: &str,
@@ -17,7 +18,7 @@ pub(super) fn install(
     program: Option<(&str, &str)>,
     progress: Progress<'_>,
 ) -> Result<String, String> {
-    // Before the download: without them it would be for nothing.
+    // Checked before the download, which is useless without them.
     for (program, argument) in needs {
         output(Command::new(program).arg(argument))?;
     }
@@ -36,7 +37,7 @@ pub(super) fn install(
         "--prefix",
     ]);
     output(npm.arg(root).arg(format!("{package}@{pinned}"))).map_err(|why| {
-        format!("the package {package} {pinned} of Node.js cannot be had ({why})")
+        format!("the package {package} {pinned} of Node.js cannot be downloaded ({why})")
     })?;
     let Some((program, script)) = program else {
         return Ok(pinned.to_owned());
@@ -48,12 +49,12 @@ pub(super) fn install(
         .is_file()
     {
         return Err(format!(
-            "the package {package} {pinned} of Node.js holds no {script}"
+            "the package {package} {pinned} of Node.js contains no {script}"
         ));
     }
     make(&root.join("bin"))?;
     let place = root.join("bin").join(program);
-    // The shell is gone when the server runs: its process is the one that was started.
+    // `exec` replaces the shell, so the started process is the server.
     let text = format!(
         "#!/bin/sh\nexec node \"$(dirname \"$0\")/../node_modules/{package}/{script}\" \"$@\"\n"
     );

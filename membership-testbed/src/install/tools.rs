@@ -1,4 +1,4 @@
-//! The programs of this machine that a server needs: to be installed, and to run.
+//! The programs of this machine that a server needs for its installation and to run.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,9 +10,9 @@ use crate::kind::Kind;
 /// A program that must be on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tool {
-    /// Its name for a person: `Java 17`.
+    /// Its name in messages: `Java 17`.
     pub name: &'static str,
-    /// A call that succeeds where it is installed.
+    /// A command that succeeds if the program is installed.
     call: &'static [&'static str],
 }
 
@@ -30,7 +30,7 @@ const fn tool(name: &'static str, call: &'static [&'static str]) -> Tool {
 }
 
 impl Tool {
-    /// Whether this machine has it.
+    /// Whether this machine has the program.
     fn is_here(self) -> bool {
         let Some((program, arguments)) = self.call.split_first() else {
             return false;
@@ -45,7 +45,7 @@ impl Tool {
     }
 }
 
-/// What the server needs to run.
+/// The programs that the server needs to run.
 fn to_run(kind: Kind) -> &'static [Tool] {
     match kind {
         Kind::DynamoDb | Kind::ZooKeeper | Kind::Cassandra => &[JAVA],
@@ -54,7 +54,7 @@ fn to_run(kind: Kind) -> &'static [Tool] {
     }
 }
 
-/// What its installation needs.
+/// The programs that its installation needs.
 fn to_install(kind: Kind) -> &'static [Tool] {
     match recipe(kind).source {
         Source::Apt { .. } | Source::AptFrom { .. } => &[APT, DPKG],
@@ -64,7 +64,8 @@ fn to_install(kind: Kind) -> &'static [Tool] {
     }
 }
 
-/// What this machine lacks to run the server as a process; an installed server needs less.
+/// The programs that this machine lacks to run the server as a process. An installed server needs
+/// fewer.
 #[must_use]
 pub fn missing_tools(home: &Path, kind: Kind) -> Vec<Tool> {
     let install = if find(home, kind).is_some() {
@@ -76,7 +77,7 @@ pub fn missing_tools(home: &Path, kind: Kind) -> Vec<Tool> {
     needed.filter(|tool| !tool.is_here()).collect()
 }
 
-/// What this machine lacks to run servers as containers.
+/// The programs that this machine lacks to run servers as containers.
 #[must_use]
 pub fn missing_for_containers() -> Vec<Tool> {
     [DOCKER]
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_missing() {
+    fn an_absent_program_is_missing() {
         assert!(!tool("none", &["a-program-that-nobody-has"]).is_here());
         assert!(!tool("nothing", &[]).is_here());
         assert!(tool("true", &["true"]).is_here());

@@ -1,12 +1,12 @@
-//! An installed server: a folder, its programs, and the libraries it was given.
+//! An installed server: a folder, its programs, and the libraries that were downloaded for them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file that makes a folder a whole tree: recipe and version.
+/// The file that marks a complete tree: recipe and version.
 const MARK: &str = "backend.txt";
-/// Where libraries lie that the machine did not have.
+/// The folder of libraries that the machine lacks.
 pub(super) const NEEDS: &str = "needs";
 
 /// An installed server.
@@ -16,19 +16,19 @@ pub struct Tree {
     pub root: PathBuf,
     /// The version of the package.
     pub version: String,
-    /// The number of the recipe it was made by.
+    /// The number of its recipe.
     pub recipe: u32,
     programs: Vec<PathBuf>,
     libraries: Vec<PathBuf>,
 }
 
 impl Tree {
-    /// The tree in that folder, if it is one.
+    /// The tree in this folder, if it is complete.
     #[must_use]
     pub fn open(root: &Path) -> Option<Self> {
         let mark = fs::read_to_string(root.join(MARK)).ok()?;
-        let mut words = mark.split_whitespace();
-        let (recipe, version) = (words.next()?.parse().ok()?, words.next()?.to_owned());
+        let mut fields = mark.split_whitespace();
+        let (recipe, version) = (fields.next()?.parse().ok()?, fields.next()?.to_owned());
         let mut tree = Self {
             root: root.to_path_buf(),
             version,
@@ -36,7 +36,7 @@ impl Tree {
             programs: Vec::new(),
             libraries: Vec::new(),
         };
-        tree.look();
+        tree.scan();
         Some(tree)
     }
 
@@ -49,11 +49,11 @@ impl Tree {
             programs: Vec::new(),
             libraries: Vec::new(),
         };
-        tree.look();
+        tree.scan();
         tree
     }
 
-    /// Says that the folder is whole.
+    /// Marks the folder as complete.
     pub(super) fn mark(root: &Path, recipe: u32, version: &str) -> Result<(), String> {
         let path = root.join(MARK);
         fs::write(&path, format!("{recipe} {version}\n"))
@@ -69,7 +69,7 @@ impl Tree {
             .find(|path| path.is_file())
     }
 
-    /// The libraries that were brought along, as the dynamic linker wants it; nothing if there are none.
+    /// The library folders, as a path for the dynamic linker; nothing if there are none.
     #[must_use]
     pub fn library_path(&self) -> Option<OsString> {
         (!self.libraries.is_empty()).then(|| {
@@ -81,7 +81,7 @@ impl Tree {
         })
     }
 
-    /// The same tree elsewhere, after somebody copied it.
+    /// The same tree at another place, after a copy.
     #[must_use]
     pub fn moved(&self, root: &Path) -> Self {
         let at = |folder: &PathBuf| {
@@ -98,8 +98,9 @@ impl Tree {
         }
     }
 
-    /// Finds folders of programs and of libraries; what was brought along for a program never hides what the program itself brought.
-    fn look(&mut self) {
+    /// Finds folders of programs and of libraries. Libraries that were downloaded for a program
+    /// never hide those that it contains.
+    fn scan(&mut self) {
         let mut folders = vec![self.root.clone()];
         while let Some(folder) = folders.pop() {
             let Ok(entries) = fs::read_dir(&folder) else {

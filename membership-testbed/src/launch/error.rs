@@ -10,67 +10,67 @@ use crate::kind::Kind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// The server cannot be had; the text says which package is missing and what to do.
+    /// The server cannot be installed; the text names the missing package and says what to do.
     #[error("{0}")]
     Install(String),
-    /// The server is not the suite's own, so that nobody here may stop, pause or configure it.
+    /// The server is external, so the launcher must not stop, pause or configure it.
     #[error(
-        "{kind} was named by {variable}: {what} needs a server that the suite starts by itself"
+        "{variable} names an external {kind}, but {what} needs a server that the launcher starts: unset the variable"
     )]
     External {
-        /// Which server.
+        /// The server.
         kind: Kind,
         /// The environment variable that names it.
         variable: &'static str,
-        /// What was wanted.
+        /// The requested operation or option.
         what: &'static str,
     },
     /// The server ended, or did not answer in time.
-    #[error("{kind} did not come up: {why}{}", tail(.log))]
+    #[error("{kind} did not start: {why}{}", tail(.log))]
     Start {
-        /// Which server.
+        /// The server.
         kind: Kind,
         /// What happened.
         why: String,
-        /// The last lines of what it said.
+        /// The last lines of its log.
         log: String,
     },
-    /// The way in which the server runs does not offer this.
+    /// The server cannot do this in the way in which it runs.
     #[error("{kind} as a {how} offers no {what}")]
     Unsupported {
-        /// Which server.
+        /// The server.
         kind: Kind,
-        /// In which way it runs.
+        /// The way in which it runs.
         how: How,
-        /// What was wanted.
+        /// The requested operation or option.
         what: &'static str,
     },
-    /// The launcher itself is broken.
+    /// The launcher itself failed.
     #[error("no {how} can be started: {why}")]
     Unavailable {
-        /// In which way it was to run.
+        /// The way in which it was to run.
         how: How,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
     /// The address in an environment variable cannot be used.
     #[error(
-        "{variable} holds no usable address: {why}. Give it as scheme://user:password@host:port/…"
+        "{variable} contains no usable address: {why}. Write it as scheme://user:password@host:port/…"
     )]
     Address {
-        /// Which variable.
+        /// The variable.
         variable: &'static str,
-        /// What is wrong.
+        /// The cause.
         why: String,
     },
-    /// The machine refused something.
+    /// The operating system refused an operation.
     #[error("{what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -79,7 +79,7 @@ fn tail(log: &str) -> String {
     if log.is_empty() {
         String::new()
     } else {
-        format!(". The last it said:\n{log}")
+        format!(". The end of its log:\n{log}")
     }
 }
 

@@ -1,4 +1,4 @@
-//! A server that somebody else runs, named by an environment variable.
+//! An external server, which an environment variable names.
 
 use std::env;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -7,7 +7,7 @@ use super::error::LaunchError;
 use super::software;
 use crate::kind::Kind;
 
-/// What the environment names.
+/// The server that the environment names.
 pub(super) struct External {
     pub(super) variable: &'static str,
     pub(super) url: String,
@@ -37,9 +37,10 @@ pub(super) fn named(kind: Kind) -> Result<Option<External>, LaunchError> {
     Ok(None)
 }
 
-/// The first host of a URL. Nothing of the URL is in the error: it may hold a password.
+/// The first host of a URL. The error contains nothing of the URL, because it may contain a
+/// password.
 fn address(url: &str, usual_port: u16) -> Result<SocketAddr, String> {
-    let (_, rest) = url.split_once("://").ok_or("there is no '://' in it")?;
+    let (_, rest) = url.split_once("://").ok_or("it contains no '://'")?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let hosts = authority
         .rsplit_once('@')
@@ -58,7 +59,7 @@ fn address(url: &str, usual_port: u16) -> Result<SocketAddr, String> {
     };
     let mut found = target
         .to_socket_addrs()
-        .map_err(|error| format!("its host cannot be found ({error})"))?;
+        .map_err(|error| format!("its host cannot be resolved ({error})"))?;
     found
         .next()
         .ok_or_else(|| "its host has no address".to_owned())

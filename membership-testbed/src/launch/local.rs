@@ -24,31 +24,32 @@ use super::tls::Tls;
 use crate::install;
 use crate::kind::Kind;
 
-/// How long a server may take until it answers: seconds on a quiet machine, and tests are not the place to measure. One written in Java compiles
-/// itself while it starts, which others on the machine make slower still.
+/// How long a server may take until it answers. A quiet machine needs seconds, but tests run on
+/// busy ones, and a server in Java also compiles itself while it starts.
 const READY: Duration = Duration::from_secs(90);
 const READY_IN_JAVA: Duration = Duration::from_secs(180);
-/// How long it may take to stop in order.
+/// How long an orderly stop may take.
 const STOPPED: Duration = Duration::from_secs(30);
-/// Starts that are tried: a port may be taken in the moment between choosing and using it.
+/// How many starts are tried: another process may take a port between its choice and its use.
 const STARTS: usize = 4;
-/// Where Linux keeps files in memory. They are there until they are removed, and so outlive the server that wrote them.
+/// Where Linux keeps files in memory. They outlive the server that wrote them, until they are
+/// removed.
 const IN_MEMORY: &str = "/dev/shm";
-/// Who runs a server that must not run as root: the user that every system has for things that own nothing.
+/// The user of a server that must not run as root: `nobody`, which every system has.
 const NOBODY: u32 = 65_534;
 
-/// A server of ours. Blocking: who calls is on a thread that may wait.
+/// A server process of the launcher. Its functions block, so callers use a separate thread.
 #[derive(Debug)]
 pub(super) struct Local {
     ground: Ground,
     process: Option<Process>,
     frozen: bool,
-    // In this order: the watch looks after the folder until the folder is gone.
+    // Dropped in this order: the watch waits until the folder is removed.
     _folder: TempDir,
     watch: Watch,
 }
 
-/// A folder of temporary files: on a disk, or in memory for a server that flushes more than it has to.
+/// A temporary folder: on a disk, or in memory for a server that flushes more than it must.
 fn folder(kind: Kind) -> Result<TempDir, LaunchError> {
     let mut builder = tempfile::Builder::new();
     let prefix = format!("membership-{kind}-");
@@ -65,7 +66,7 @@ fn folder(kind: Kind) -> Result<TempDir, LaunchError> {
 }
 
 impl Local {
-    /// Installs what is missing, makes an empty server, starts it, and returns when it answers.
+    /// Installs what is missing, creates an empty server, starts it, and returns when it answers.
     pub(super) fn start(kind: Kind, options: Options) -> Result<Self, LaunchError> {
         if options.tls && !software::of(kind).offers_tls() {
             return Err(LaunchError::Unsupported {
@@ -79,7 +80,7 @@ impl Local {
         let folder = folder(kind)?;
         let watch = Watch::over(folder.path()).map_err(LaunchError::io("cannot run", "/bin/sh"))?;
         let root = folder.path().to_path_buf();
-        // Others than the owner pass through; what they may read there is decided below.
+        // Other users may enter; the files inside have their own permissions.
         fs::set_permissions(&root, fs::Permissions::from_mode(0o711))
             .map_err(LaunchError::io("cannot open", &root))?;
         let software = software::of(kind);
@@ -143,7 +144,7 @@ impl Local {
         self.process.as_ref().map(Process::id)
     }
 
-    /// What it said last.
+    /// Its log.
     pub(super) fn log(&self) -> String {
         fs::read(self.ground.log())
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -154,7 +155,7 @@ impl Local {
         self.ground.command(program)
     }
 
-    /// Starts it where it was, unless it runs.
+    /// Starts it again at its address, unless it runs.
     fn up_again(&mut self) -> Result<(), LaunchError> {
         if self
             .process
@@ -168,7 +169,8 @@ impl Local {
             match self.try_up() {
                 Err(LaunchError::Start { .. }) if tries < STARTS && self.process.is_none() => {
                     tries += 1;
-                    // Not one that the test asked for, and not one that clients know already.
+                    // Changes neither a port that the test requested nor one that clients know
+                    // already.
                     let never_served = fs::metadata(self.served()).is_err();
                     if self.ground.options.port.is_none() && never_served {
                         self.ground.port = free_port()
@@ -182,7 +184,7 @@ impl Local {
         }
     }
 
-    /// Starts it once. On an error of the kind "did not start" nothing runs.
+    /// Starts it once. After an error of the kind "did not start" no process is left.
     fn try_up(&mut self) -> Result<(), LaunchError> {
         let mut command = self.software().command(&self.ground)?;
         let path = self.ground.log();
@@ -209,9 +211,10 @@ impl Local {
             .map_err(LaunchError::io("cannot write to", "/bin/sh"))?;
         loop {
             let why = if let Some(status) = process.ended() {
-                format!("it ended at once ({status})")
+                format!("its process ended at once ({status})")
             } else {
-                // Its own port, and its own answer: a stranger on that port would make our process end.
+                // The check uses its own port and its own answer: if a stranger had the port, our
+                // process would end.
                 match self.ask() {
                     Ok(()) if process.ended().is_none() => break,
                     Ok(()) => continue,
@@ -237,12 +240,12 @@ impl Local {
         Ok(())
     }
 
-    /// Exists once the server has served: from then on its port is known to clients.
+    /// Exists once the server has served: from then on clients know its port.
     fn served(&self) -> PathBuf {
         self.ground.root.join("served")
     }
 
-    /// One real call: whether it serves.
+    /// Checks by one real call whether it serves.
     fn ask(&self) -> io::Result<()> {
         self.software().ask_inside(&self.ground)?;
         self.software().ask(self.address(), &self.ground.options)
@@ -264,7 +267,7 @@ impl Control for Local {
             return Ok(());
         };
         if self.software().acknowledges_early() && !frozen {
-            // Of one that answers nothing, nothing is expected.
+            // A server that does not answer has nothing to finish.
             let _ = self.ask();
         }
         let killed = process.kill();
@@ -289,7 +292,7 @@ impl Control for Local {
             let log = last_lines(&self.log());
             self.kill()?;
             let why = format!(
-                "it did not stop within {} s and was killed",
+                "it did not stop within {} s, and was killed",
                 STOPPED.as_secs()
             );
             return Err(LaunchError::Start {
@@ -311,7 +314,8 @@ impl Control for Local {
             return Ok(());
         };
         if frozen {
-            // Stopped children do not notice that their parent is gone: the watch must know each of them.
+            // Stopped children do not notice that their parent is gone, so the watch must know each
+            // of them.
             let _ = self.watch.these(&process.family());
         }
         process.freeze(frozen).map_err(LaunchError::io(
@@ -323,7 +327,7 @@ impl Control for Local {
         Ok(())
     }
 
-    /// Back, empty.
+    /// Starts it again without data.
     fn wipe(&mut self) -> Result<(), LaunchError> {
         self.kill()?;
         let data = self.ground.data();
@@ -351,7 +355,7 @@ impl Drop for Local {
 }
 
 impl Ground {
-    /// A folder that only the server's user sees.
+    /// A folder that only the server's user may read.
     fn private_folder(&self, path: &Path) -> Result<(), LaunchError> {
         fs::create_dir(path).map_err(LaunchError::io("cannot make", path))?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
@@ -363,7 +367,8 @@ impl Ground {
         }
     }
 
-    /// A checkout below somebody's private folder cannot be reached by the user that the server must run as: the programs come along.
+    /// The user of the server cannot read a checkout in somebody's private folder, so the programs
+    /// are copied.
     fn reachable_tree(&mut self) -> Result<(), LaunchError> {
         let Some(user) = self.user else { return Ok(()) };
         let shut = self.tree.root.ancestors().any(|folder| {

@@ -1,8 +1,8 @@
 //! Ports for servers that are stopped and started again.
 //!
-//! The system's own choice (port 0) comes from the range of outgoing connections: while the server is down, a client that keeps connecting to
-//! its port could be given that very port as its own and be connected with itself, and the server could not come back. So ports are taken
-//! below that range.
+//! The system's own choice (port 0) comes from the range of outgoing connections. While the server
+//! is down, a client that keeps connecting to its port could receive that very port as its own and
+//! connect to itself, and the server could not start again. So ports are chosen below that range.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -10,20 +10,21 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
-/// The first port taken: below are services.
+/// The first port to try: services use those below.
 const FIRST: u16 = 12_000;
-/// Where outgoing ports begin on Linux unless somebody changed it.
+/// The beginning of the range of outgoing ports on Linux, by default.
 const OUTGOING: u16 = 32_768;
-/// Ports that are looked at before giving up.
+/// How many ports are tried.
 const TRIES: usize = 1_000;
 
-/// What this process has given away.
+/// The ports that this process has given out.
 static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port of 127.0.0.1 on which nobody listens, given once per process, and never one that the system gives to outgoing connections.
+/// A free port of 127.0.0.1. Each port is given out once per process, and is never in the range of
+/// outgoing connections.
 ///
 /// # Errors
-/// When none was found.
+/// No free port was found.
 pub fn free_port() -> io::Result<u16> {
     let end = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()

@@ -1,4 +1,5 @@
-//! One process of a server, its children, and the watch that ends them when this program ends without saying so.
+//! One process of a server, its children, and the watch that ends them if this program ends without
+//! doing so.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,19 +10,20 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to end.
 const GONE: Duration = Duration::from_secs(20);
-/// How often waiting looks.
+/// The interval of checks while waiting.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
-/// A running process that belongs to us.
+/// A running process of the launcher.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Starts it, in a group of its own: an interrupt from the terminal is for the tests, who then end it in order.
+    /// Starts it in a separate process group: an interrupt from the terminal goes to the tests,
+    /// which then end it in order.
     pub(super) fn spawn(mut command: Command) -> io::Result<Self> {
         Ok(Self {
             child: command.process_group(0).stdin(Stdio::null()).spawn()?,
@@ -32,29 +34,30 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has ended.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// It and everything it started, it first.
+    /// Its process id and those of its children, its own first.
     pub(super) fn family(&self) -> Vec<Pid> {
         family(self.child.id())
     }
 
-    /// Ends it and its children at once (SIGKILL); returns when all are gone.
+    /// Kills it and its children (SIGKILL); returns when all are gone.
     pub(super) fn kill(&mut self) -> io::Result<()> {
         let family = self.family();
         if self.ended().is_none() {
             signal(&family, Signal::KILL)?;
         }
         self.child.wait()?;
-        // Children that lost their parent; those that are nobody's any more are reaped by the system.
+        // Children without a parent; the system reaps those that belong to no process.
         signal(family.get(1..).unwrap_or_default(), Signal::KILL)?;
         wait_gone(family.get(1..).unwrap_or_default())
     }
 
-    /// Asks it to end, with this signal, and returns when it and its children have; false if it did not within the time.
+    /// Sends it this signal, and returns when it and its children have ended; false after the
+    /// timeout.
     pub(super) fn stop(&mut self, with: Signal, within: Duration) -> io::Result<bool> {
         let family = self.family();
         if self.ended().is_none()
@@ -73,11 +76,12 @@ impl Process {
         Ok(true)
     }
 
-    /// Stops or continues it and its children. It is stopped first, so that it starts no more of them.
+    /// Pauses or resumes it and its children. It is paused first, so that it starts no more
+    /// children.
     pub(super) fn freeze(&self, frozen: bool) -> io::Result<()> {
         let with = if frozen { Signal::STOP } else { Signal::CONT };
         let mut done: Vec<Pid> = Vec::new();
-        // A child may have been started while the others were being stopped.
+        // A child may have started while the others were being paused.
         loop {
             let rest: Vec<Pid> = self
                 .family()
@@ -93,7 +97,7 @@ impl Process {
     }
 }
 
-/// Sends a signal to each; who is gone already is no error.
+/// Sends a signal to each; a process that is gone already is no error.
 fn signal(to: &[Pid], with: Signal) -> io::Result<()> {
     for &pid in to {
         match kill_process(pid, with) {
@@ -113,7 +117,7 @@ fn wait_gone(pids: &[Pid]) -> io::Result<()> {
         if Instant::now() > deadline {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "processes of the server do not end",
+                "processes of the server did not end",
             ));
         }
         std::thread::sleep(LOOK);
@@ -121,18 +125,18 @@ fn wait_gone(pids: &[Pid]) -> io::Result<()> {
     Ok(())
 }
 
-/// Dead, and only its parent has not looked yet: in a container nobody may ever do.
+/// Whether it is dead but not reaped: in a container that may never happen.
 fn is_zombie(pid: Pid) -> bool {
     status(&pid.to_string()).is_some_and(|(_, state)| state == 'Z')
 }
 
-/// Parent and state of a process, where the system tells them as files (Linux).
+/// Parent and state of a process, on systems with `/proc` (Linux).
 fn status(pid: &str) -> Option<(i32, char)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name is in brackets and may hold anything.
-    let mut words = text.rsplit_once(')')?.1.split_whitespace();
-    let state = words.next()?.chars().next()?;
-    Some((words.next()?.parse().ok()?, state))
+    // The program's name is in brackets and may contain anything.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
 }
 
 fn family(first: u32) -> Vec<Pid> {
@@ -161,15 +165,17 @@ fn family(first: u32) -> Vec<Pid> {
     members
 }
 
-/// Ends a server and removes its folder when this program ends, however it ends: a small shell that waits for the end of its input.
+/// Ends a server and removes its folder when this program ends, in any way: a small shell waits for
+/// the end of its input.
 ///
-/// A signal on the death of the parent would not do: Linux sends that when the *thread* ends that started the server, and a test is a thread.
+/// A signal on the parent's death would not work: Linux sends it when the *thread* that started the
+/// server ends, and a test is a thread.
 #[derive(Debug)]
 pub(super) struct Watch {
     shell: Child,
 }
 
-/// Each line replaces the list of processes; the end of input ends them.
+/// Each line replaces the list of processes. The end of input kills them.
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 pids=
@@ -183,7 +189,7 @@ while [ -e "$1" ] && [ "$tries" -lt 50 ]; do
 done
 "#;
 
-/// A line says that the container is gone.
+/// A line means that the container is gone.
 #[cfg(feature = "containers")]
 const CONTAINER: &str = r#"
 trap '' INT TERM HUP
@@ -208,7 +214,7 @@ impl Watch {
         Ok(Self { shell })
     }
 
-    /// Removes a container instead, if the engine's program is on this machine.
+    /// The same for a container, if the engine's program is on this machine.
     #[cfg(feature = "containers")]
     pub(super) fn over_container(id: &str) -> io::Result<Self> {
         let mut command = Command::new("/bin/sh");
@@ -227,7 +233,7 @@ impl Watch {
         Ok(Self { shell })
     }
 
-    /// Nothing is left to remove.
+    /// Tells the watch that nothing is left to remove.
     #[cfg(feature = "containers")]
     pub(super) fn nothing(&mut self) -> io::Result<()> {
         match self.shell.stdin.as_mut() {
@@ -236,7 +242,7 @@ impl Watch {
         }
     }
 
-    /// These are to be ended, and no others.
+    /// Tells the watch to end these processes and no others.
     pub(super) fn these(&mut self, pids: &[Pid]) -> io::Result<()> {
         let line = pids
             .iter()
@@ -253,7 +259,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        // It removes what is left of the folder, and ends.
+        // The shell removes the rest of the folder, and ends.
         let _ = self.shell.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! A running server, whichever way it runs, and what can be done with it.
+//! A running server, in any of the three ways, and its operations.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::tls::Tls;
 use super::{external, progress};
 use crate::kind::Kind;
 
-/// A running server. Gone when the last of its clones is dropped.
+/// A running server. Dropping the last clone ends it.
 #[derive(Clone, Debug)]
 pub struct Server {
     kind: Kind,
@@ -35,13 +35,14 @@ enum Inner {
 }
 
 impl Server {
-    /// Starts a server, or takes the one that the environment names. Installs what is missing; the first time that takes a download.
+    /// Starts a server, or uses the one that the environment names. Installs what is missing; the
+    /// first start downloads it.
     ///
-    /// Needs a Tokio runtime. A future that is dropped leaves nothing running.
+    /// Needs a Tokio runtime. A dropped future leaves nothing running.
     ///
     /// # Errors
-    /// When the server cannot be had or does not come up; and when one was named by the environment but the options ask for more than any
-    /// server gives (then [`LaunchError::External`]).
+    /// The server cannot be installed or does not start; or the environment names one, but the
+    /// options require a special server ([`LaunchError::External`]).
     pub async fn start(kind: Kind, options: Options) -> Result<Self, LaunchError> {
         if let Some(external) = external::named(kind)? {
             if !options.is_plain() {
@@ -97,7 +98,7 @@ impl Server {
         })
     }
 
-    /// Takes the server that the environment names as it is, or starts one with these options.
+    /// Uses the server that the environment names as it is, or starts one with these options.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -108,30 +109,31 @@ impl Server {
         }
     }
 
-    /// What it is.
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its address as its provider takes it, with user and password: `redis://127.0.0.1:6379`, `postgres://postgres@127.0.0.1:5432/postgres`,
-    /// `mysql://root@127.0.0.1:3306/membership`,
+    /// Its URL for its provider, with user and password: `redis://127.0.0.1:6379`,
+    /// `postgres://postgres@127.0.0.1:5432/postgres`, `mysql://root@127.0.0.1:3306/membership`,
     /// `azure-table://devstoreaccount1/membership?endpoint=http://127.0.0.1:10002/devstoreaccount1&account_key=…`,
     /// `mongodb://127.0.0.1:27017/membership?directConnection=true`,
-    /// `dynamodb://local:…@us-east-1/membership?endpoint=http://127.0.0.1:8000`, `consul://:…@127.0.0.1:8500`,
-    /// `etcd://127.0.0.1:2379`, `zk://127.0.0.1:2181`, `cassandra://127.0.0.1:9042/membership`.
+    /// `dynamodb://local:…@us-east-1/membership?endpoint=http://127.0.0.1:8000`,
+    /// `consul://:…@127.0.0.1:8500`, `etcd://127.0.0.1:2379`, `zk://127.0.0.1:2181`,
+    /// `cassandra://127.0.0.1:9042/membership`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Where it listens; stays the same when it is started again.
+    /// The address on which it listens. A restart does not change it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// In which way it runs.
+    /// The way in which it runs.
     #[must_use]
     pub fn how(&self) -> How {
         match self.inner {
@@ -142,7 +144,7 @@ impl Server {
         }
     }
 
-    /// Its version, where that is known without asking it.
+    /// Its version, if it is known without asking the server.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         self.version.as_deref()
@@ -154,15 +156,17 @@ impl Server {
         self.tls.as_ref()
     }
 
-    /// Ends it at once, as a crash would (SIGKILL); returns when it is gone. Nothing happens if it does not run.
+    /// Kills it, as a crash does (SIGKILL); returns when it is gone. Does nothing if it does not
+    /// run.
     ///
     /// # Errors
-    /// When it is not ours to kill; so do the next ones.
+    /// The server is external. The same error comes from the next functions.
     pub async fn kill(&self) -> Result<(), LaunchError> {
         self.control("kill", |server| server.kill()).await
     }
 
-    /// Ends it at once if it keeps what it has acknowledged, as a table asks. Azurite does not: it is stopped in order instead.
+    /// Kills it, if servers of this kind keep what they acknowledge. Azurite does not, so it is
+    /// stopped in order.
     ///
     /// # Errors
     /// As [`kill`](Self::kill) and [`stop`](Self::stop).
@@ -173,26 +177,27 @@ impl Server {
         }
     }
 
-    /// Asks it to end in order, and returns when it has.
+    /// Stops it in order, and returns when it has ended.
     ///
     /// # Errors
-    /// Also when it did not within 30 s; then it was killed.
+    /// Also if it has not ended within 30 s; then it was killed.
     pub async fn stop(&self) -> Result<(), LaunchError> {
         self.control("stop", |server| server.stop()).await
     }
 
-    /// Starts it again on the same port with the same data, and returns when it answers. Nothing happens if it runs.
+    /// Starts it again on the same port with the same data, and returns when it answers. Does
+    /// nothing if it runs.
     ///
     /// # Errors
-    /// Also when it does not come up.
+    /// Also if it does not start.
     pub async fn start_again(&self) -> Result<(), LaunchError> {
         self.control("start again", |server| server.up()).await
     }
 
-    /// Takes the processor away from it and its children (SIGSTOP): connections stay open, and nobody answers.
+    /// Pauses it and its children (SIGSTOP): connections stay open, and it does not answer.
     ///
     /// # Errors
-    /// When it is not ours.
+    /// The server is external.
     pub async fn pause(&self) -> Result<(), LaunchError> {
         self.control("pause", |server| server.freeze(true)).await
     }
@@ -200,7 +205,7 @@ impl Server {
     /// Ends a pause.
     ///
     /// # Errors
-    /// When it is not ours.
+    /// The server is external.
     pub async fn resume(&self) -> Result<(), LaunchError> {
         self.control("resume", |server| server.freeze(false)).await
     }
@@ -208,23 +213,24 @@ impl Server {
     /// Kills it, removes its data, and starts it again, empty, on the same port.
     ///
     /// # Errors
-    /// Also when it does not come up.
+    /// Also if it does not start.
     pub async fn wipe(&self) -> Result<(), LaunchError> {
         self.control("wipe", |server| server.wipe()).await
     }
 
-    /// The path of one of its installed programs, `redis-cli` for instance. Better run it by [`command`](Self::command).
+    /// The path of one of its installed programs, for example `redis-cli`. Prefer
+    /// [`command`](Self::command).
     ///
     /// # Errors
-    /// When it is no local process, or has no such program.
+    /// It is no local process, or has no such program.
     pub fn binary(&self, name: &str) -> Result<PathBuf, LaunchError> {
         Ok(PathBuf::from(self.command(name)?.get_program()))
     }
 
-    /// The command of one of its installed programs, as the server's user and with its libraries.
+    /// A command of one of its installed programs, with the server's user and libraries.
     ///
     /// # Errors
-    /// When it is no local process, or has no such program.
+    /// It is no local process, or has no such program.
     pub fn command(&self, program: &str) -> Result<Command, LaunchError> {
         self.local("programs")?
             .lock()
@@ -232,10 +238,10 @@ impl Server {
             .command(program)
     }
 
-    /// Everything it has said since it was made.
+    /// Its whole log.
     ///
     /// # Errors
-    /// When it is no local process.
+    /// It is no local process.
     pub fn log(&self) -> Result<String, LaunchError> {
         Ok(self
             .local("log")?
@@ -244,10 +250,10 @@ impl Server {
             .log())
     }
 
-    /// Its folder, removed in the end: data, sockets, log, certificates.
+    /// Its folder, which is removed with it: data, sockets, log, certificates.
     ///
     /// # Errors
-    /// When it is no local process.
+    /// It is no local process.
     pub fn folder(&self) -> Result<PathBuf, LaunchError> {
         Ok(self
             .local("folder")?
@@ -260,7 +266,7 @@ impl Server {
     /// The id of its process, while it runs.
     ///
     /// # Errors
-    /// When it is no local process.
+    /// It is no local process.
     pub fn process_id(&self) -> Result<Option<u32>, LaunchError> {
         Ok(self
             .local("process")?

@@ -1,4 +1,4 @@
-//! Several servers that are one cluster: one of them fails, and the others go on.
+//! Several servers that form one cluster: one of them fails, and the others go on.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,27 +15,27 @@ use super::software::clustered::{Clustered, Peers};
 use super::software::ground::last_lines;
 use crate::kind::Kind;
 
-/// How long the servers may take to agree on something.
+/// How long the servers may take to agree, for example on a leader.
 const AGREED: Duration = Duration::from_secs(120);
 
-/// Servers of Consul, etcd, MongoDB or ZooKeeper that elect a leader among themselves. They are
-/// processes of this machine, keep what they acknowledge, and end when the set is dropped.
+/// Servers of Consul, etcd, MongoDB or ZooKeeper that elect a leader. They are processes of this
+/// machine, keep what they acknowledge, and end when the set is dropped.
 #[derive(Clone, Debug)]
 pub struct ServerSet {
     kind: Kind,
     servers: Vec<Server>,
-    /// Where clients and servers find each of them, in the same order.
+    /// The addresses at which clients and servers find each of them, in the same order.
     names: Vec<SocketAddr>,
     peers: Peers,
     password: Option<String>,
 }
 
 impl ServerSet {
-    /// Starts so many servers and waits until one of them leads. With a password, clients need it:
-    /// it is that of the same user as of a [`Server`] of this kind.
+    /// Starts this many servers and waits until one of them leads. If there is a password, clients
+    /// need it; the user is the same as for a [`Server`] of this kind.
     ///
     /// # Errors
-    /// As [`Server::start`]; also when the environment names a server, or when servers of this kind
+    /// As [`Server::start`]; also if the environment names a server, or if servers of this kind
     /// form no cluster.
     pub async fn start(
         kind: Kind,
@@ -45,9 +45,9 @@ impl ServerSet {
         Self::start_known_as(kind, servers, password, |_, address| address).await
     }
 
-    /// The same, where `known_as` says at which address clients and the other servers find a server:
-    /// its own, or that of a proxy in front of it. Only the servers of MongoDB tell clients such
-    /// addresses; for the others it changes the [`url`](Self::url) and nothing else.
+    /// The same, with `known_as` for the address at which clients and the other servers find a
+    /// server: its own, or that of a proxy in front of it. Only MongoDB's servers announce such
+    /// addresses to clients; for the others it changes only the [`url`](Self::url).
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -63,10 +63,11 @@ impl ServerSet {
         let peers = Peers {
             ports: ports.collect::<Result<_, _>>()?,
         };
-        // All at once: none of them serves before it has met most of the others.
+        // All at the same time: a server serves only after it has met most of the others.
         let starting: Vec<_> = (0..servers)
             .map(|server| {
-                // Processes even where containers are asked for: they reach each other at 127.0.0.1.
+                // Processes, even if containers are required: the servers reach each other at
+                // 127.0.0.1.
                 let options = Options {
                     durable: true,
                     local: true,
@@ -113,13 +114,13 @@ impl ServerSet {
         self.kind
     }
 
-    /// All servers, also those that do not run.
+    /// All servers, including those that do not run.
     #[must_use]
     pub fn servers(&self) -> &[Server] {
         &self.servers
     }
 
-    /// The address of all servers as their provider takes it.
+    /// The URL of all servers for their provider.
     #[must_use]
     pub fn url(&self) -> String {
         let Some(first) = self.names.first() else {
@@ -139,10 +140,10 @@ impl ServerSet {
         }
     }
 
-    /// Waits until a server other than this one leads, and returns which.
+    /// Waits until a server other than this one leads, and returns its index.
     ///
     /// # Errors
-    /// When there is none within two minutes.
+    /// No server leads within two minutes.
     pub async fn leader_but(&self, not: Option<usize>) -> Result<usize, LaunchError> {
         self.until("another server leads", move |set| {
             Ok(set.leader().filter(|leader| Some(*leader) != not))
@@ -150,10 +151,10 @@ impl ServerSet {
         .await
     }
 
-    /// Kills the leader (SIGKILL), and returns which server it was.
+    /// Kills the leader (SIGKILL), and returns its index.
     ///
     /// # Errors
-    /// When no server leads within two minutes.
+    /// No server leads within two minutes.
     pub async fn kill_leader(&self) -> Result<usize, LaunchError> {
         let leader = self.leader_but(None).await?;
         self.server(leader)?.kill().await?;
@@ -163,7 +164,7 @@ impl ServerSet {
     /// Starts a server again on its data, and returns when it takes part in the cluster.
     ///
     /// # Errors
-    /// When it does not come up, or does not take part within two minutes.
+    /// It does not start, or does not take part within two minutes.
     pub async fn start_again(&self, server: usize) -> Result<(), LaunchError> {
         let server = self.server(server)?;
         server.start_again().await?;
@@ -177,7 +178,7 @@ impl ServerSet {
     /// Kills the leader, waits until another server leads, and starts the killed one again.
     ///
     /// # Errors
-    /// When the others elect no leader, or the killed server does not come back.
+    /// The others elect no leader, or the killed server does not come back.
     pub async fn fail_over(&self) -> Result<(), LaunchError> {
         let killed = self.kill_leader().await?;
         self.leader_but(Some(killed)).await?;
@@ -187,9 +188,9 @@ impl ServerSet {
     /// Kills all servers, or starts all of them again and waits until one leads.
     ///
     /// # Errors
-    /// When a server does not come up, or none leads.
+    /// A server does not start, or none leads.
     pub async fn set_running(&self, running: bool) -> Result<(), LaunchError> {
-        // All at once: none of them answers before most of them are there.
+        // All at the same time: a server answers only when most of them run.
         let acting: Vec<_> = self
             .servers
             .iter()
@@ -218,7 +219,7 @@ impl ServerSet {
             .ok_or_else(|| self.failed(format!("there is no server {server}")))
     }
 
-    /// The server that says that it leads. A frozen or killed server says nothing.
+    /// The server that reports itself as the leader. A paused or killed server does not answer.
     fn leader(&self) -> Option<usize> {
         let clustered = clustered(self.kind).ok()?;
         let leads = |(number, server): (usize, &Server)| {
@@ -230,7 +231,7 @@ impl ServerSet {
         self.servers.iter().enumerate().position(leads)
     }
 
-    /// Asks until there is an answer.
+    /// Repeats a request until it succeeds.
     async fn until<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -247,7 +248,9 @@ impl ServerSet {
                 };
                 if Instant::now() > deadline {
                     let seconds = AGREED.as_secs();
-                    return Err(set.failed(format!("waited {seconds} s until {what} ({why})")));
+                    return Err(
+                        set.failed(format!("timeout after {seconds} s until {what} ({why})"))
+                    );
                 }
                 std::thread::sleep(LOOK);
             }
@@ -271,7 +274,7 @@ impl ServerSet {
 fn clustered(kind: Kind) -> Result<&'static dyn Clustered, LaunchError> {
     software::clustered(kind).ok_or_else(|| LaunchError::Start {
         kind,
-        why: "the launcher knows no cluster of such servers".to_owned(),
+        why: "the launcher cannot form a cluster of these servers".to_owned(),
         log: String::new(),
     })
 }

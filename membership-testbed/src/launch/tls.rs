@@ -1,4 +1,5 @@
-//! Certificates for one server, good for as long as it lives: an authority of its own, and what that signed.
+//! Certificates for one server, valid while it runs: an authority, and the certificates that it
+//! signs.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +9,13 @@ use super::error::LaunchError;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Tls {
-    /// The certificate of the authority: what a client must trust.
+    /// The certificate of the authority, which a client must trust.
     pub ca: PathBuf,
     /// The server's certificate, for `localhost` and 127.0.0.1.
     pub certificate: PathBuf,
     /// The server's key.
     pub key: PathBuf,
-    /// A client's certificate by the same authority, for servers that are told to ask for one.
+    /// A client's certificate of the same authority, for servers that require one.
     pub client_certificate: PathBuf,
     /// The client's key.
     pub client_key: PathBuf,
@@ -32,7 +33,7 @@ impl Tls {
         }
     }
 
-    /// Makes the files, the server's key readable by its user alone.
+    /// Writes the files. Only the server's user can read the server's key.
     #[cfg(feature = "tls")]
     pub(super) fn create(&self, user: Option<u32>) -> Result<(), LaunchError> {
         use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -42,7 +43,7 @@ impl Tls {
         };
 
         let wrong = |error: rcgen::Error| {
-            LaunchError::Install(format!("no certificate can be made: {error}"))
+            LaunchError::Install(format!("cannot create a certificate: {error}"))
         };
         let write = |path: &Path, text: &str, secret: bool| {
             std::fs::write(path, text).map_err(LaunchError::io("cannot write", path))?;
@@ -91,7 +92,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Says which feature is missing.
+    /// Returns an error that names the missing feature.
     #[cfg(not(feature = "tls"))]
     pub(super) fn create(&self, _user: Option<u32>) -> Result<(), LaunchError> {
         Err(LaunchError::Install(

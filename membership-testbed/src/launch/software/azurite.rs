@@ -1,4 +1,4 @@
-//! Azurite, the emulator of Azure storage: its table service alone.
+//! Azurite, the emulator of Azure storage: only its table service.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,8 @@ use super::wire;
 use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 
-/// The account that every emulator of Azure storage has, and its key: both are in its public documentation, and no secret.
+/// The account of every emulator of Azure storage, and its key: both are in its public
+/// documentation, and no secret.
 const ACCOUNT: &str = "devstoreaccount1";
 const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
@@ -70,7 +71,7 @@ impl Software for Azurite {
         accounts(options).into_iter().collect()
     }
 
-    /// It writes its data every five seconds and when it is interrupted; to SIGTERM it does not listen.
+    /// It writes its data every five seconds and on SIGINT; it ignores SIGTERM.
     fn stop_signal(&self) -> Signal {
         Signal::INT
     }
@@ -86,7 +87,8 @@ impl Software for Azurite {
         )
     }
 
-    /// The host of a URL is the name of an account: the address follows from it, or is said.
+    /// The host of a URL is the name of an account. The address follows from it, or is in an
+    /// option.
     fn place(&self, url: &str) -> Option<String> {
         let (place, options) = url.split_once('?').unwrap_or((url, ""));
         let endpoint = options
@@ -120,13 +122,13 @@ impl Software for Azurite {
 
 const SETTINGS: [&str; 3] = ["--silent", "--disableTelemetry", "--skipApiVersionCheck"];
 
-/// Connections stay open however long nothing is said. Node.js closes them after five seconds, counted by its own clock: on a machine that is
-/// so busy that the server stood still for as long, also those whose next request has arrived. Its option `--tableKeepAliveTimeout` does
-/// nothing in this version.
+/// Keeps idle connections open. Node.js closes them after five seconds of its own clock. On a busy
+/// machine, where the server stood still for so long, that includes connections whose next request
+/// has arrived. Its option `--tableKeepAliveTimeout` does nothing in this version.
 const PATIENCE: &str = "--import=data:text/javascript,import{Server}from'node:http';const%20listen=Server.prototype.listen;\
                         Server.prototype.listen=function(...to){this.keepAliveTimeout=0;return%20listen.apply(this,to)}";
 
-/// The account, if it has a key of its own.
+/// The account, if it has another key.
 fn accounts(options: &Options) -> Option<(&'static str, String)> {
     options
         .password

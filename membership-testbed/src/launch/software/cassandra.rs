@@ -1,7 +1,8 @@
-//! Apache Cassandra: one node that is a cluster by itself, and waits for nobody else.
+//! Apache Cassandra: one node that is a cluster by itself.
 //!
-//! It answers everybody who asks, or, with a password, its superuser `cassandra` and whoever that one makes. A new server's superuser has a
-//! password that everybody knows; it is changed before the server counts as ready.
+//! Without a password it answers every client; with one, only its superuser `cassandra` and the
+//! users that it creates. A new server's superuser has a published password, which is changed
+//! before the server counts as ready.
 
 use std::fs;
 use std::io;
@@ -18,7 +19,7 @@ use crate::launch::port::free_port;
 
 pub(super) struct Cassandra;
 
-/// What version 5.0 asks of Java 17 (its own `jvm17-server.options`).
+/// The options that version 5.0 requires of Java 17 (its own `jvm17-server.options`).
 const EXPORTS: &[&str] = &[
     "java.base/java.lang.ref",
     "java.base/jdk.internal.misc",
@@ -47,7 +48,8 @@ const OPENS: &[&str] = &[
     "jdk.management/com.sun.management.internal",
 ];
 
-/// A test's server is small and starts fast; the optimising compiler would take the processor from what is tested.
+/// A test's server is small and starts fast; the optimising compiler would take processor time from
+/// the tests.
 const JAVA: &[&str] = &[
     "-Xms128m",
     "-Xmx512m",
@@ -62,7 +64,7 @@ const JAVA: &[&str] = &[
     "-Dcassandra-foreground=yes",
 ];
 
-/// There is nobody else to wait for, and a password is looked at with each connection.
+/// There are no other nodes to wait for, and the password is checked with each connection.
 const ALONE: &[&str] = &[
     "-Dcassandra.ring_delay_ms=0",
     "-Dcassandra.skip_wait_for_gossip_to_settle=0",
@@ -83,7 +85,7 @@ impl Software for Cassandra {
         if !ground.options.tls {
             return Ok(());
         }
-        // Key and certificate are wanted in one file.
+        // Cassandra needs key and certificate in one file.
         let mut text = String::new();
         let mut wrong = Ok(());
         tls_arguments(ground, |certificate, key, _| {
@@ -184,11 +186,11 @@ impl Software for Cassandra {
     }
 }
 
-/// The superuser, and the password that a new server gives it.
+/// The superuser, and its password on a new server.
 const USER: &str = "cassandra";
 const QUESTION: &str = "SELECT key FROM system.local";
 
-/// The settings: all of it on 127.0.0.1, in the data folder, with memory for small tests.
+/// The settings: everything on 127.0.0.1, in the data folder, with memory for small tests.
 fn yaml(ground: &Ground, storage: u16) -> String {
     let (data, port) = (ground.data(), ground.port);
     let folder = |name: &str| data.join(name).display().to_string();
@@ -231,7 +233,8 @@ fn yaml(ground: &Ground, storage: u16) -> String {
     yaml
 }
 
-/// The port for other nodes, of which there are none. It stays what it is once the server has served, because its own data knows it.
+/// The port for other nodes, of which there are none. It does not change once the server has
+/// served, because the data contains it.
 fn storage_port(ground: &Ground) -> Result<u16, LaunchError> {
     let path: &Path = &ground.root.join("storage-port");
     let known = fs::read_to_string(path)

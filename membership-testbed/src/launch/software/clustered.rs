@@ -3,15 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 
-/// What one server of a cluster needs to find the others. All of them are on 127.0.0.1.
+/// The ports of all servers of a cluster, with which one server finds the others. All of them are
+/// on 127.0.0.1.
 #[derive(Clone, Debug)]
 pub(in crate::launch) struct Peers {
-    /// The ports of each server besides the clients' one, as many as [`Clustered::ports`] says.
+    /// The ports of each server in addition to the one for clients, as many as
+    /// [`Clustered::ports`].
     pub(in crate::launch) ports: Vec<Vec<u16>>,
 }
 
 impl Peers {
-    /// A port of a server; 0 where there is none.
+    /// A port of a server; 0 if there is none.
     pub(in crate::launch) fn port(&self, server: usize, which: usize) -> u16 {
         self.ports
             .get(server)
@@ -28,32 +30,32 @@ impl Peers {
 
 /// How several servers of one kind become one cluster.
 pub(in crate::launch) trait Clustered: Send + Sync {
-    /// How many ports a server needs for the other servers.
+    /// The number of ports that a server needs for the other servers.
     fn ports(&self) -> usize;
 
-    /// The arguments of one of the servers.
+    /// The arguments of one server.
     fn arguments(&self, server: usize, peers: &Peers) -> Vec<String>;
 
-    /// Makes a cluster of servers that run, where arguments do not. `names` are the addresses by
-    /// which clients and servers find each server. Called again until it succeeds.
+    /// Forms a cluster of running servers, if arguments cannot do that. `names` are the addresses
+    /// by which clients and servers find each server. Called again until it succeeds.
     fn unite(&self, _servers: &[SocketAddr], _names: &[SocketAddr]) -> io::Result<()> {
         Ok(())
     }
 
-    /// Makes the user with this password, once a server leads.
+    /// Creates the user with this password, once a server leads.
     fn secure(&self, _leader: SocketAddr, _password: &str) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether this server says that it leads.
+    /// Whether this server reports itself as the leader.
     fn leads(&self, server: usize, address: SocketAddr, peers: &Peers) -> io::Result<bool>;
 
-    /// Whether a server that answers takes part in the cluster.
+    /// Whether an answering server takes part in the cluster.
     fn takes_part(&self, _address: SocketAddr) -> io::Result<bool> {
         Ok(true)
     }
 
-    /// The URL of all servers, made of that of one which has all addresses in the place of its own.
+    /// The URL of all servers: the URL of one, with all addresses in place of its own.
     fn url(&self, url: String) -> String {
         url
     }

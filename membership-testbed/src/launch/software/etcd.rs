@@ -1,7 +1,8 @@
-//! etcd: a cluster of one member, asked over its JSON gateway.
+//! etcd: a cluster of one member. The launcher uses its JSON gateway.
 //!
-//! Several members ([`ServerSet`](crate::ServerSet)) are named in the arguments of each (`--name=`, `--initial-cluster=`,
-//! `--listen-peer-urls=`, …), which win over ours, and are started at the same time: a member answers nobody before a majority is there.
+//! Several members ([`ServerSet`](crate::ServerSet)) are named in the arguments of each (`--name=`,
+//! `--initial-cluster=`, `--listen-peer-urls=`, …), which override the launcher's. They are started
+//! at the same time: a member answers only when a majority runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,9 +16,10 @@ use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 use crate::launch::tls::Tls;
 
-/// The user that a password is for. etcd wants one of this name before it asks anybody who they are.
+/// The user of a password. etcd requires a user of this name before it enables authentication.
 const ROOT: &str = "root";
-/// The client's socket and the members' one, beside each other in the server's own folder: etcd wants a host and a port also there.
+/// The sockets for clients and for members, in the server's own folder: etcd requires a host and a
+/// port in their names too.
 const SOCKET: &str = "localhost:1";
 const PEERS: &str = "localhost:2";
 /// Within a container.
@@ -31,7 +33,7 @@ impl Software for Etcd {
     }
 
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
-        // Who was killed has left its sockets behind, and would not listen on them again.
+        // A killed server leaves its sockets behind, and could not listen on them again.
         for socket in [SOCKET, PEERS] {
             let _ = std::fs::remove_file(ground.run().join(socket));
         }
@@ -43,7 +45,7 @@ impl Software for Etcd {
             "--listen-client-urls={scheme}://{address},unix://{SOCKET}"
         ));
         command.arg(format!("--advertise-client-urls={scheme}://{address}"));
-        // No other member will ever call.
+        // No other member exists.
         command
             .arg(format!("--listen-peer-urls=unix://{PEERS}"))
             .arg(format!("--initial-advertise-peer-urls=http://{PEERS}"));
@@ -55,7 +57,7 @@ impl Software for Etcd {
             .args(SETTINGS);
         if ground.options.tls {
             let files = Tls::within(&ground.root);
-            // With an authority as well it would let in nobody without a certificate.
+            // With an authority as well, it would refuse clients without a certificate.
             command
                 .arg("--cert-file")
                 .arg(&files.certificate)
@@ -67,7 +69,7 @@ impl Software for Etcd {
     }
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
-        // With TLS it listens, and answers over its socket.
+        // With TLS the check only connects to the port; the real call goes over the socket.
         if options.tls {
             wire::tcp(address).map(drop)
         } else {
@@ -120,7 +122,7 @@ impl Clustered for Etcd {
             format!("--listen-peer-urls={own}"),
             format!("--initial-advertise-peer-urls={own}"),
         ];
-        arguments.extend(PATIENT.map(str::to_owned));
+        arguments.extend(SLOW_ELECTIONS.map(str::to_owned));
         arguments
     }
 
@@ -131,18 +133,19 @@ impl Clustered for Etcd {
     }
 }
 
-/// Members elect another leader when they have not heard from it for so many milliseconds. etcd's
-/// own second is too short for a machine that is busy with other things.
-const PATIENT: [&str; 3] = [
+/// How many milliseconds without contact to the leader until members elect another. etcd's default
+/// of one second is too short for a busy machine.
+const SLOW_ELECTIONS: [&str; 3] = [
     "--pre-vote",
     "--heartbeat-interval=200",
     "--election-timeout=2000",
 ];
 
-/// Passwords of tests are worth no more work than that.
+/// The least cost: passwords of tests need no more protection.
 const SETTINGS: [&str; 1] = ["--bcrypt-cost=4"];
 
-/// Whether a majority answers. Makes the user and turns authentication on, where there is a password and that was not done yet.
+/// Checks that a majority answers. Creates the user and enables authentication, if there is a
+/// password and that was not done yet.
 fn serves<S: io::Read + io::Write>(
     connect: impl Fn() -> io::Result<S>,
     options: &Options,
@@ -150,7 +153,7 @@ fn serves<S: io::Read + io::Write>(
     let call = |path: &str, body: &str| wire::etcd(connect()?, path, body);
     match call("/v3/kv/range", r#"{"key":"AA=="}"#) {
         Ok(_) => {}
-        // It asks who that is: it serves.
+        // It requires a user, so it serves.
         Err(error) if error.to_string().contains("user name is empty") => return Ok(()),
         Err(error) => return Err(error),
     }
@@ -167,7 +170,7 @@ fn serves<S: io::Read + io::Write>(
             }
         })
         .collect();
-    // Each may have been done by a member of the same cluster, or by a try that was interrupted.
+    // Another member of the cluster, or an interrupted attempt, may have done each of these.
     for (path, body) in [
         (
             "/v3/auth/user/add",

@@ -1,4 +1,4 @@
-//! The folder, programs and user of one server, and helpers for what its software writes there.
+//! The folder, programs and user of one server, and helpers for the files of its software.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +9,17 @@ use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 use crate::launch::tls::Tls;
 
-/// Everything one server of ours stands on.
+/// Everything that one server of the launcher needs.
 #[derive(Debug)]
 pub(in crate::launch) struct Ground {
     pub(in crate::launch) kind: Kind,
     pub(in crate::launch) options: Options,
-    /// The programs; a copy where the server's user may not reach the installed ones.
+    /// The programs; a copy if the server's user cannot reach the installed ones.
     pub(in crate::launch) tree: Tree,
-    /// The folder that is removed in the end; holds the others.
+    /// The folder that is removed with the server; it contains the others.
     pub(in crate::launch) root: PathBuf,
     pub(in crate::launch) port: u16,
-    /// Who the server runs as, where it must not be root.
+    /// The user of the server, if it must not be root.
     pub(in crate::launch) user: Option<u32>,
 }
 
@@ -29,17 +29,17 @@ impl Ground {
         self.root.join("data")
     }
 
-    /// Sockets and other small things, gone with the server.
+    /// Sockets and other small files, removed with the server.
     pub(in crate::launch) fn run(&self) -> PathBuf {
         self.root.join("run")
     }
 
-    /// What the server says.
+    /// The server's log.
     pub(in crate::launch) fn log(&self) -> PathBuf {
         self.root.join("log")
     }
 
-    /// A command of an installed program, as the server's user, with the libraries that were brought along.
+    /// A command of an installed program, with the server's user and the downloaded libraries.
     pub(in crate::launch) fn command(&self, program: &str) -> Result<Command, LaunchError> {
         let path = self.tree.binary(program).ok_or_else(|| {
             LaunchError::Install(format!(
@@ -52,7 +52,7 @@ impl Ground {
         Ok(command)
     }
 
-    /// User, folder and libraries.
+    /// Sets user, folder and libraries.
     pub(in crate::launch) fn environment(&self, command: &mut Command) {
         use std::os::unix::process::CommandExt as _;
         if let Some(user) = self.user {
@@ -61,16 +61,17 @@ impl Ground {
         if let Some(libraries) = self.tree.library_path() {
             command.env("LD_LIBRARY_PATH", libraries);
         }
-        // Neither the user's language nor the clock of this place.
+        // Neither the language nor the time zone of this machine.
         command.env("LC_ALL", "C").env("TZ", "GMT");
-        // Temporary files of its own: those of two MariaDBs that are being made have the same names.
+        // A separate folder for temporary files: two MariaDBs that are being created use the same
+        // names.
         command
             .env("HOME", self.run())
             .env("TMPDIR", self.run())
             .current_dir(self.run());
     }
 
-    /// The arguments that the test adds, its places filled in.
+    /// The test's further arguments, with the placeholders replaced.
     pub(in crate::launch) fn extra(&self) -> impl Iterator<Item = String> {
         self.options.args.iter().map(|argument| {
             argument
@@ -80,7 +81,7 @@ impl Ground {
     }
 }
 
-/// Runs a program to its end; what it said if it fails.
+/// Runs a program to its end. Its output is in the error.
 pub(in crate::launch) fn finish(
     ground: &Ground,
     mut command: Command,
@@ -104,7 +105,7 @@ pub(in crate::launch) fn finish(
     })
 }
 
-/// As much of a log as a person wants to see in an error.
+/// The end of a log, for an error.
 pub(in crate::launch) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines
@@ -113,7 +114,7 @@ pub(in crate::launch) fn last_lines(text: &str) -> String {
         .join("\n")
 }
 
-/// Percent-encodes what may not stand in the password of a URL.
+/// Percent-encodes characters that the password of a URL must not contain.
 pub(in crate::launch) fn in_url(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -126,13 +127,13 @@ pub(in crate::launch) fn in_url(text: &str) -> String {
     out
 }
 
-/// Hands certificate, key and authority to whoever builds the arguments.
+/// Passes certificate, key and authority to the function that builds the arguments.
 pub(in crate::launch) fn tls_arguments(ground: &Ground, add: impl FnOnce(&Path, &Path, &Path)) {
     let files = Tls::within(&ground.root);
     add(&files.certificate, &files.key, &files.ca);
 }
 
-/// Gives a file to the server's user.
+/// Makes the server's user the owner of a file.
 pub(in crate::launch) fn own(ground: &Ground, path: &Path) -> Result<(), LaunchError> {
     match ground.user {
         Some(user) => std::os::unix::fs::chown(path, Some(user), Some(user))

@@ -10,7 +10,7 @@ use super::wire;
 use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 
-/// The database that the address names.
+/// The database in the URL.
 const DATABASE: &str = "membership";
 
 pub(super) struct MariaDb;
@@ -32,7 +32,7 @@ impl Software for MariaDb {
         command
             .arg(format!("--basedir={}", base.display()))
             .arg(format!("--datadir={}", ground.data().display()));
-        // Its files are written one table after the other; waiting for the disk each time takes seconds.
+        // The installer writes one table after the other; a flush for each takes seconds.
         command
             .arg("--innodb-flush-log-at-trx-commit=0")
             .arg("--innodb-flush-method=nosync");
@@ -40,7 +40,8 @@ impl Software for MariaDb {
     }
 
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
-        // Run at every start, before the server accepts anybody; so it must change nothing the second time.
+        // These statements run at every start, before the server accepts clients, so they must
+        // change nothing the second time.
         let first = ground.run().join("first.sql");
         let mut sql = format!("CREATE DATABASE IF NOT EXISTS {DATABASE};\n");
         if let Some(password) = &ground.options.password {
@@ -120,7 +121,8 @@ impl Software for MariaDb {
     }
 }
 
-/// Without this it looks where the package would have been installed, and starts with messages that have lost their text.
+/// The folder of messages. Without it the server searches the installation path of the package, and
+/// starts with empty messages.
 fn messages(ground: &Ground) -> std::path::PathBuf {
     ["usr/share/mysql", "usr/share/mariadb"]
         .iter()
@@ -129,7 +131,7 @@ fn messages(ground: &Ground) -> std::path::PathBuf {
         .unwrap_or_else(|| ground.tree.root.join("usr/share/mysql"))
 }
 
-/// What the options come to.
+/// The settings for the options.
 fn settings(options: &Options) -> Vec<&'static str> {
     let mut settings = vec![
         "--skip-name-resolve",

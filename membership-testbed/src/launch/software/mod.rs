@@ -1,4 +1,5 @@
-//! What is special about each server: how its files are made, how it is started, and the smallest real call that it answers.
+//! What differs between servers: how the files are created, how the server is started, and the
+//! smallest real call that it answers.
 
 mod azurite;
 mod cassandra;
@@ -46,7 +47,7 @@ pub(super) fn of(kind: Kind) -> &'static dyn Software {
     }
 }
 
-/// How several servers of a kind become one cluster, where the launcher knows that.
+/// How several servers of a kind become one cluster, if the launcher supports that.
 pub(super) fn clustered(kind: Kind) -> Option<&'static dyn Clustered> {
     match kind {
         Kind::Consul => Some(&consul::Consul),

@@ -1,6 +1,7 @@
-//! MongoDB: a replica set of one member, because only a member of a set can promise anything about a write.
+//! MongoDB: a replica set of one member, because only members of a set guarantee writes.
 //!
-//! Who names a set (`--replSet=NAME`) makes it by themselves, of as many members as they start; `--replSet=` is a server that is in none.
+//! A test that names a set (`--replSet=NAME`) creates it, with as many members as it starts; with
+//! `--replSet=` the server is in none.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,16 +18,16 @@ use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 use crate::launch::tls::Tls;
 
-/// The database that the address names.
+/// The database in the URL.
 const DATABASE: &str = "membership";
 const SET: &str = "rs0";
-/// An argument that says which set.
+/// The argument that names the set.
 const NAMED: &str = "--replSet=";
-/// Where the program listens within a container, and when nobody says otherwise.
+/// The program's default port, also within a container.
 const PORT: u16 = 27_017;
-/// The option of a client that asks this server alone, whatever it is called in its set.
+/// The client option that connects to this server alone, whatever its name in the set.
 const DIRECT: &str = "directConnection=true";
-/// What members of one set show each other. They are of one test.
+/// The key with which members of one set authenticate each other. All of them belong to one test.
 const MEMBERS_KEY: &str = "bWVtYmVyc2hpcC10ZXN0cw==";
 
 pub(super) struct MongoDb;
@@ -54,7 +55,7 @@ impl Software for MongoDb {
             command.arg("--keyFile").arg(ground.run().join("key"));
         }
         if ground.options.tls {
-            // It wants certificate and key in one file.
+            // The server needs certificate and key in one file.
             let both = ground.run().join("server.pem");
             let files = Tls::within(&ground.root);
             let read = |part: &Path| {
@@ -77,14 +78,15 @@ impl Software for MongoDb {
         Ok(command)
     }
 
-    /// Makes the set and the user, once; then it is like any other.
+    /// Creates the set and the user, once.
     fn ask_inside(&self, ground: &Ground) -> io::Result<()> {
         let address = SocketAddr::from(([127, 0, 0, 1], ground.port));
         if makes_its_set(&ground.options) {
             serves(address, &address.to_string())?;
         }
         match &ground.options.password {
-            // A member of a set that is not made yet takes no user; who makes the set makes the user.
+            // A member of a set that does not exist yet accepts no user; the test that creates the
+            // set creates the user.
             Some(password) if makes_its_set(&ground.options) => user(address, password),
             _ => Ok(()),
         }
@@ -92,7 +94,7 @@ impl Software for MongoDb {
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         if makes_its_set(options) && options.password.is_none() {
-            // Within a container it knows itself by the port that it listens on there.
+            // Within a container it knows itself by its port there.
             return serves(address, &format!("127.0.0.1:{PORT}"));
         }
         let hello = hello(address)?;
@@ -108,7 +110,8 @@ impl Software for MongoDb {
         if options.password.is_none() {
             return command;
         }
-        // From outside nobody could make the set before there is a user, nor a user before there is the set.
+        // From outside the set cannot be created before the user, nor the user before the set, so
+        // the container does both.
         let make = format!(
             "rs.initiate({{_id: '{SET}', members: [{{_id: 0, host: '127.0.0.1:{PORT}'}}]}})"
         );
@@ -136,7 +139,7 @@ impl Software for MongoDb {
     }
 
     fn url(&self, address: SocketAddr, options: &Options) -> String {
-        // Its own name for itself need not be the one by which it is reached.
+        // Its own name in the set may differ from the address that clients use.
         match &options.password {
             Some(password) => format!(
                 "mongodb://root:{}@{address}/{DATABASE}?authSource=admin&{DIRECT}",
@@ -151,7 +154,7 @@ impl Software for MongoDb {
     }
 }
 
-/// What the options come to.
+/// The arguments for the options.
 fn settings(options: &Options) -> Vec<String> {
     let mut settings = vec![
         "--wiredTigerCacheSizeGB",
@@ -159,7 +162,8 @@ fn settings(options: &Options) -> Vec<String> {
         "--setParameter",
         "diagnosticDataCollectionEnabled=false",
     ];
-    // A linearizable read waits until the journal is written the next time. Alone in its set, nobody else hurries that.
+    // A linearizable read waits for the next write of the journal. In a set of one member no other
+    // member speeds that up.
     settings.extend(["--journalCommitInterval", "2"]);
     if makes_its_set(options) {
         settings.extend(["--oplogSize", "64", "--replSet", SET]);
@@ -167,7 +171,7 @@ fn settings(options: &Options) -> Vec<String> {
     settings.into_iter().map(str::to_owned).collect()
 }
 
-/// Whether the launcher makes a set of this one server.
+/// Whether the launcher creates a set of this one server.
 fn makes_its_set(options: &Options) -> bool {
     !options
         .args
@@ -184,11 +188,11 @@ fn hello(address: SocketAddr) -> io::Result<Document> {
     if answer.is_ok() {
         Ok(answer)
     } else {
-        Err(wire::wrong("it does not say hello"))
+        Err(wire::wrong("no answer to hello"))
     }
 }
 
-/// Whether it is the primary; makes a set of it where it is in none.
+/// Checks that it is the primary. Creates a set if it is in none.
 fn serves(address: SocketAddr, itself: &str) -> io::Result<()> {
     let hello = hello(address)?;
     if hello.flag("isWritablePrimary") == Some(true) {
@@ -242,7 +246,7 @@ impl Clustered for MongoDb {
     }
 }
 
-/// Makes a set of members that are known to each other as these. They miss a primary within seconds.
+/// Creates a set of members with these addresses. They notice the loss of a primary within seconds.
 fn make_set(first: SocketAddr, name: &str, members: &[SocketAddr]) -> io::Result<()> {
     const ALREADY: i64 = 23;
     let member = |(id, address): (i32, &SocketAddr)| {
@@ -265,11 +269,12 @@ fn make_set(first: SocketAddr, name: &str, members: &[SocketAddr]) -> io::Result
     match answer.whole("code") {
         _ if answer.is_ok() => Ok(()),
         Some(ALREADY) => Ok(()),
-        code => Err(wire::wrong(format!("it makes no set (code {code:?})"))),
+        code => Err(wire::wrong(format!("it creates no set (code {code:?})"))),
     }
 }
 
-/// The first user may be made by whoever is on the same machine. Later on that is refused, and the user is there.
+/// A client on the same machine may create the first user. Later that is refused, because the user
+/// exists.
 fn user(address: SocketAddr, password: &str) -> io::Result<()> {
     const UNAUTHORIZED: i64 = 13;
     let role = Document::new().text("role", "root").text("db", "admin");
@@ -281,6 +286,6 @@ fn user(address: SocketAddr, password: &str) -> io::Result<()> {
     match answer.whole("code") {
         _ if answer.is_ok() => Ok(()),
         Some(UNAUTHORIZED) => Ok(()),
-        code => Err(wire::wrong(format!("it makes no user (code {code:?})"))),
+        code => Err(wire::wrong(format!("it creates no user (code {code:?})"))),
     }
 }

@@ -26,7 +26,7 @@ impl Software for Postgres {
             "--no-sync",
             "--no-instructions",
         ]);
-        // Over the socket in its own folder nobody is asked, which is how readiness is asked for.
+        // Over the socket in its folder it requires no password; the readiness check uses that.
         command.arg("--auth-local=trust");
         if let Some(password) = &ground.options.password {
             let secret = ground.run().join("password");
@@ -53,7 +53,7 @@ impl Software for Postgres {
         };
         set("listen_addresses", "127.0.0.1");
         set("unix_socket_directories", &ground.run().to_string_lossy());
-        // In its folder, and not in the system's shared memory: that would stay there when the server is killed.
+        // In its folder, not in the system's shared memory, which a kill would leave behind.
         set("dynamic_shared_memory_type", "mmap");
         for (name, value) in settings(&ground.options) {
             set(name, value);
@@ -96,7 +96,7 @@ impl Software for Postgres {
         }
     }
 
-    /// Its fast way: clients are cut off, nothing is lost. On SIGTERM it would wait for them.
+    /// Fast shutdown: clients are disconnected, nothing is lost. On SIGTERM it would wait for them.
     fn stop_signal(&self) -> Signal {
         Signal::INT
     }
@@ -120,14 +120,14 @@ impl Software for Postgres {
     }
 }
 
-/// What the options come to.
+/// The settings for the options.
 fn settings(options: &Options) -> Vec<(&'static str, &'static str)> {
     let durable = if options.durable { "on" } else { "off" };
     vec![
-        // What the machine has no time zone files for is still known.
+        // Works on machines without time zone files.
         ("timezone", "GMT"),
         ("log_timezone", "GMT"),
-        // Small, and without the compiler that the package would like to load.
+        // Small, and without the just-in-time compiler that the package loads.
         ("shared_buffers", "32MB"),
         ("jit", "off"),
         ("fsync", durable),

@@ -12,7 +12,7 @@ use crate::launch::options::Options;
 
 pub(super) struct Redis {
     pub(super) program: &'static str,
-    /// The Valkey of the Python package is built without.
+    /// The Valkey of the Python package was built without TLS.
     pub(super) offers_tls: bool,
 }
 
@@ -24,7 +24,7 @@ impl Software for Redis {
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError> {
         let mut command = ground.command(self.program)?;
         let (own, data, port) = (&ground.options, ground.data(), ground.port.to_string());
-        // A configuration file of the test comes first; then the arguments win over it.
+        // A configuration file of the test comes first; then the arguments override it.
         let mut extra = ground.extra().peekable();
         if let Some(file) = extra.next_if(|first| !first.starts_with('-')) {
             command.arg(file);
@@ -72,7 +72,7 @@ impl Software for Redis {
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         let stream = wire::tcp(address)?;
-        // With TLS it listens, and answers over its socket.
+        // With TLS the check only connects to the port; the real call goes over the socket.
         if options.tls {
             Ok(())
         } else {
@@ -113,7 +113,7 @@ impl Software for Redis {
     }
 }
 
-/// What the options come to.
+/// The settings for the options.
 fn settings(options: &Options) -> Vec<String> {
     let mut settings: Vec<&str> = if options.durable {
         vec!["--appendonly", "yes", "--appendfsync", "always"]

@@ -1,4 +1,4 @@
-//! What is special about a server, as a trait.
+//! What differs between servers, as a trait.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,41 +10,42 @@ use super::ground::Ground;
 use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 
-/// What is special about a server.
+/// What differs between servers.
 pub(in crate::launch) trait Software: Send + Sync {
-    /// Makes the files of an empty server in the data folder.
+    /// Creates the files of an empty server in the data folder.
     fn create(&self, ground: &Ground) -> Result<(), LaunchError>;
     /// The command that runs it in the foreground.
     fn command(&self, ground: &Ground) -> Result<Command, LaunchError>;
-    /// One real call over the network: whether it serves.
+    /// Checks by one real call over the network whether it serves.
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()>;
-    /// The same over what a process of ours offers beside, where the network alone does not tell.
+    /// The same over another way that only a process of this machine offers, if the network alone
+    /// does not tell.
     fn ask_inside(&self, _: &Ground) -> io::Result<()> {
         Ok(())
     }
-    /// What a container of the official image is told: its program and our arguments.
+    /// The command of a container of the official image: its program and arguments.
     #[cfg_attr(not(feature = "containers"), allow(dead_code))]
     fn container_command(&self, options: &Options) -> Vec<String>;
-    /// And its environment.
+    /// The environment of such a container.
     #[cfg_attr(not(feature = "containers"), allow(dead_code))]
     fn container_environment(&self, _: &Options) -> Vec<(&'static str, String)> {
         Vec::new()
     }
-    /// Asks it to stop in order.
+    /// The signal that stops it in order.
     fn stop_signal(&self) -> Signal {
         Signal::TERM
     }
-    /// Whether it refuses to run as root, or should not.
+    /// Whether it refuses to run as root, or should not run as root.
     fn refuses_root(&self) -> bool {
         false
     }
-    /// Whether its files are kept in memory, where that is possible, because it waits for the disk far more often than once for what it
-    /// acknowledges. Tests end processes, not machines.
+    /// Whether its files are kept in memory, if that is possible, because it waits for the disk
+    /// much more often than once per acknowledgement. Tests end processes, not machines.
     fn flushes_too_much(&self) -> bool {
         false
     }
-    /// Whether it answers a write before it has done it, as the first of everything that it does next. Then a test's kill waits for an answer
-    /// first: what was acknowledged before that is there afterwards.
+    /// Whether it answers a write before it has done it, as the first of its next tasks. Then a
+    /// test's kill waits for an answer first: all earlier acknowledged writes are done then.
     fn acknowledges_early(&self) -> bool {
         false
     }
@@ -52,12 +53,13 @@ pub(in crate::launch) trait Software: Send + Sync {
     fn offers_tls(&self) -> bool {
         true
     }
-    /// The address as its provider takes it.
+    /// The URL for its provider.
     fn url(&self, address: SocketAddr, options: &Options) -> String;
-    /// Where a URL of somebody else's server leads: `host` or `host:port`. Without it, to the first host of the URL.
+    /// The host of an external server's URL, `host` or `host:port`. By default the first host of
+    /// the URL.
     fn place(&self, _url: &str) -> Option<String> {
         None
     }
-    /// Where it listens when nobody says otherwise.
+    /// Its default port.
     fn usual_port(&self) -> u16;
 }

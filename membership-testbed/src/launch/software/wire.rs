@@ -1,4 +1,4 @@
-//! As much of each protocol as one question takes.
+//! The part of each protocol that one readiness check needs.
 
 pub(super) mod mongodb;
 
@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long one question may take.
+/// The timeout of one check.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A connection whose every read and write ends in time.
+/// A connection with timeouts for reads and writes.
 pub(in crate::launch) fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_read_timeout(Some(ANSWER))?;
@@ -83,7 +83,8 @@ pub(super) fn redis(mut stream: impl Read + Write, password: Option<&str>) -> io
     }
 }
 
-/// PostgreSQL: logs in and asks for 1. `server_may_ask` allows that it asks for a password instead, which only a serving server does.
+/// PostgreSQL: logs in and selects 1. With `server_may_ask` a password request counts too, because
+/// only a serving server sends one.
 pub(super) fn postgres(mut stream: impl Read + Write, server_may_ask: bool) -> io::Result<()> {
     const VERSION_3: u32 = 3 << 16;
     let mut start = VERSION_3.to_be_bytes().to_vec();
@@ -103,7 +104,7 @@ pub(super) fn postgres(mut stream: impl Read + Write, server_may_ask: bool) -> i
         match kind {
             b'R' if body.starts_with(&[0, 0, 0, 0]) => {}
             b'R' if server_may_ask => return Ok(()),
-            b'R' => return Err(wrong("it asks for a password")),
+            b'R' => return Err(wrong("it requires a password")),
             b'E' => return Err(wrong(String::from_utf8_lossy(&body).replace('\0', " "))),
             b'Z' if asked => return Ok(()),
             b'Z' => {
@@ -115,8 +116,8 @@ pub(super) fn postgres(mut stream: impl Read + Write, server_may_ask: bool) -> i
     }
 }
 
-/// MariaDB, MySQL: logs in as root without a password and asks for 1. `server_may_refuse` allows that it wants one, which only a serving
-/// server does.
+/// MariaDB, MySQL: logs in as root without a password and selects 1. With `server_may_refuse` a
+/// refusal counts too, because only a serving server refuses.
 pub(super) fn mysql(mut stream: impl Read + Write, server_may_refuse: bool) -> io::Result<()> {
     let greeting = packet(&mut stream)?;
     if greeting.first() != Some(&10) {
@@ -135,7 +136,7 @@ pub(super) fn mysql(mut stream: impl Read + Write, server_may_refuse: bool) -> i
         let answer = packet(&mut stream)?;
         match answer.first() {
             Some(0) => break,
-            // Another way to log in: with nothing, as before.
+            // The server requests another authentication method: again without a password.
             Some(0xfe) => send(&mut stream, sequence, &[])?,
             Some(0xff) if server_may_refuse => return Ok(()),
             _ => return Err(wrong(said(&answer))),
@@ -148,7 +149,8 @@ pub(super) fn mysql(mut stream: impl Read + Write, server_may_refuse: bool) -> i
     }
 }
 
-/// Azurite: asks for the tables, unsigned. Only a server that serves refuses that as Azure does, with the number of the request.
+/// Azurite: requests the tables, unsigned. Only a serving server refuses that as Azure does, with
+/// the number of the request.
 pub(super) fn azurite(mut stream: impl Read + Write, account: &str) -> io::Result<()> {
     write!(
         stream,
@@ -165,11 +167,11 @@ pub(super) fn azurite(mut stream: impl Read + Write, account: &str) -> io::Resul
             Ok(())
         }
         Some(line) => Err(wrong(line)),
-        None => Err(wrong("it hung up")),
+        None => Err(wrong("it closed the connection")),
     }
 }
 
-/// DynamoDB: one request that anybody may sign; its answer.
+/// DynamoDB: sends one request with any signature; returns its answer.
 pub(super) fn dynamodb(
     mut stream: impl Read + Write,
     operation: &str,
@@ -186,7 +188,7 @@ pub(super) fn dynamodb(
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer
         .split_once("\r\n\r\n")
-        .ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+        .ok_or_else(|| wrong("an answer that is not HTTP"))?;
     if head.split(' ').nth(1) == Some("200") {
         Ok(body.to_owned())
     } else {
@@ -194,17 +196,18 @@ pub(super) fn dynamodb(
     }
 }
 
-/// ZooKeeper: that it serves, alone, as a leader or as a follower. `ruok` is answered before that.
+/// ZooKeeper: checks that it serves, alone, as a leader or as a follower. It answers `ruok`
+/// earlier.
 pub(super) fn zookeeper(stream: impl Read + Write) -> io::Result<()> {
     let said = srvr(stream)?;
     if said.contains("Mode: ") {
         Ok(())
     } else {
-        Err(wrong(said.lines().next().unwrap_or("it said nothing")))
+        Err(wrong(said.lines().next().unwrap_or("it sent no answer")))
     }
 }
 
-/// What a server of ZooKeeper says of itself.
+/// ZooKeeper: the server's own statistics.
 pub(in crate::launch) fn srvr(mut stream: impl Read + Write) -> io::Result<String> {
     stream.write_all(b"srvr")?;
     let mut said = String::new();
@@ -212,7 +215,8 @@ pub(in crate::launch) fn srvr(mut stream: impl Read + Write) -> io::Result<Strin
     Ok(said)
 }
 
-/// Consul: writes a key. A server that follows, or that has no leader yet, does so only when there is one.
+/// Consul: writes a key. A follower, or a server without a leader, does that only when there is a
+/// leader.
 pub(super) fn consul(mut stream: impl Read + Write, token: Option<&str>) -> io::Result<()> {
     let token = token.map_or_else(String::new, |token| format!("X-Consul-Token: {token}\r\n"));
     let head = format!("Host: localhost\r\nConnection: close\r\n{token}Content-Length: 1");
@@ -227,13 +231,13 @@ pub(super) fn consul(mut stream: impl Read + Write, token: Option<&str>) -> io::
             "{line}: {}",
             answer.lines().last().unwrap_or_default()
         ))),
-        None => Err(wrong("it hung up")),
+        None => Err(wrong("it closed the connection")),
     }
 }
 
-/// etcd: one request to its gateway; its answer, or what it says is wrong.
+/// etcd: sends one request to its gateway. Returns its answer, or its error.
 pub(super) fn etcd(mut stream: impl Read + Write, path: &str, body: &str) -> io::Result<String> {
-    // Without 1.1 the answer comes in one piece.
+    // With HTTP/1.0 the answer comes in one piece.
     write!(
         stream,
         "POST {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
@@ -243,7 +247,7 @@ pub(super) fn etcd(mut stream: impl Read + Write, path: &str, body: &str) -> io:
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer
         .split_once("\r\n\r\n")
-        .ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+        .ok_or_else(|| wrong("an answer that is not HTTP"))?;
     if head.split(' ').nth(1) == Some("200") {
         Ok(body.to_owned())
     } else {
@@ -251,7 +255,7 @@ pub(super) fn etcd(mut stream: impl Read + Write, path: &str, body: &str) -> io:
     }
 }
 
-/// Cassandra: logs in where that is asked for, and asks one question.
+/// Cassandra: logs in if required, and sends one query.
 pub(super) fn cassandra(
     mut stream: impl Read + Write,
     user: Option<(&str, &str)>,
@@ -291,7 +295,7 @@ pub(super) fn cassandra(
         u32::try_from(of.len()).unwrap_or(0).to_be_bytes()
     }
     if call(&mut stream, STARTUP, b"\0\x01\0\x0bCQL_VERSION\0\x053.0.0")? == AUTHENTICATE {
-        let (name, password) = user.ok_or_else(|| wrong("it asks for a password"))?;
+        let (name, password) = user.ok_or_else(|| wrong("it requires a password"))?;
         let who = format!("\0{name}\0{password}");
         let mut body = length(who.as_bytes()).to_vec();
         body.extend_from_slice(who.as_bytes());
@@ -307,7 +311,8 @@ pub(super) fn cassandra(
     }
 }
 
-/// Consul: the address of whoever leads, as its servers know it; empty if this one knows nobody. Anybody may ask.
+/// Consul: the leader's address, as its servers know it; empty if this one knows none. Needs no
+/// token.
 pub(super) fn consul_leader(mut stream: impl Read + Write) -> io::Result<String> {
     stream.write_all(
         b"GET /v1/status/leader HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
@@ -316,7 +321,7 @@ pub(super) fn consul_leader(mut stream: impl Read + Write) -> io::Result<String>
     stream.take(1 << 16).read_to_string(&mut answer)?;
     let (head, body) = answer
         .split_once("\r\n\r\n")
-        .ok_or_else(|| wrong("an answer that is not of HTTP"))?;
+        .ok_or_else(|| wrong("an answer that is not HTTP"))?;
     if head.split(' ').nth(1) == Some("200") {
         Ok(body.trim().trim_matches('"').to_owned())
     } else {
@@ -348,7 +353,7 @@ fn said(packet: &[u8]) -> String {
         .filter(|c| !c.is_control())
         .collect();
     if text.is_empty() {
-        "an answer that is not of the protocol".to_owned()
+        "an answer that does not follow the protocol".to_owned()
     } else {
         text
     }

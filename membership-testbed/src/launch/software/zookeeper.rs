@@ -1,6 +1,7 @@
-//! ZooKeeper: one server alone, or one of several that the test names to each other.
+//! ZooKeeper: one server, or one of several whose addresses the test gives to each.
 //!
-//! It has no users of its own: whoever shows a name and a password is that user, and znodes say who may use them.
+//! It has no users of its own: a client that presents a name and a password is that user, and
+//! znodes list who may use them.
 
 use std::fs;
 use std::io;
@@ -15,7 +16,8 @@ use crate::launch::error::LaunchError;
 use crate::launch::options::Options;
 use crate::launch::port::free_port;
 
-/// What a server without its administration pages loads; in this order, because two of the packages bring several loggers.
+/// The archives of a server without its administration pages, in this order, because two of the
+/// packages contain several loggers.
 const JARS: &[&str] = &[
     "zookeeper",
     "zookeeper-jute",
@@ -33,7 +35,8 @@ const JARS: &[&str] = &[
     "netty-transport-native-unix-common",
 ];
 
-/// A short tick lets sessions be short (1 to 10 s) and elections fast. Clients of all tests come from one address.
+/// A short tick allows short sessions (1 to 10 s) and fast elections. Clients of all tests come
+/// from one address.
 const SETTINGS: &str = "tickTime=500\ninitLimit=20\nsyncLimit=10\nadmin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n";
 
 pub(super) struct ZooKeeper;
@@ -80,7 +83,8 @@ impl Software for ZooKeeper {
             .collect();
         let mut command = Command::new("java");
         ground.environment(&mut command);
-        // A test's server is small and starts fast; the optimising compiler would take the processor from what is tested.
+        // A test's server is small and starts fast; the optimising compiler would take processor
+        // time from the tests.
         command.args([
             "-Xmx256m",
             "-XX:+UseSerialGC",
@@ -111,7 +115,7 @@ impl Software for ZooKeeper {
 
     fn ask(&self, address: SocketAddr, options: &Options) -> io::Result<()> {
         let stream = wire::tcp(address)?;
-        // With TLS it listens, and answers over its plain port.
+        // With TLS the check only connects to the port; the real call goes over the plain port.
         if options.tls {
             Ok(())
         } else {
@@ -125,12 +129,12 @@ impl Software for ZooKeeper {
         }
         let port: u16 = fs::read_to_string(ground.root.join("plain"))?
             .parse()
-            .map_err(|_| wire::wrong("its port is not written down"))?;
+            .map_err(|_| wire::wrong("the file with its port is missing"))?;
         wire::zookeeper(wire::tcp(([127, 0, 0, 1], port).into())?)
     }
 
     fn container_command(&self, _: &Options) -> Vec<String> {
-        // The image's own, which its entry point looks for.
+        // The image's own command, which its entry point expects.
         ["zkServer.sh", "start-foreground"]
             .map(str::to_owned)
             .into()
@@ -162,7 +166,7 @@ impl Software for ZooKeeper {
 }
 
 impl Clustered for ZooKeeper {
-    /// One for followers, and one for elections.
+    /// One port for followers, and one for elections.
     fn ports(&self) -> usize {
         2
     }
@@ -183,7 +187,7 @@ impl Clustered for ZooKeeper {
     }
 }
 
-/// Java wants certificate and key in one file.
+/// Java needs certificate and key in one file.
 fn certificates(ground: &Ground) -> Result<String, LaunchError> {
     let both = ground.run().join("server.pem");
     let mut lines = format!(
@@ -195,7 +199,7 @@ fn certificates(ground: &Ground) -> Result<String, LaunchError> {
         lines.push_str(&format!("ssl.trustStore.location={}\n", ca.display()));
         parts.extend([key.to_path_buf(), certificate.to_path_buf()]);
     });
-    // Clients show a certificate only where the test says so.
+    // Clients present a certificate only if the test requires that.
     if !ground
         .options
         .args

@@ -1,10 +1,10 @@
-//! As much of MongoDB's protocol as a few commands take: one document there, one document back.
+//! The part of MongoDB's protocol that a few commands need: one document there, one document back.
 
 use std::io::{self, Read, Write};
 
 use super::wrong;
 
-/// The kinds of values that are looked at or skipped.
+/// The kinds of values that are read or skipped.
 const DOUBLE: u8 = 0x01;
 const TEXT: u8 = 0x02;
 const DOCUMENT: u8 = 0x03;
@@ -20,7 +20,7 @@ const INT64: u8 = 0x12;
 
 /// A message with one document, as both sides send them.
 const MESSAGE: i32 = 2013;
-/// Longer answers are none to what is asked here.
+/// No answer to these commands is longer.
 const LONGEST: usize = 1 << 20;
 
 /// A document: its elements, without the length in front and the zero at the end.
@@ -72,7 +72,8 @@ impl Document {
         bytes
     }
 
-    /// A value by its name: what kind, and its bytes. None too where something stands before it that is not known here.
+    /// The kind and the bytes of a value by its name. None also if a value of an unknown kind comes
+    /// before it.
     fn value(&self, wanted: &str) -> Option<(u8, &[u8])> {
         let mut rest = self.0.as_slice();
         while let Some((&kind, after)) = rest.split_first() {
@@ -106,7 +107,7 @@ impl Document {
         }
     }
 
-    /// A number without a fraction, however it is written.
+    /// A whole number, of any numeric kind.
     pub(in super::super) fn whole(&self, name: &str) -> Option<i64> {
         match self.value(name)? {
             (INT32, value) => Some(i32::from_le_bytes(*value.first_chunk()?).into()),
@@ -119,7 +120,7 @@ impl Document {
         }
     }
 
-    /// Whether the server did what it was asked.
+    /// Whether the server did the command.
     pub(in super::super) fn is_ok(&self) -> bool {
         self.whole("ok") == Some(1)
     }
@@ -129,7 +130,7 @@ fn length(bytes: usize) -> i32 {
     i32::try_from(bytes).unwrap_or(i32::MAX)
 }
 
-/// Asks the server to do one thing in this database; what it answers, an error of its own included.
+/// Sends one command for this database. Returns the answer, which may be an error of the server.
 pub(in super::super) fn call(
     mut stream: impl Read + Write,
     database: &str,
@@ -150,7 +151,7 @@ pub(in super::super) fn call(
         usize::try_from(i32::from_le_bytes([head[0], head[1], head[2], head[3]])).unwrap_or(0);
     let kind = i32::from_le_bytes([head[12], head[13], head[14], head[15]]);
     if kind != MESSAGE || head[20] != 0 || !(26..LONGEST).contains(&size) {
-        return Err(wrong("an answer that is not of the protocol"));
+        return Err(wrong("an answer that does not follow the protocol"));
     }
     let mut body = vec![0; size - 21];
     stream.read_exact(&mut body)?;

@@ -1,0 +1,269 @@
+//! P4: silos that are silent after their end.
+
+use std::sync::Arc;
+
+use super::super::*;
+use super::stage::*;
+use crate::fake::tampered_cluster;
+use membership_core::protocol::{Destination, IndirectOutcome, Termination};
+use membership_core::{CommitOutcome, Conflict, InstanceId, SharedSettings, TableId, WallTime};
+
+#[test]
+fn p4_detects_messages_after_the_end() {
+    let mut cluster = tampered_cluster(3, |input, effects| {
+        if matches!(
+            input,
+            Input::Command(membership_core::protocol::Command::FinishLeave)
+        ) {
+            effects.push(Effect::Initialize {
+                call: membership_core::protocol::CallId(9),
+                request: membership_core::InitializeRequest::new(
+                    TableId::new(1),
+                    SharedSettings::default(),
+                ),
+            });
+        }
+    });
+    cluster.run_until_agreed(S(60)).unwrap();
+    let one = cluster.running()[0];
+    cluster.leave(one);
+    assert_eq!(cluster.run_for(S(60)).unwrap_err().invariant(), "P4");
+}
+
+#[test]
+fn p4_detects_answers_after_a_confirmed_death_and_a_second_farewell() {
+    let mut stage = Stage::with(2);
+    let mut check = Silence::default();
+    let (me, truth) = (ProcessId(1), stage.truth.clone());
+    let wants = |check: &mut Silence, effect: Effect| {
+        check.observe(
+            &Fact::Effect {
+                process: me,
+                effect: &effect,
+            },
+            &truth,
+        )
+    };
+    let send = |body| Effect::Send {
+        to: Destination::Endpoint(silo(0).endpoint()),
+        header: membership_core::protocol::Header {
+            cluster: 0,
+            protocol: 1,
+            from: silo(1),
+            instance: InstanceId::new(1),
+            to: None,
+            table_id: None,
+            version: 0,
+            digest: 0,
+        },
+        body: Arc::new(body),
+    };
+    wants(
+        &mut check,
+        Effect::Tell(membership_core::protocol::Notice::Joining {
+            silo: silo(1),
+            version: 0,
+        }),
+    )
+    .unwrap();
+    wants(
+        &mut check,
+        Effect::Publish(ClusterView::new(stage.table.clone())),
+    )
+    .unwrap();
+    wants(&mut check, send(Message::ProbeAck { nonce: 1 })).unwrap();
+    // A silo whose table had another history considers it another table, and continues.
+    let mut stranger = check.clone();
+    stage.commits(&mut check, vec![], voted(1, &[0])).unwrap();
+    let input = Input::Read {
+        call: membership_core::protocol::CallId(1),
+        result: Ok(membership_core::ReadAnswer::Snapshot {
+            snapshot: stage.table.clone(),
+            heartbeats: None,
+        }),
+    };
+    check
+        .observe(
+            &Fact::Input {
+                process: me,
+                input: &input,
+            },
+            &stage.truth,
+        )
+        .unwrap();
+    stranger
+        .observe(
+            &Fact::Input {
+                process: me,
+                input: &input,
+            },
+            &stage.truth,
+        )
+        .unwrap();
+    wants(&mut stranger, send(Message::ProbeAck { nonce: 1 })).unwrap();
+    let mut other = check.clone();
+    wants(
+        &mut check,
+        send(Message::Farewell {
+            version: 1,
+            delta: None,
+        }),
+    )
+    .unwrap();
+    wants(
+        &mut check,
+        send(Message::Farewell {
+            version: 1,
+            delta: None,
+        }),
+    )
+    .unwrap_err();
+    wants(
+        &mut other,
+        send(Message::IndirectReply {
+            round: 1,
+            outcome: IndirectOutcome::Yes,
+        }),
+    )
+    .unwrap_err();
+    wants(
+        &mut other,
+        Effect::Publish(ClusterView::new(stage.table.clone())),
+    )
+    .unwrap_err();
+    wants(&mut other, Effect::Stop(Termination::Left { clean: true })).unwrap();
+    wants(
+        &mut other,
+        Effect::Tell(membership_core::protocol::Notice::Suspended(true)),
+    )
+    .unwrap_err();
+}
+
+#[test]
+fn p4_detects_a_silo_that_stops_as_dead_without_being_dead() {
+    let mut stage = Stage::with(2);
+    let end = |stage: &Stage, check: &mut Silence| {
+        let declared = membership_core::protocol::DeclaredDead {
+            silo: silo(1),
+            version: 0,
+            death: None,
+            votes: Vec::new(),
+            at: WallTime::default(),
+        };
+        let effect = Effect::Stop(Termination::DeclaredDead(declared));
+        check.observe(
+            &Fact::Effect {
+                process: ProcessId(1),
+                effect: &effect,
+            },
+            &stage.truth,
+        )
+    };
+    let mut check = Silence::default();
+    check
+        .observe(&Fact::Created(&stage.table), &stage.truth)
+        .unwrap();
+    assert!(end(&stage, &mut check).unwrap_err().contains("is not Dead"));
+    let alive = stage.table.clone();
+    stage.commits(&mut check, vec![], voted(1, &[0])).unwrap();
+    end(&stage, &mut check.clone()).unwrap();
+    // Alive again in a restored table, then dead in another one. The table must have told the silo,
+    // at least by a conflict.
+    let me = ProcessId(1);
+    let tell = |check: &mut Silence, effect| {
+        check
+            .observe(
+                &Fact::Effect {
+                    process: me,
+                    effect: &effect,
+                },
+                &stage.truth,
+            )
+            .unwrap()
+    };
+    tell(
+        &mut check,
+        Effect::Tell(membership_core::protocol::Notice::Joining {
+            silo: silo(1),
+            version: 0,
+        }),
+    );
+    tell(&mut check, Effect::Publish(ClusterView::new(alive.clone())));
+    for table in [&alive, &stage.table] {
+        check.observe(&Fact::Created(table), &stage.truth).unwrap();
+    }
+    assert!(
+        end(&stage, &mut check.clone())
+            .unwrap_err()
+            .contains("is not Dead")
+    );
+    let conflict = |snapshot: &Snapshot| Input::Committed {
+        call: membership_core::protocol::CallId(1),
+        result: Ok(CommitOutcome::Conflict(Conflict::new(
+            None,
+            Some(snapshot.clone()),
+        ))),
+    };
+    check
+        .observe(
+            &Fact::Input {
+                process: me,
+                input: &conflict(&alive),
+            },
+            &stage.truth,
+        )
+        .unwrap();
+    assert!(
+        end(&stage, &mut check.clone())
+            .unwrap_err()
+            .contains("is not Dead")
+    );
+    check
+        .observe(
+            &Fact::Input {
+                process: me,
+                input: &conflict(&stage.table),
+            },
+            &stage.truth,
+        )
+        .unwrap();
+    end(&stage, &mut check).unwrap();
+}
+
+#[test]
+fn p4_detects_an_active_silo_that_stops_because_its_join_failed() {
+    let mut stage = Stage::with(2);
+    let mut check = Silence::default();
+    let stops = |stage: &Stage, check: &mut Silence| {
+        let effect = Effect::Stop(Termination::JoinFailed(
+            membership_core::protocol::JoinError::Stopped,
+        ));
+        check.observe(
+            &Fact::Effect {
+                process: ProcessId(1),
+                effect: &effect,
+            },
+            &stage.truth,
+        )
+    };
+    let publish = Effect::Publish(ClusterView::new(stage.table.clone()));
+    check
+        .observe(
+            &Fact::Effect {
+                process: ProcessId(1),
+                effect: &publish,
+            },
+            &stage.truth,
+        )
+        .unwrap();
+    stage.truth.now += S(12);
+    stops(&stage, &mut check.clone()).unwrap();
+    stage.truth.now += S(12);
+    assert!(
+        stops(&stage, &mut check.clone())
+            .unwrap_err()
+            .contains("its join failed")
+    );
+    stage.truth.records[1].paused.set(true, stage.truth.now);
+    stops(&stage, &mut check).unwrap();
+}

@@ -1,0 +1,126 @@
+//! P7 and P8: recovery, and the load of probes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::super::*;
+use super::stage::*;
+use crate::fake::tampered_cluster;
+use membership_core::InstanceId;
+use membership_core::protocol::Destination;
+
+#[test]
+fn p7_detects_a_cluster_that_has_not_recovered() {
+    let stage = Stage::with(2);
+    let view = ClusterView::new(stage.table.clone());
+    let settled = |live: &[(ProcessId, Option<ClusterView>)], stage: &Stage| {
+        Recovery.observe(
+            &Fact::Settled {
+                live,
+                table: Some(&stage.table),
+            },
+            &stage.truth,
+        )
+    };
+    let (a, b) = (
+        (ProcessId(0), Some(view.clone())),
+        (ProcessId(1), Some(view.clone())),
+    );
+    settled(&[a.clone(), b.clone()], &stage).unwrap();
+    assert!(
+        settled(std::slice::from_ref(&a), &stage)
+            .unwrap_err()
+            .contains("no running process")
+    );
+    settled(&[a.clone(), (ProcessId(1), None)], &stage).unwrap_err();
+    let mut later = Stage::with(2);
+    later
+        .commits(
+            &mut Rising::default(),
+            vec![],
+            vec![entry(1, SiloStatus::ShuttingDown)],
+        )
+        .unwrap();
+    settled(&[a, b], &later).unwrap_err();
+    let view = Some(ClusterView::new(later.table.clone()));
+    assert!(
+        settled(
+            &[(ProcessId(0), view.clone()), (ProcessId(1), view)],
+            &later
+        )
+        .unwrap_err()
+        .contains("ShuttingDown")
+    );
+    let mut cluster = tampered_cluster(3, |_, _| {});
+    cluster.run_until_agreed(S(60)).unwrap();
+    let victim = cluster.running()[1];
+    cluster.kill(victim);
+    assert_eq!(
+        cluster.settle().unwrap_err().invariant(),
+        "P7",
+        "these machines detect no crash"
+    );
+}
+
+#[test]
+fn p8_measures_the_busiest_minute() {
+    let mut load = Load::of(10, S(100));
+    let mut truth = Stage::with(1).truth;
+    let body = Arc::new(Message::Probe { nonce: 1 });
+    let header = membership_core::protocol::Header {
+        cluster: 0,
+        protocol: 1,
+        from: silo(0),
+        instance: InstanceId::new(1),
+        to: None,
+        table_id: None,
+        version: 0,
+        digest: 0,
+    };
+    let effect = Effect::Send {
+        to: Destination::Endpoint(SocketAddr::from(([1, 1, 1, 1], 1))),
+        header,
+        body,
+    };
+    for second in 0..400_u64 {
+        truth.now = S(second);
+        for _ in 0..if (200..260).contains(&second) { 40 } else { 10 } {
+            load.observe(
+                &Fact::Effect {
+                    process: ProcessId(0),
+                    effect: &effect,
+                },
+                &truth,
+            )
+            .unwrap();
+        }
+    }
+    assert!((3.9..=4.1).contains(&load.peak()), "{}", load.peak());
+}
+
+#[test]
+fn p8_detects_silos_that_probe_all_others() {
+    // These machines probe all others every two seconds; the change limits the number of probes.
+    let peak = |silos, targets: usize| {
+        let mut cluster = tampered_cluster(silos, move |_, effects| {
+            let mut probes = 0;
+            effects.retain(|effect| {
+                let probe = matches!(effect, Effect::Send { body, .. } if matches!(**body, Message::Probe { .. }));
+                probes += usize::from(probe);
+                !probe || probes <= targets
+            });
+        });
+        cluster.run_until_agreed(S(60)).unwrap();
+        cluster.measure_load();
+        cluster.run_for(S(130)).unwrap();
+        cluster.peak_load()
+    };
+    assert!(
+        Load::compare(peak(10, 99), peak(16, 99))
+            .unwrap_err()
+            .contains("in the larger cluster")
+    );
+    Load::compare(peak(10, 3), peak(16, 3)).unwrap();
+    Load::compare(0.0, 0.0).unwrap_err();
+    Load::compare(10.0, 12.1).unwrap_err();
+}
