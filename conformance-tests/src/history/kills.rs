@@ -101,7 +101,7 @@ pub(super) async fn in_a_row(
             served: outages.served.max(served),
         };
         cx.progress(format!(
-            "kill {kill} of {kills} after {killed_at} commits: the server was back after {:.2} s, everybody served {:.2} s later",
+            "kill {kill} of {kills} after {killed_at} commits: the server was back after {:.2} s, every client served {:.2} s later",
             down.as_secs_f64(),
             served.as_secs_f64()
         ));

@@ -10,3 +10,7 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/new-provider.md")]
 struct NewProvider;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/conformance.md")]
+struct Conformance;
