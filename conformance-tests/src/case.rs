@@ -322,6 +322,11 @@ impl Random {
     }
 }
 
+/// An answer that is newer than this suite.
+pub(crate) fn unknown_answer(answer: &impl std::fmt::Debug) -> Stop {
+    Stop::failed(format!("the suite does not know the answer {answer:?}"))
+}
+
 /// The whole table and its heartbeats, or a failure.
 pub(crate) async fn read(table: &Table) -> Result<(Snapshot, Heartbeats), Stop> {
     match table.read(&ReadRequest::all().with_barrier(true)).await? {
@@ -337,6 +342,7 @@ pub(crate) async fn read(table: &Table) -> Result<(Snapshot, Heartbeats), Stop> 
         ReadAnswer::Unchanged { .. } => Err(Stop::failed(
             "a read without a known version was answered with unchanged",
         )),
+        other => Err(unknown_answer(&other)),
     }
 }
 
@@ -394,6 +400,7 @@ pub(crate) async fn commit(table: &Table, request: &CommitRequest) -> Result<Ver
             request.expected,
             c.newest
         ))),
+        other => Err(unknown_answer(&other)),
     }
 }
 
@@ -408,6 +415,7 @@ pub(crate) async fn conflict(
         Ok(CommitOutcome::Committed(token)) => Err(Stop::failed(format!(
             "{why}: committed as {token:?} instead of a conflict"
         ))),
+        Ok(other) => Err(unknown_answer(&other)),
         Err(e) => Err(Stop::failed(format!(
             "{why}: an error instead of a conflict: {e}"
         ))),

@@ -113,7 +113,7 @@ async fn commits(table: &dyn MembershipTable) -> Result<(), Stop> {
             match table.commit(&request).await {
                 Ok(CommitOutcome::Committed(next)) => token = next,
                 // Another client committed, or the store is busy: read again.
-                Ok(CommitOutcome::Conflict(_)) | Err(_) => break,
+                Ok(_) | Err(_) => break,
             }
             rows.push(inserted);
             report(&format!("committed {}", token.version()));

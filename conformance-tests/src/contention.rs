@@ -27,7 +27,7 @@ use membership_core::{
     SiloAddress, Snapshot, TableError, TableId, WallTime,
 };
 
-use crate::case::Random;
+use crate::case::{Random, unknown_answer};
 use crate::{Backend, Stop};
 
 /// The longest time that a writer may wait between two of its commits.
@@ -169,6 +169,7 @@ async fn compete(
                     "another client uses the cluster of the experiment",
                 ));
             }
+            other => return Err(unknown_answer(&other)),
         }
     }
     let began = Instant::now();
@@ -376,6 +377,7 @@ impl Writer {
             let open = match self.table.commit(&request).await {
                 Ok(CommitOutcome::Committed(_)) => return Ok(self.won(&request, written)),
                 Ok(CommitOutcome::Conflict(_)) => return Ok(self.lost(now)),
+                Ok(other) => return Err(unknown_answer(&other)),
                 Err(e) => {
                     let open =
                         e.next_step() == NextStep::FindOut || request.attempt == Attempt::Again;
@@ -441,7 +443,7 @@ async fn snapshot(table: &dyn MembershipTable, barrier: bool) -> Result<Snapshot
         .await?
     {
         ReadAnswer::Snapshot { snapshot, .. } => Ok(snapshot),
-        ReadAnswer::Unchanged { .. } => Err(TableError::new(
+        _ => Err(TableError::new(
             membership_core::TableErrorKind::Damaged,
             membership_core::Operation::Read,
             table.store(),

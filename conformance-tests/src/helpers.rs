@@ -118,7 +118,7 @@ pub async fn read_kind(
 pub async fn commit(table: &dyn MembershipTable, request: &CommitRequest) -> VersionToken {
     match table.commit(request).await.unwrap() {
         CommitOutcome::Committed(token) => token,
-        CommitOutcome::Conflict(c) => panic!("{c:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -10,7 +10,7 @@ use membership_core::{
 };
 
 use crate::Stop;
-use crate::case::{Cx, Random, Table, Verdict, must, send};
+use crate::case::{Cx, Random, Table, Verdict, must, send, unknown_answer};
 
 /// How many old tokens and commits are kept to be used again.
 const MEMORY: usize = 40;
@@ -194,23 +194,11 @@ impl Pair {
         else {
             return Ok(());
         };
-        let (ReadAnswer::Snapshot {
-            heartbeats: beats_a,
-            ..
-        }
-        | ReadAnswer::Unchanged {
-            heartbeats: beats_a,
-        }) = &a;
-        let (ReadAnswer::Snapshot {
-            heartbeats: beats_b,
-            ..
-        }
-        | ReadAnswer::Unchanged {
-            heartbeats: beats_b,
-        }) = &b;
         must!(
-            beats_a == beats_b,
-            "the heartbeats are {beats_a:?} instead of {beats_b:?}"
+            a.heartbeats() == b.heartbeats(),
+            "the heartbeats are {:?} instead of {:?}",
+            a.heartbeats(),
+            b.heartbeats()
         );
         match (&a, &b) {
             (
@@ -235,6 +223,7 @@ impl Pair {
                 )))
             }
             (ReadAnswer::Unchanged { .. }, ReadAnswer::Unchanged { .. }) => Ok(()),
+            (other, _) => Err(unknown_answer(other)),
         }
     }
 

@@ -309,11 +309,11 @@ impl Partition {
             );
             return Err(error(TableErrorKind::Damaged, message));
         }
-        Ok(Snapshot {
-            token: counted_token(&row),
-            version_row: row,
-            rows: merge_rows(&self.rows, before),
-        })
+        Ok(Snapshot::new(
+            counted_token(&row),
+            row,
+            merge_rows(&self.rows, before),
+        ))
     }
 }
 

@@ -203,10 +203,7 @@ impl Inner {
 }
 
 fn conflict(row: &VersionRow) -> CommitOutcome {
-    CommitOutcome::Conflict(Conflict {
-        newest: row.recent.last().cloned(),
-        snapshot: None,
-    })
+    CommitOutcome::Conflict(Conflict::new(row.recent.last().cloned(), None))
 }
 
 /// The number of rows after a commit on a version with `count` rows.

@@ -85,11 +85,7 @@ impl Inner {
             Some(_) => codec::heartbeats(heartbeats)?.get(&key),
             None => None,
         };
-        Ok(RowRead {
-            token: counted_token(&version),
-            row,
-            heartbeat,
-        })
+        Ok(RowRead::new(counted_token(&version), row, heartbeat))
     }
 
     /// The whole partition: the version row and all rows.

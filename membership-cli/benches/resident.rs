@@ -25,7 +25,7 @@ use std::time::Duration;
 use membership::transport::{
     Encoder, Hello, Inbound, MessageInbox, TcpConfig, TcpTransport, Transport,
 };
-use membership_core::protocol::{Destination, Header, LinkId, Message, PROTOCOL_VERSION};
+use membership_core::protocol::{Destination, Header, LinkId, Message};
 use membership_core::{
     ClusterName, CommitId, CommitOutcome, CommitRequest, Config, Heartbeat, HeartbeatWrite,
     InitializeRequest, InstanceId, MembershipEntry, MembershipTable, Preset, SiloAddress,
@@ -294,12 +294,10 @@ impl Other {
     }
 
     fn send(&self, to: Destination, asked: &Header, body: Message) {
-        let header = Header {
-            from: self.silo,
-            instance: self.instance,
-            to: Some(asked.from),
-            ..asked.clone()
-        };
+        let mut header = asked.clone();
+        header.from = self.silo;
+        header.instance = self.instance;
+        header.to = Some(asked.from);
         self.send_with(to, &header, body);
     }
 
@@ -312,16 +310,8 @@ impl Other {
         let mut ticks = interval(Duration::from_secs(2));
         for nonce in 0.. {
             ticks.tick().await;
-            let header = Header {
-                cluster: self.cluster,
-                protocol: PROTOCOL_VERSION,
-                from: self.silo,
-                instance: self.instance,
-                to: Some(silo),
-                table_id: None,
-                version: 0,
-                digest: 0,
-            };
+            let mut header = Header::new(self.cluster, self.silo, self.instance);
+            header.to = Some(silo);
             self.send_with(
                 Destination::Endpoint(silo.endpoint()),
                 &header,
@@ -348,7 +338,7 @@ async fn fill(table: &dyn MembershipTable, others: &[Other]) {
         let commit = CommitRequest::new(token, CommitId::new(id), None, part.to_vec(), [], []);
         token = match table.commit(&commit).await.expect("committed") {
             CommitOutcome::Committed(token) => token,
-            CommitOutcome::Conflict(conflict) => panic!("nobody else is there: {conflict:?}"),
+            other => panic!("nobody else is there: {other:?}"),
         };
         id += 1;
     }

@@ -29,12 +29,12 @@ use crate::txn::MAX_OPERATIONS;
 pub(crate) const VERSION_OPERATIONS: usize = 6;
 /// An update and a removal are two operations each. A transaction has at most 512 KiB; base64 makes
 /// rows a third larger, and keys need space too.
-pub(crate) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: (MAX_OPERATIONS - VERSION_OPERATIONS) / 2,
-    bytes_per_row: 256_000,
-    bytes_per_commit: 256_000,
-    rows: 10_000,
-};
+pub(crate) const LIMITS: TableLimits = TableLimits::new(
+    (MAX_OPERATIONS - VERSION_OPERATIONS) / 2,
+    256_000,
+    256_000,
+    10_000,
+);
 /// The pause before a token is sent again that the servers do not know, and may know soon.
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -57,10 +57,10 @@ impl Inner {
             Ok(outcome) => Ok(outcome),
             // The version is the expected one, and a row exists or is missing.
             Err(now) if request.changes.iter().any(|change| collides(change, &now)) => {
-                Ok(CommitOutcome::Conflict(Conflict {
-                    newest: now.version_row.recent.last().cloned(),
-                    snapshot: Some(*now),
-                }))
+                Ok(CommitOutcome::Conflict(Conflict::new(
+                    now.version_row.recent.last().cloned(),
+                    Some(*now),
+                )))
             }
             Err(_) => Err(error(
                 TableErrorKind::Busy,
@@ -130,7 +130,7 @@ impl Inner {
                 let newest = row.recent.last().cloned();
                 // The next read reports an incomplete table; this is a conflict all the same.
                 let snapshot = self.snapshot(row, &found).ok();
-                Ok(Ok(CommitOutcome::Conflict(Conflict { newest, snapshot })))
+                Ok(Ok(CommitOutcome::Conflict(Conflict::new(newest, snapshot))))
             }
         }
     }

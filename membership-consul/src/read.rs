@@ -47,11 +47,11 @@ impl Inner {
     /// `Damaged` where rows are missing, or hidden from this token.
     pub(crate) fn snapshot(&self, row: VersionRow, found: &Found) -> Result<Snapshot, TableError> {
         found.check_rows(&row)?;
-        let snapshot = Snapshot {
-            token: counted_token(&row),
-            version_row: row.into(),
-            rows: merge_rows(&found.rows, &self.cache.rows()),
-        };
+        let snapshot = Snapshot::new(
+            counted_token(&row),
+            row,
+            merge_rows(&found.rows, &self.cache.rows()),
+        );
         self.cache.store(snapshot.clone());
         Ok(snapshot)
     }
@@ -93,10 +93,10 @@ impl Inner {
         let row = found.usable(known)?;
         self.heartbeats.learn(found.indexes());
         let body = found.rows.iter().find(|(of, _)| *of == key);
-        Ok(RowRead {
-            token: counted_token(&row),
-            row: body.map(|(_, body)| self.cache.row(&key, body)),
-            heartbeat: body.and_then(|_| found.heartbeat(&key)),
-        })
+        Ok(RowRead::new(
+            counted_token(&row),
+            body.map(|(_, body)| self.cache.row(&key, body)),
+            body.and_then(|_| found.heartbeat(&key)),
+        ))
     }
 }

@@ -33,6 +33,7 @@ pub enum Preset {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
 pub struct Config {
     /// How long to wait for the answer to a probe, and how often to probe, before anything was measured. Default 5 s; 100 ms to 60 s.
     /// Longer is calmer, shorter is faster: a crash is noticed after at most about this × `num_missed_probes_limit`, and sooner where round

@@ -309,8 +309,5 @@ impl Inner {
 }
 
 fn conflict(newest: Option<&CommitRecord>) -> CommitOutcome {
-    CommitOutcome::Conflict(Conflict {
-        newest: newest.cloned(),
-        snapshot: None,
-    })
+    CommitOutcome::Conflict(Conflict::new(newest.cloned(), None))
 }

@@ -173,11 +173,11 @@ impl Inner {
                     }
                     Verdict::Unsure { .. } if !is_latest => unsure = true,
                     Verdict::Whole | Verdict::Unsure { .. } => {
-                        return Ok(Settled::Whole(Snapshot {
-                            token: version.row.token(&[]),
-                            version_row: version.row.clone(),
-                            rows: draft.rows().clone(),
-                        }));
+                        return Ok(Settled::Whole(Snapshot::new(
+                            version.row.token(&[]),
+                            version.row.clone(),
+                            draft.rows().clone(),
+                        )));
                     }
                     verdict => {
                         newest.get_or_insert(verdict);
@@ -256,11 +256,7 @@ impl Inner {
             let row = body.map(|body| self.cache.row(&key, &body));
             if exact || version.explains(&key, row.as_ref()) {
                 let heartbeat = row.as_ref().and_then(|_| found.heartbeats.get(&key));
-                return Ok(RowRead {
-                    token: version.row.token(&[]),
-                    row,
-                    heartbeat,
-                });
+                return Ok(RowRead::new(version.row.token(&[]), row, heartbeat));
             }
         }
         let why = "the row changes faster than it can be read";

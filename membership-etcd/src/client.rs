@@ -31,12 +31,7 @@ use crate::wire::{Done, RANGE, Range, Refused, TXN, Txn, TxnAnswer, WATCH, Watch
 
 /// A commit has at most four operations of its own, and two for each row that it removes. So many
 /// rows are some megabytes, which etcd returns in one answer.
-pub(crate) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 62,
-    bytes_per_row: 1 << 20,
-    bytes_per_commit: 1_400_000,
-    rows: 10_000,
-};
+pub(crate) const LIMITS: TableLimits = TableLimits::new(62, 1 << 20, 1_400_000, 10_000);
 /// With this header, a member without a majority says so at once instead of waiting for it.
 const HAS_LEADER: &str = "grpc-metadata-hasleader";
 /// How often one request gets another token: a member that was restarted does not know the tokens

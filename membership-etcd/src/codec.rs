@@ -59,12 +59,12 @@ pub(crate) fn guess(token: &VersionToken) -> Option<VersionRow> {
     row.row_count = row_count_of(token)?;
     row.version = token.version();
     if row.version > 0 {
-        row.recent.push(CommitRecord {
-            version: row.version,
-            id: token.commit(),
-            committer: None,
-            changed: ChangedKeys::Count(0),
-        });
+        row.recent.push(CommitRecord::new(
+            row.version,
+            token.commit(),
+            None,
+            ChangedKeys::Count(0),
+        ));
     }
     Some(row)
 }
@@ -225,11 +225,11 @@ impl Found {
             );
             return Err(error(TableErrorKind::Damaged, message));
         }
-        Ok(Snapshot {
-            token: counted_token(&row),
-            version_row: row.into(),
-            rows: merge_rows(&self.rows, known),
-        })
+        Ok(Snapshot::new(
+            counted_token(&row),
+            row,
+            merge_rows(&self.rows, known),
+        ))
     }
 }
 

@@ -232,7 +232,7 @@ impl Inner {
                 let newest = row.recent.last().cloned();
                 // The next read reports an incomplete table; this is a conflict all the same.
                 let snapshot = self.snapshot(found, row).ok();
-                let conflict = Conflict { newest, snapshot };
+                let conflict = Conflict::new(newest, snapshot);
                 Ok(Judged::Is(CommitOutcome::Conflict(conflict)))
             }
         }

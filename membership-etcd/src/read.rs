@@ -89,10 +89,10 @@ impl Inner {
         self.heartbeats.learn(found.revisions());
         let token = counted_token(&found.usable(known)?);
         let body = found.row(&key);
-        Ok(RowRead {
+        Ok(RowRead::new(
             token,
-            row: body.map(|body| self.cache.row(&key, body)),
-            heartbeat: body.and_then(|_| found.heartbeat(&key)),
-        })
+            body.map(|body| self.cache.row(&key, body)),
+            body.and_then(|_| found.heartbeat(&key)),
+        ))
     }
 }

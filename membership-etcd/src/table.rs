@@ -110,10 +110,7 @@ impl MembershipTable for EtcdTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: Durability::Kept,
-        }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 
     fn hints(&self) -> Option<HintStream> {

@@ -22,12 +22,7 @@ use crate::keys::Keys;
 
 /// A document takes 16 MB. This number of rows fits if each has up to 1.5 KB; with larger rows it
 /// is less, and MongoDB refuses what would be larger, without writing anything.
-pub(crate) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 1000,
-    bytes_per_row: 256 << 10,
-    bytes_per_commit: 8 << 20,
-    rows: 10_000,
-};
+pub(crate) const LIMITS: TableLimits = TableLimits::new(1000, 256 << 10, 8 << 20, 10_000);
 
 /// How often an operation starts again after a concurrent change. Each time another client made
 /// progress.

@@ -69,7 +69,9 @@ impl Inner {
         }
         let newest = snapshot.version_row.recent.last().cloned();
         let snapshot = Some(snapshot);
-        Ok(Some(CommitOutcome::Conflict(Conflict { newest, snapshot })))
+        Ok(Some(CommitOutcome::Conflict(Conflict::new(
+            newest, snapshot,
+        ))))
     }
 
     /// Removes the heartbeats of removed rows. If that fails they stay as orphans, which is

@@ -114,11 +114,7 @@ impl Inner {
         let row = codec::rows(members, &Rows::new()).by_key(&key).cloned();
         let heartbeat = codec::heartbeat_of(found.heartbeats.as_ref(), silo);
         let heartbeat = heartbeat.filter(|_| row.is_some());
-        Ok(RowRead {
-            token,
-            row,
-            heartbeat,
-        })
+        Ok(RowRead::new(token, row, heartbeat))
     }
 
     /// Reads the documents.
@@ -190,11 +186,7 @@ impl Inner {
     /// The table as it was read, which is remembered.
     pub(crate) fn snapshot(&self, row: VersionRow, table: Option<Table>) -> Snapshot {
         let (token, version_row) = (row.token(&[]), Arc::new(row));
-        let snapshot = Snapshot {
-            token,
-            version_row,
-            rows: self.rows(table),
-        };
+        let snapshot = Snapshot::new(token, version_row, self.rows(table));
         self.cache.store(snapshot.clone());
         snapshot
     }

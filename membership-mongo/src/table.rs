@@ -105,14 +105,10 @@ impl MembershipTable for MongoTable {
     fn guarantees(&self) -> Guarantees {
         match self.0.deployment {
             // Others may have read what its journal does not have yet when it crashes.
-            Deployment::Standalone => Guarantees {
-                reads: Recency::Linearizable,
-                durability: Durability::MayBeLost,
-            },
-            Deployment::Set | Deployment::Sharded => Guarantees {
-                reads: self.0.config.recency(),
-                durability: Durability::Kept,
-            },
+            Deployment::Standalone => Guarantees::new(Recency::Linearizable, Durability::MayBeLost),
+            Deployment::Set | Deployment::Sharded => {
+                Guarantees::new(self.0.config.recency(), Durability::Kept)
+            }
         }
     }
 

@@ -26,12 +26,7 @@ use crate::{STORE, codec};
 
 /// The server runs one script at a time. These limits keep the largest commit and the largest read
 /// within a few hundred milliseconds of its time; Redis itself would accept more.
-pub(crate) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 10_000,
-    bytes_per_row: 512 << 10,
-    bytes_per_commit: 16 << 20,
-    rows: 50_000,
-};
+pub(crate) const LIMITS: TableLimits = TableLimits::new(10_000, 512 << 10, 16 << 20, 50_000);
 /// How often one operation is sent again because it was certainly not carried out.
 const ATTEMPTS: usize = 6;
 /// A caller that waited this long before it cancelled has met a server that hangs.

@@ -129,12 +129,12 @@ pub(crate) fn heartbeats(stored: &[Pair], cell: Option<String>, rows: Option<&Ro
         .map(|(key, text)| (key.as_str(), stored_heartbeat(text)));
     match rows {
         Some(rows) => shown_heartbeats(stored, cell, rows),
-        None => Heartbeats {
-            silos: stored
+        None => Heartbeats::new(
+            stored
                 .filter_map(|(key, heartbeat)| Some((key.parse().ok()?, heartbeat)))
                 .collect(),
-            cluster: cell,
-        },
+            cell,
+        ),
     }
 }
 

@@ -110,15 +110,11 @@ impl Inner {
         }
         // Also when the commit is next: then a row is in the way, or missing.
         codec::check_rows(&row, rows.len())?;
-        let snapshot = Snapshot {
-            token: row.token(&[]),
-            version_row: row.into(),
-            rows: merge_rows(rows, &self.cache.rows()),
-        };
+        let snapshot = Snapshot::new(row.token(&[]), row, merge_rows(rows, &self.cache.rows()));
         self.cache.store(snapshot.clone());
-        Ok(CommitOutcome::Conflict(Conflict {
-            newest: snapshot.version_row.recent.last().cloned(),
-            snapshot: Some(snapshot),
-        }))
+        Ok(CommitOutcome::Conflict(Conflict::new(
+            snapshot.version_row.recent.last().cloned(),
+            Some(snapshot),
+        )))
     }
 }

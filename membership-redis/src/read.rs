@@ -49,11 +49,8 @@ impl Inner {
                 let rows = codec::pairs(rows);
                 let stray = rows.first().map(|(key, _)| key.as_str());
                 let row = codec::version_row(&codec::pairs(version), known, rows.len(), stray)?;
-                let snapshot = Snapshot {
-                    token: row.token(&[]),
-                    version_row: row,
-                    rows: merge_rows(&rows, &self.cache.rows()),
-                };
+                let snapshot =
+                    Snapshot::new(row.token(&[]), row, merge_rows(&rows, &self.cache.rows()));
                 self.cache.store(snapshot.clone());
                 let heartbeats = heartbeats(stored, cell, Some(&snapshot.rows));
                 Ok(ReadAnswer::Snapshot {
@@ -96,13 +93,10 @@ impl Inner {
             (Ok((_, [other, ..])) | Err(other), _) => return Err(unexpected(&other)),
         };
         let body = codec::text(body);
-        Ok(RowRead {
+        Ok(RowRead::new(
             token,
-            heartbeat: body
-                .as_ref()
-                .and_then(|_| codec::text(heartbeat))
-                .map(|text| stored_heartbeat(&text)),
-            row: body.map(|body| self.cache.row(&key, &body)),
-        })
+            body.map(|body| self.cache.row(&key, &body)),
+            codec::text(heartbeat).map(|text| stored_heartbeat(&text)),
+        ))
     }
 }

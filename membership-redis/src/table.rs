@@ -116,10 +116,7 @@ impl MembershipTable for RedisTable {
             true => Recency::MonotonicPerClient,
             false => Recency::Linearizable,
         };
-        Guarantees {
-            reads,
-            durability: self.0.config.durability,
-        }
+        Guarantees::new(reads, self.0.config.durability)
     }
 
     fn hints(&self) -> Option<HintStream> {

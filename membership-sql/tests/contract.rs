@@ -305,6 +305,7 @@ async fn eight_writers_make_every_version_once() {
                             );
                             token = newer;
                         }
+                        other => panic!("{other:?}"),
                     }
                 }
                 mine
@@ -353,6 +354,7 @@ async fn a_dropped_future_leaves_no_transaction_open() {
         token = match other.commit(&update(&now.token, 0, "other")).await.unwrap() {
             CommitOutcome::Committed(t) => t,
             CommitOutcome::Conflict(c) => c.snapshot.unwrap().token,
+            other => panic!("{other:?}"),
         };
     }
     let (now, _) = read(&table).await;

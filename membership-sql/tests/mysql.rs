@@ -274,6 +274,7 @@ async fn a_dead_client_holds_no_lock(server: &MariaDb) {
                 );
                 snapshot.token
             }
+            other => panic!("{other:?}"),
         };
         assert!(
             began.elapsed() < Duration::from_secs(4),

@@ -518,6 +518,7 @@ async fn whatever_isolation_is_the_default_the_table_works() {
                                     token = read(&table).await.token
                                 }
                                 Err(e) => panic!("{e}"),
+                                Ok(other) => panic!("{other:?}"),
                             }
                         }
                         mine
@@ -635,6 +636,7 @@ async fn a_held_lock_is_busy_within_the_time_and_never_a_conflict() {
                 );
                 assert_eq!(c.newest.map(|r| r.version), Some(token.version() + 1));
             }
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!(committed, 1);

@@ -86,6 +86,19 @@ pub async fn own_server(kind: Kind, args: &[&str], options: Options) -> Server {
     }
 }
 
+/// A server for one test that requires a password.
+///
+/// # Panics
+/// If it does not start.
+pub async fn locked_server(kind: Kind, secret: &str) -> Server {
+    let password = Some(secret.to_owned());
+    let options = Options {
+        password,
+        ..Options::default()
+    };
+    own_server(kind, &[], options).await
+}
+
 /// What the suite requires of a server: it keeps what it acknowledges, and requires a password.
 #[must_use]
 pub fn durable(secret: &str) -> Options {

@@ -76,6 +76,7 @@ impl Cluster {
                 }
             }
             Destination::Link(link) => ProcessId(usize::try_from(link.0).unwrap_or(usize::MAX)),
+            other => unreachable!("the simulated network does not know {other:?}"),
         };
         let (Some(me), Some(they)) = (self.processes.get(from.0), self.processes.get(receiver.0))
         else {

@@ -71,6 +71,7 @@ fn destination(to: &Destination, truth: &GroundTruth) -> String {
             .ok()
             .and_then(|i| truth.records.get(i))
             .map_or_else(|| "a link".to_owned(), |l| l.name.clone()),
+        other => format!("{other:?}"),
     }
 }
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::{Cluster, Machine, MachineFactory};
 use membership_core::protocol::{
-    CallId, Command, Destination, Effect, Header, Input, Message, Notice, PROTOCOL_VERSION, Setup,
-    Termination,
+    CallId, Command, Destination, Effect, Header, Input, Message, Notice, Setup, Termination,
 };
 use membership_core::{
     CauseOfDeath, ClusterView, CommitId, CommitOutcome, CommitRequest, Death, Heartbeat,
@@ -184,18 +183,10 @@ impl Fake {
     }
 
     fn header(&self) -> Header {
-        Header {
-            cluster: 0,
-            protocol: PROTOCOL_VERSION,
-            from: self
-                .me
-                .unwrap_or(SiloAddress::at(self.setup.identity.advertise, 0)),
-            instance: self.setup.identity.instance,
-            to: None,
-            table_id: None,
-            version: 0,
-            digest: 0,
-        }
+        let me = self
+            .me
+            .unwrap_or(SiloAddress::at(self.setup.identity.advertise, 0));
+        Header::new(0, me, self.setup.identity.instance)
     }
 }
 

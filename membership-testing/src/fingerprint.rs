@@ -165,6 +165,7 @@ pub(super) fn of(input: &Input) -> u64 {
                 }
                 Ok(ReadAnswer::Unchanged { heartbeats }) => mix.heartbeats(heartbeats.as_ref()),
                 Err(error) => mix.error(error),
+                other => mix.text(&format!("{other:?}")),
             }
         }
         Input::Committed { call, result } => {
@@ -177,10 +178,12 @@ pub(super) fn of(input: &Input) -> u64 {
                     mix.long(conflict.newest.as_ref().map_or(0, |newest| newest.id.get()));
                 }
                 Err(error) => mix.error(error),
+                other => mix.text(&format!("{other:?}")),
             }
         }
         Input::ExecutorLag(lag) => mix.long(lag.as_nanos()),
         Input::Command(command) => mix.text(&format!("{command:?}")),
+        other => mix.text(&format!("{other:?}")),
     }
     mix.0
 }
@@ -198,16 +201,9 @@ mod tests {
     fn different_inputs_have_different_hashes() {
         let silo = |n: u8| SiloAddress::new([10, 0, 0, n].into(), 7100, 1);
         let message = |from: u8, body| {
-            let header = Header {
-                cluster: 0,
-                protocol: 1,
-                from: silo(from),
-                instance: InstanceId::new(7),
-                to: None,
-                table_id: None,
-                version: 3,
-                digest: 4,
-            };
+            let mut header = Header::new(0, silo(from), InstanceId::new(7));
+            header.version = 3;
+            header.digest = 4;
             Input::Message {
                 link: LinkId(1),
                 header,

@@ -51,16 +51,9 @@ mod tests {
     #[test]
     fn a_frame_is_its_header_its_body_and_six_bytes() {
         let from = SiloAddress::new([10, 0, 0, 1].into(), 7100, 1);
-        let header = Header {
-            cluster: 1,
-            protocol: 1,
-            from,
-            instance: InstanceId::new(7),
-            to: None,
-            table_id: None,
-            version: 300,
-            digest: 1 << 100,
-        };
+        let mut header = Header::new(1, from, InstanceId::new(7));
+        header.version = 300;
+        header.digest = 1 << 100;
         let mut sizes = Sizes::default();
         let body = Arc::new(Message::Probe { nonce: 1 });
         let bytes =

@@ -34,12 +34,7 @@ use crate::keys::Paths;
 
 /// A commit with two operations per inserted or removed row and the version row fits into one
 /// request of ZooKeeper, which takes 1 MiB.
-pub(crate) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 200,
-    bytes_per_row: 256 << 10,
-    bytes_per_commit: 512 << 10,
-    rows: 20_000,
-};
+pub(crate) const LIMITS: TableLimits = TableLimits::new(200, 256 << 10, 512 << 10, 20_000);
 
 /// How long only changes are read. A change by hand, past the version row, shows at the latest
 /// then.

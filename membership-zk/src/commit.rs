@@ -227,8 +227,5 @@ fn settle_row(
 }
 
 fn conflict(row: &VersionRow) -> CommitOutcome {
-    CommitOutcome::Conflict(Conflict {
-        newest: row.recent.last().cloned(),
-        snapshot: None,
-    })
+    CommitOutcome::Conflict(Conflict::new(row.recent.last().cloned(), None))
 }

@@ -98,11 +98,8 @@ impl Inner {
             if let Some((version, rows)) = read.complete() {
                 check_count(&version.row, &rows)?;
                 let heartbeats = heartbeats.then(|| read.heartbeats(&rows));
-                let snapshot = Snapshot {
-                    token: version.row.token(&[]),
-                    version_row: Arc::new(version.row.clone()),
-                    rows,
-                };
+                let snapshot =
+                    Snapshot::new(version.row.token(&[]), Arc::new(version.row.clone()), rows);
                 self.remember(snapshot.clone(), version.data_version, base.is_none());
                 return Ok(ReadAnswer::Snapshot {
                     snapshot,
@@ -140,11 +137,7 @@ impl Inner {
         let version = self.usable(found.text(), any_key, known)?;
         let row = body.map(|body| Row::decode(key, body));
         let heartbeat = found.heartbeats.pop().map(|(_, heartbeat)| heartbeat);
-        Ok(RowRead {
-            token: version.token(&[]),
-            heartbeat: heartbeat.filter(|_| row.is_some()),
-            row,
-        })
+        Ok(RowRead::new(version.token(&[]), row, heartbeat))
     }
 
     /// The version row of a table that may be used and that `known` may be from. Clauses T12, T16.

@@ -372,12 +372,8 @@ mod tests {
         let mut row = VersionRow::initial(TableId::new(1), SharedSettings::default());
         for (version, changed) in changes {
             let id = CommitId::new((*version).into());
-            row.recent.push(CommitRecord {
-                version: *version,
-                id,
-                committer: None,
-                changed: changed.clone(),
-            });
+            row.recent
+                .push(CommitRecord::new(*version, id, None, changed.clone()));
             row.version = *version;
         }
         row

@@ -112,10 +112,7 @@ impl MembershipTable for ZkTable {
 
     fn guarantees(&self) -> Guarantees {
         // A follower may be behind the ensemble; a session sees what it has seen.
-        Guarantees {
-            reads: Recency::MonotonicPerClient,
-            durability: Durability::Kept,
-        }
+        Guarantees::new(Recency::MonotonicPerClient, Durability::Kept)
     }
 
     fn hints(&self) -> Option<HintStream> {

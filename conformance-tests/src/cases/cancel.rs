@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use membership_core::{HeartbeatWrite, ReadRequest};
 
-use crate::case::{Case, Cx, Table, Verdict, case, must, read, send};
+use crate::case::{Case, Cx, Table, Verdict, case, must, read, send, unknown_answer};
 
 pub(super) const CASES: &[Case] = &[
     case!(dropped_futures_leave_a_legal_table: T14),
@@ -47,6 +47,7 @@ async fn drop_commits(cx: &Cx, table: &Table, judge: &Table, turns: usize) -> Ve
                     c.newest
                 )));
             }
+            other => return Err(unknown_answer(&other)),
         }
         let now = read(judge).await?.0;
         must!(

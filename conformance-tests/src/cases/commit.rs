@@ -2,7 +2,9 @@
 
 use membership_core::{CauseOfDeath, CommitOutcome, Death, SiloStatus, TableErrorKind};
 
-use crate::case::{Case, Cx, Verdict, case, commit, conflict, must, read, refused, same, send};
+use crate::case::{
+    Case, Cx, Verdict, case, commit, conflict, must, read, refused, same, send, unknown_answer,
+};
 
 pub(super) const CASES: &[Case] = &[
     case!(versions_rise_by_one: T1),
@@ -263,6 +265,7 @@ async fn of_many_commits_on_one_version_one_wins(cx: Cx) -> Verdict {
                     }
                 },
                 (_, Ok(CommitOutcome::Conflict(_))) => {}
+                (_, Ok(other)) => return Err(unknown_answer(&other)),
                 (_, Err(e)) => {
                     return Err(crate::Stop::failed(format!(
                         "a loser is answered with an error, not a conflict: {e}"

@@ -5,7 +5,7 @@ use membership_core::{
     CommitOutcome, ReadAnswer, ReadRequest, TableErrorKind, TableExt, VersionRow,
 };
 
-use crate::case::{Case, Cx, Verdict, case, commit, conflict, must, read, refused};
+use crate::case::{Case, Cx, Verdict, case, commit, conflict, must, read, refused, unknown_answer};
 
 pub(super) const CASES: &[Case] = &[
     case!(an_undecodable_row_is_returned_and_can_be_removed: T12),
@@ -233,6 +233,7 @@ async fn everything_is_refused(cx: &Cx, text: &str, kind: TableErrorKind) -> Ver
             snapshot.token.same_commit(&token),
             "something was written: {snapshot:?}"
         ),
+        other => return Err(unknown_answer(&other)),
     }
     must!(read(&table).await?.0.rows.len() == 1, "a row was lost");
     Ok(())

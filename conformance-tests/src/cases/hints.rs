@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use membership_core::{CommitOutcome, HintStream, NextStep, ReadAnswer, ReadRequest};
 
-use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, send};
+use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, send, unknown_answer};
 use crate::proxy::Way;
 use crate::{Capability, Proxied, Stop};
 
@@ -196,6 +196,7 @@ async fn losing_hints_costs_only_time(cx: Cx) -> Verdict {
                         "a read without a known version was answered with unchanged",
                     ));
                 }
+                Ok(other) => return Err(unknown_answer(&other)),
                 Err(e) => {
                     must!(
                         Instant::now() < deadline && e.next_step() != NextStep::GiveUp,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use membership_core::{HeartbeatWrite, ReadAnswer, ReadRequest, Recency, TableExt};
 
-use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read};
+use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, unknown_answer};
 
 pub(super) const CASES: &[Case] = &[
     case!(a_known_version_is_unchanged: T6),
@@ -57,6 +57,7 @@ async fn a_known_version_is_unchanged(cx: Cx) -> Verdict {
                         "an unchanged table reads as {snapshot:?}, {heartbeats:?}"
                     );
                 }
+                other => return Err(unknown_answer(&other)),
             }
             for known in [None, Some(old.clone())] {
                 match table.read(&request(known.clone())).await? {
@@ -76,6 +77,7 @@ async fn a_known_version_is_unchanged(cx: Cx) -> Verdict {
                             "unchanged, though {known:?} is not current"
                         )));
                     }
+                    other => return Err(unknown_answer(&other)),
                 }
             }
         }

@@ -6,7 +6,9 @@ use membership_core::{
 };
 
 use crate::Stop;
-use crate::case::{Case, Cx, Table, Verdict, case, commit, must, read, refused, same};
+use crate::case::{
+    Case, Cx, Table, Verdict, case, commit, must, read, refused, same, unknown_answer,
+};
 
 pub(super) const CASES: &[Case] = &[
     case!(a_wiped_table_is_reported: T16),
@@ -60,6 +62,7 @@ async fn no_commit_lands(table: &Table, request: &CommitRequest) -> Verdict {
             "a commit on {:?} landed as {token:?}",
             request.expected
         ))),
+        Ok(other) => Err(unknown_answer(&other)),
         Err(e) if allowed.contains(&e.kind()) => Ok(()),
         Err(e) => Err(Stop::failed(format!(
             "a commit on {:?} is answered with {:?}: {e}",

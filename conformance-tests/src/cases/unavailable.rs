@@ -7,7 +7,9 @@ use membership_core::{
 };
 
 use crate::Stop;
-use crate::case::{Case, Cx, Table, Verdict, case, commit, conflict, must, read, send};
+use crate::case::{
+    Case, Cx, Table, Verdict, case, commit, conflict, must, read, send, unknown_answer,
+};
 
 pub(super) const CASES: &[Case] = &[
     case!(an_unavailable_store_is_an_error_and_comes_back: T13),
@@ -149,6 +151,7 @@ async fn a_commit_sent_again_to_a_store_that_is_away_stays_unknown(cx: Cx) -> Ve
                     c.newest
                 )));
             }
+            other => return Err(unknown_answer(&other)),
         }
         conflict(
             &table,

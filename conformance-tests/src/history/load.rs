@@ -202,6 +202,7 @@ impl Client {
                     }
                     Ok(CommitOutcome::Conflict(conflict))
                 }
+                Ok(other) => Ok(other),
                 Err(e) => {
                     self.wait_after(&e).await?;
                     self.catch_up().await?;

@@ -160,6 +160,8 @@ impl fmt::Display for Event {
             }
             Answer::Read(Ok(ReadAnswer::Unchanged { .. })) => f.write_str(": unchanged"),
             Answer::Beat(Ok(())) => f.write_str(": written"),
+            Answer::Commit(Ok(other)) => write!(f, ": {other:?}"),
+            Answer::Read(Ok(other)) => write!(f, ": {other:?}"),
             Answer::Commit(Err(e)) | Answer::Read(Err(e)) | Answer::Beat(Err(e)) => {
                 write!(f, ": {:?}, {e}", e.kind())
             }

@@ -128,7 +128,7 @@ impl Worker {
         let answer = self.table.read(&request).await;
         match &answer {
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => self.now = snapshot.clone(),
-            Ok(ReadAnswer::Unchanged { .. }) => {}
+            Ok(_) => {}
             Err(e) => {
                 self.common.complain(self.client, e);
                 self.wait().await;
@@ -246,6 +246,7 @@ impl Worker {
                     }
                     return false;
                 }
+                Ok(_) => return false,
                 Err(e) => {
                     self.common.complain(self.client, &e);
                     let unknown = e.next_step() == NextStep::FindOut;

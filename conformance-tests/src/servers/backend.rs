@@ -127,10 +127,8 @@ impl<S: Store> ServerBackend<S> {
             let Ok(table) = self.store.connect(&url, &cluster).await else {
                 return false;
             };
-            let read = ReadRequest {
-                barrier: true,
-                ..ReadRequest::all()
-            };
+            let mut read = ReadRequest::all();
+            read.barrier = true;
             let answer = table.read(&read).await;
             matches!(answer, Err(e) if e.kind() == TableErrorKind::NotInitialized)
         })

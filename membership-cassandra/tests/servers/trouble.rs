@@ -188,6 +188,7 @@ async fn decide(table: &CassandraTable, request: CommitRequest) -> bool {
             }
             Err(e) if e.kind() == TableErrorKind::OutcomeUnknown => request = request.again(),
             Err(e) => assert_eq!(e.kind(), TableErrorKind::Busy, "{e}"),
+            Ok(other) => panic!("{other:?}"),
         }
         assert!(
             Instant::now() < deadline,
@@ -316,6 +317,7 @@ pub async fn what_a_server_gave_up_is_found_out() {
                         assert_eq!(e.kind(), TableErrorKind::Busy, "{e}");
                         (id, Some(false))
                     }
+                    Ok(other) => panic!("{other:?}"),
                 }),
         );
         now = read_at_last(&table).await;

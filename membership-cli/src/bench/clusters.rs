@@ -135,7 +135,7 @@ async fn fill(table: &dyn MembershipTable, rows: usize) -> Result<(), Failure> {
         );
         token = match table.commit(&request).await? {
             CommitOutcome::Committed(token) => token,
-            CommitOutcome::Conflict(_) => return Err(disturbed()),
+            _ => return Err(disturbed()),
         };
     }
     for entry in &entries {

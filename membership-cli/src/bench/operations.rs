@@ -279,7 +279,7 @@ impl<'a> Client<'a> {
                 self.now = request.apply_to(&self.now, token);
                 Ok(Ok(took))
             }
-            Ok(CommitOutcome::Conflict(_)) => Err(disturbed()),
+            Ok(_) => Err(disturbed()),
             Err(error) => unless_permanent(Err(error)),
         }
     }

@@ -258,6 +258,7 @@ async fn send(
                 return Ok(Sent::Committed(Box::new(request.apply_to(base, token))));
             }
             Ok(CommitOutcome::Conflict(_)) => return Ok(Sent::Conflict),
+            Ok(_) => return Ok(Sent::Unknown),
             Err(error) => match error.next_step() {
                 NextStep::GiveUp => return Err(error.into()),
                 NextStep::Retry => tally.busy += 1,
@@ -285,7 +286,7 @@ async fn read(table: &dyn MembershipTable, known: Snapshot) -> Result<Snapshot, 
     loop {
         match table.read(&request).await {
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => return Ok(snapshot),
-            Ok(ReadAnswer::Unchanged { .. }) => return Ok(known),
+            Ok(_) => return Ok(known),
             Err(error) if error.next_step() == NextStep::GiveUp => return Err(error.into()),
             Err(_) => tokio::time::sleep(clock::jitter(BUSY)).await,
         }

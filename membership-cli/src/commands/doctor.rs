@@ -204,7 +204,7 @@ async fn permitted(table: &dyn MembershipTable, now: &Snapshot, session: &mut Se
             report(session, Finding::Good, "permitted", "to read and to write");
             0
         }
-        Ok(CommitOutcome::Committed(_)) => {
+        Ok(_) => {
             report(
                 session,
                 Finding::Bad,

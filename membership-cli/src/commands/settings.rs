@@ -173,18 +173,16 @@ fn validate(new: &SharedSettings) -> Result<(), Failure> {
         misses
     };
     let probe = window / misses;
-    let config = Config {
-        probe_timeout: probe,
-        min_probe_timeout: probe / 2,
-        max_probe_timeout: (probe * 4).min(minute * 2),
-        num_missed_probes_limit: misses,
-        num_votes_for_death_declaration: new.num_votes_for_death_declaration,
-        death_vote_expiration: new.death_vote_expiration,
-        i_am_alive_period: new.i_am_alive_period,
-        num_missed_i_am_alive_limit: new.num_missed_i_am_alive_limit,
-        max_join_attempt_time: new.max_join_attempt_time,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.probe_timeout = probe;
+    config.min_probe_timeout = probe / 2;
+    config.max_probe_timeout = (probe * 4).min(minute * 2);
+    config.num_missed_probes_limit = misses;
+    config.num_votes_for_death_declaration = new.num_votes_for_death_declaration;
+    config.death_vote_expiration = new.death_vote_expiration;
+    config.i_am_alive_period = new.i_am_alive_period;
+    config.num_missed_i_am_alive_limit = new.num_missed_i_am_alive_limit;
+    config.max_join_attempt_time = new.max_join_attempt_time;
     config.validate().map_err(|e| Failure::usage(e.to_string()))
 }
 
@@ -221,11 +219,9 @@ mod tests {
     #[test]
     fn every_failure_window_in_range_is_valid() {
         for ms in [200, 299, 300, 1_500, 15_000, 180_000, 1_200_000] {
-            let settings = SharedSettings {
-                failure_window: Duration::from_millis(ms),
-                death_vote_expiration: Duration::from_secs(2400),
-                ..SharedSettings::default()
-            };
+            let mut settings = SharedSettings::default();
+            settings.failure_window = Duration::from_millis(ms);
+            settings.death_vote_expiration = Duration::from_secs(2400);
             validate(&settings).unwrap_or_else(|e| panic!("{ms}: {e}"));
         }
     }

@@ -86,7 +86,6 @@ async fn read_again(
 ) -> Result<(Snapshot, Heartbeats), TableError> {
     let request = ReadRequest::all().with_known(known.token.clone());
     match table.read(&request).await? {
-        ReadAnswer::Unchanged { heartbeats } => Ok((known.clone(), heartbeats.unwrap_or_default())),
         ReadAnswer::Snapshot {
             snapshot,
             heartbeats,
@@ -106,6 +105,10 @@ async fn read_again(
                 ))
             }
         },
+        unchanged => Ok((
+            known.clone(),
+            unchanged.heartbeats().cloned().unwrap_or_default(),
+        )),
     }
 }
 

@@ -25,6 +25,7 @@ async fn commit_somehow(table: &ConsulTable, token: &VersionToken, n: u64) -> Ve
                 request = request.again();
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
+            Ok(other) => panic!("{other:?}"),
         }
     }
 }

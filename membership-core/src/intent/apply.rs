@@ -13,6 +13,7 @@ use crate::{
 
 /// What the caller has seen with its own eyes and the table does not say.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Observed {
     /// Rows whose heartbeat stands still.
     pub stale: BTreeSet<SiloAddress>,
@@ -25,6 +26,7 @@ pub struct Observed {
 
 /// What becomes of a batch of intents.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Applied {
     /// Rows to insert, by address.
     pub inserts: Vec<MembershipEntry>,

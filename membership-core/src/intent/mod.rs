@@ -17,6 +17,7 @@ use crate::{IntentId, MembershipEntry, SiloAddress, Suspicion};
 
 /// What a silo wants of the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Intent {
     /// Its name, so that its answer finds the one who asked.
     pub id: IntentId,
@@ -139,6 +140,3 @@ pub enum Refusal {
     #[error("it exceeds a limit of the store: {0}")]
     TooLarge(String),
 }
-
-#[cfg(test)]
-mod tests;

@@ -28,6 +28,7 @@ impl std::hash::Hash for Extra {
 
 /// What an accuser saw: the reason to believe that the suspect is gone, for whoever reads the table later.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Evidence {
     /// Probes in a row that got no answer. Zero for a suspicion of being stuck.
     pub misses: u32,
@@ -61,6 +62,7 @@ pub enum SuspicionReason {
 
 /// One vote against a silo, kept in the suspect's row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Suspicion {
     /// Who suspects.
     pub accuser: SiloAddress,
@@ -111,6 +113,7 @@ impl Suspicion {
 ///
 /// The heartbeat is not part of it (see [`Heartbeat`]), so that equal versions are equal objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[non_exhaustive]
 pub struct MembershipEntry {
     /// Who.
     pub address: SiloAddress,
@@ -259,6 +262,7 @@ impl std::str::FromStr for Heartbeat {
 
 /// Every heartbeat of a table, and the cluster's own cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Heartbeats {
     /// The last heartbeat of each silo that has a row and wrote one.
     pub silos: BTreeMap<SiloAddress, Heartbeat>,

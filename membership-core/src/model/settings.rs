@@ -9,6 +9,7 @@ use super::entry::Extra;
 /// The settings that the whole cluster shares. They are kept in the version row: the first `initialize` writes them,
 /// later ones change nothing; `membership settings` changes them by a commit; a silo configured otherwise warns and follows the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SharedSettings {
     /// How often each silo writes its heartbeat. Default 10 s.
     #[serde(with = "humantime_serde")]

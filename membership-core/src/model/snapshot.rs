@@ -11,6 +11,7 @@ use super::version::{ChangedKeys, VersionRow, VersionToken};
 /// The table as of one version: the version row, the token to commit against it, and every row. Heartbeats travel beside it.
 /// Immutable in use and cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// The version row.
     pub version_row: Arc<VersionRow>,

@@ -131,6 +131,7 @@ impl fmt::Display for CauseOfDeath {
 
 /// The end of a silo as its row tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Death {
     /// How it ended.
     pub cause: CauseOfDeath,

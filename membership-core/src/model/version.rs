@@ -31,6 +31,7 @@ pub enum ChangedKeys {
 
 /// One of the last commits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CommitRecord {
     /// The version it made.
     pub version: u64,
@@ -63,6 +64,7 @@ impl CommitRecord {
 
 /// The version row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct VersionRow {
     /// Which life of the table.
     pub table_id: TableId,

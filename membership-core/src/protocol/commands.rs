@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use super::io::{Command, JoinError, Notice, TableState};
+use super::io::Command;
 use super::machine::Protocol;
+use super::notice::TableState;
+use super::notice::{JoinError, Notice};
 use super::timers::Timer;
 use crate::SiloStatus;
 use crate::intent::{Action, Answer, Refusal};

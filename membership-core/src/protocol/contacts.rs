@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::io::Unreached;
 use super::message::Message;
+use super::notice::Unreached;
 use crate::{Heartbeats, MAX_SAFE_INTEGER, MonoTime, SiloAddress, SiloStatus};
 
 /// A row whose heartbeat is so far behind my clock, and that does not answer, need not be reached.

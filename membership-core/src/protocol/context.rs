@@ -8,9 +8,11 @@ use std::time::Duration;
 use rand_core::{Rng as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::io::{CallId, Destination, Effect, LinkId, Notice, Observation, TableState};
+use super::io::{CallId, Destination, Effect, LinkId};
 use super::members::Members;
 use super::message::{Header, Message, PROTOCOL_VERSION};
+use super::notice::TableState;
+use super::notice::{Notice, Observation};
 use super::timers::{Timer, Timers};
 use super::{Identity, Setup};
 use crate::hooks::ProtocolVariant;

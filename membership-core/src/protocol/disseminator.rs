@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::context::Ctx;
 use super::gate::{self, Passage, Source};
-use super::io::{LinkId, Observation};
+use super::io::LinkId;
 use super::message::{Header, Message};
+use super::notice::Observation;
 use crate::{ClusterView, Delta, MonoTime, SiloAddress, TableId};
 
 /// One question for a delta is given so long before the next one, to whomever.

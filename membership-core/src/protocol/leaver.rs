@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::io::Notice;
+use super::notice::Notice;
 use super::timers::Timer;
 use super::writer::Writer;
 use crate::SiloStatus;

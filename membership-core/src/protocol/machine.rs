@@ -1,38 +1,33 @@
-//! The one machine made of the small ones: takes an input, lets due timers fire, and sees what there is to do next.
+//! The one machine made of the small ones: it takes an input and lets due timers fire. What follows from
+//! that is in `proceed`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::beater::Beater;
 use super::cleaner::Cleaner;
 use super::contacts::PassedOver;
 use super::context::Ctx;
 use super::disseminator::Disseminator;
+use super::heartbeat_writer::HeartbeatWriter;
 use super::intermediary::Intermediary;
-use super::io::{Effect, Input, Notice, Observation, RequestId, TableState, Termination};
+use super::io::{Effect, Input};
 use super::joiner::{Joiner, Step};
 use super::leaver::Leaver;
 use super::monitor::Monitor;
+use super::notice::Termination;
+use super::notice::{RequestId, TableState};
 use super::partition::PartitionCheck;
-use super::pause::{Length, Pause};
+use super::pause::Pause;
 use super::prober::Prober;
-use super::rings::Rings;
 use super::staleness::Staleness;
 use super::timers::Timer;
-use super::voter::{Sight, Voter};
+use super::voter::Voter;
 use super::writer::Writer;
 use super::{Health, Setup, rings};
 use crate::hooks::ProtocolVariant;
-use crate::intent::Observed;
 use crate::{
     ClusterView, Heartbeats, IntentId, MonoTime, Now, SharedSettings, SiloAddress, SiloStatus,
-    Suspicion, TableErrorKind,
 };
-
-/// Besides its ring successors a silo probes at most so many that others accuse.
-const MAX_ACCUSED_TARGETS: usize = 10;
-/// So many silos share the probing of each stale row.
-const STALE_SHARE: usize = 4;
 
 /// One silo's protocol: feed it inputs, carry out its effects.
 #[derive(Debug)]
@@ -47,17 +42,17 @@ pub struct Protocol {
     pub(super) staleness: Staleness,
     pub(super) monitor: Monitor,
     pub(super) disseminator: Disseminator,
-    successors: rings::Successors,
+    pub(super) successors: rings::Successors,
     /// Whom the prober was told to probe, and how many losses ago.
-    aimed_at: (BTreeSet<SiloAddress>, u64),
-    pub(super) beater: Beater,
+    pub(super) aimed_at: (BTreeSet<SiloAddress>, u64),
+    pub(super) heartbeat_writer: HeartbeatWriter,
     pub(super) leaver: Leaver,
     pub(super) cleaner: Cleaner,
     pub(super) pause: Pause,
     /// Silos whose heartbeat stands still and that do not answer, as of the last look.
     pub(super) stale: BTreeSet<SiloAddress>,
     /// The heartbeats that were read last: for rows abandoned long ago.
-    pub(super) last_beats: Heartbeats,
+    pub(super) last_heartbeats: Heartbeats,
     pub(super) evictions: BTreeMap<IntentId, RequestId>,
     /// Requests for a refresh whose read has ended.
     pub(super) refreshing: BTreeSet<RequestId>,
@@ -68,7 +63,7 @@ pub struct Protocol {
     /// The settings of the table that the application was last told about, if they differ.
     pub(super) settings_seen: Option<SharedSettings>,
     pub(super) last_hint: Option<MonoTime>,
-    last_fast_read: Option<MonoTime>,
+    pub(super) last_fast_read: Option<MonoTime>,
     pub(super) ended: bool,
 }
 
@@ -89,12 +84,12 @@ impl Protocol {
             disseminator: Disseminator::default(),
             successors: rings::Successors::default(),
             aimed_at: (BTreeSet::new(), 0),
-            beater: Beater::default(),
+            heartbeat_writer: HeartbeatWriter::default(),
             leaver: Leaver::default(),
             cleaner: Cleaner::default(),
             pause: Pause::default(),
             stale: BTreeSet::new(),
-            last_beats: Heartbeats::default(),
+            last_heartbeats: Heartbeats::default(),
             evictions: BTreeMap::new(),
             refreshing: BTreeSet::new(),
             dirty: false,
@@ -203,47 +198,6 @@ impl Protocol {
         self.ctx.status != SiloStatus::Created || self.joiner.row_may_be_in()
     }
 
-    fn notice_pause(&mut self) {
-        let now = self.ctx.mono();
-        let late = self
-            .ctx
-            .timers
-            .next()
-            .map_or(Duration::ZERO, |due| now.since(due));
-        self.monitor.timers_late(now, late);
-        let length = Pause::judge(
-            late,
-            self.ctx.config.probe_timeout,
-            self.ctx.failure_window(),
-        );
-        if length == Length::None {
-            return;
-        }
-        // Others may have declared me dead: the table is asked before anything else is done. (One that is not mine has nothing to say.)
-        let suspend = length == Length::Long && self.is_exposed() && !self.ctx.table_changed();
-        if suspend {
-            self.writer.read_first(&mut self.ctx);
-        }
-        self.ctx.observe(Observation::Paused(late));
-        self.pause.last_at = Some(now);
-        self.prober.void(&mut self.ctx);
-        self.prober.forget_misses();
-        self.check.void(&mut self.ctx);
-        self.intermediary.void(&mut self.ctx);
-        self.staleness.reset();
-        self.stale.clear();
-        self.voter.reset(now);
-        self.monitor.reset();
-        self.dirty = true;
-        if suspend {
-            if !self.ctx.suspended {
-                self.ctx.suspended = true;
-                self.ctx.tell(Notice::Suspended(true));
-            }
-            self.pause.silent = true;
-        }
-    }
-
     fn take(&mut self, input: Input) {
         match input {
             Input::Start => {
@@ -289,10 +243,10 @@ impl Protocol {
     }
 
     fn fire(&mut self, timer: Timer) {
-        let stretch = self.monitor.stretch();
+        let health_multiplier = self.monitor.health_multiplier();
         match timer {
             Timer::Tick => self.tick(),
-            Timer::Heartbeat => self.beater.on_timer(&mut self.ctx),
+            Timer::Heartbeat => self.heartbeat_writer.on_timer(&mut self.ctx),
             Timer::Refresh => {
                 self.writer.want_read(false);
                 self.arm_refresh();
@@ -323,7 +277,7 @@ impl Protocol {
                 let required = self.required();
                 self.joiner.on_progress_timer(&mut self.ctx, &required);
             }
-            Timer::Probe(silo) => self.prober.on_timer(&mut self.ctx, silo, stretch),
+            Timer::Probe(silo) => self.prober.on_timer(&mut self.ctx, silo, health_multiplier),
             Timer::Round(key) => {
                 let alive = self
                     .intermediary
@@ -350,7 +304,7 @@ impl Protocol {
     }
 
     /// Often enough to notice a pause that is longer than a probe timeout, and to judge health and staleness anew.
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         let period = (self.ctx.config.probe_timeout / 5)
             .clamp(Duration::from_millis(50), Duration::from_secs(1));
         self.ctx.set_timer(Timer::Tick, period);
@@ -370,283 +324,17 @@ impl Protocol {
             .set_timer(Timer::Refresh, period - period / 10 + jitter);
     }
 
-    /// Active silos with a fresh vote against me.
-    fn accusers(&self) -> Vec<SiloAddress> {
-        if self
-            .ctx
-            .members
-            .accused
-            .binary_search(&self.ctx.me)
-            .is_err()
-        {
-            return Vec::new();
-        }
-        let entry = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me));
-        let active = |s: &SiloAddress| self.ctx.members.active.binary_search(s).is_ok();
-        let fresh = |s: &&Suspicion| active(&s.accuser) && self.ctx.is_fresh(self.ctx.me, s);
-        entry
-            .map(|e| {
-                e.suspicions
-                    .iter()
-                    .filter(fresh)
-                    .map(|s| s.accuser)
-                    .collect()
-            })
-            .unwrap_or_default()
-    }
-
-    pub(super) fn judge_staleness(&mut self) {
-        let settings = self.ctx.settings();
-        let now = self.ctx.mono();
-        let alive = &self.ctx.members.alive;
-        let counts = |s: &SiloAddress| {
-            *s != self.ctx.me
-                && alive.binary_search(s).is_ok()
-                && !self.prober.answered_within(s, now, settings.failure_window)
-        };
-        let stale: BTreeSet<SiloAddress> = self
-            .staleness
-            .standing_still(now, &settings)
-            .filter(counts)
-            .collect();
-        if stale != self.stale {
-            self.stale = stale;
-            self.dirty = true;
-        }
-    }
-
-    fn required(&self) -> BTreeSet<SiloAddress> {
+    pub(super) fn required(&self) -> BTreeSet<SiloAddress> {
         self.joiner
             .contacts
             .required(&self.ctx, &self.passed_over())
     }
 
     /// Who need not be reached when I join.
-    fn passed_over(&self) -> PassedOver<'_> {
+    pub(super) fn passed_over(&self) -> PassedOver<'_> {
         PassedOver {
             stale: &self.stale,
-            beats: &self.last_beats,
-        }
-    }
-
-    /// What there is to do after every input.
-    fn proceed(&mut self) {
-        for _ in 0..8 {
-            if self.ended {
-                return;
-            }
-            if self.dirty {
-                self.dirty = false;
-                self.retarget();
-            }
-            if !self.pump() {
-                break;
-            }
-        }
-        if self.ended {
-            return;
-        }
-        self.publish();
-        self.arm_fast_read();
-    }
-
-    fn sight(&self) -> Sight<'_> {
-        let (targets, last) = (self.prober.targets(), self.prober.last_answer());
-        Sight {
-            stale: &self.stale,
-            deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
-            score: self.monitor.score(),
-            local: self.monitor.local(),
-            stretch: self.monitor.stretch(),
-        }
-    }
-
-    /// Votes, joins and writes; true when something happened that may call for more.
-    pub(super) fn pump(&mut self) -> bool {
-        if let Some(verdict) = self.check.poll(&mut self.ctx) {
-            self.voter.on_verdict(&verdict);
-        }
-        let stale = self.stale.clone();
-        let (targets, last) = (self.prober.targets(), self.prober.last_answer());
-        let deaf = self.monitor.hears_nobody(&self.ctx, targets, last);
-        let (score, local, stretch) = (
-            self.monitor.score(),
-            self.monitor.local(),
-            self.monitor.stretch(),
-        );
-        let sight = Sight {
-            stale: &stale,
-            deaf,
-            score,
-            local,
-            stretch,
-        };
-        self.voter
-            .poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
-        if self.joiner.is_joining() {
-            let passed = PassedOver {
-                stale: &self.stale,
-                beats: &self.last_beats,
-            };
-            let step = self.joiner.poll(&mut self.ctx, &mut self.writer, &passed);
-            if let Step::Failed(_) = step {
-                self.step(step);
-                return false;
-            }
-        }
-        let can_commit = self.writer.can_commit(&self.ctx);
-        let votes = if can_commit {
-            self.voter.intents(&mut self.ctx, &self.prober, &sight)
-        } else {
-            Vec::new()
-        };
-        let observed = if can_commit && (!votes.is_empty() || self.writer.has_queued()) {
-            let now = self.ctx.mono();
-            let window = self.ctx.failure_window();
-            let answered = self.prober.answered(now, window);
-            let sighted = self
-                .ctx
-                .members
-                .first_seen
-                .iter()
-                .flat_map(|(silo, votes)| votes.iter().map(|(by, seen)| ((*silo, *by), *seen)));
-            let first_seen = sighted
-                .filter_map(|(vote, (at, when))| Some((vote, (at, when?))))
-                .collect();
-            let mut stale = stale;
-            if self.joiner.is_joining() {
-                // Who need not be reached does not hold up the commit either.
-                stale.append(
-                    &mut self
-                        .joiner
-                        .contacts
-                        .abandoned(&self.ctx, &self.passed_over()),
-                );
-            }
-            Observed {
-                stale,
-                answered,
-                first_seen,
-            }
-        } else {
-            Observed::default()
-        };
-        let outcomes = self.writer.pump(&mut self.ctx, votes, &observed);
-        if outcomes.is_empty() {
-            return false;
-        }
-        self.settle(outcomes);
-        true
-    }
-
-    /// Chooses whom to probe: ring successors, accused silos, and my share of the stale rows.
-    fn retarget(&mut self) {
-        self.voter.on_view(&self.ctx);
-        let mut targets = BTreeSet::new();
-        let moved = self.ctx.members.moved.replace(Vec::new());
-        if self.ctx.is_active() {
-            let ctx = &self.ctx;
-            let (silos, one_ring) = (ctx.config.num_probed_silos, ctx.variant.one_ring);
-            self.successors.follow(
-                ctx.me,
-                &ctx.members,
-                moved.as_deref(),
-                Rings {
-                    silos,
-                    one: one_ring,
-                },
-            );
-            targets.extend(self.successors.silos());
-            let votes = |s: &SiloAddress| {
-                ctx.view
-                    .as_ref()
-                    .and_then(|v| v.get(s))
-                    .map_or(&[][..], |e| &e.suspicions)
-            };
-            let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
-            targets.extend(
-                ctx.members
-                    .accused
-                    .iter()
-                    .filter(|s| **s != ctx.me && fresh(s))
-                    .take(MAX_ACCUSED_TARGETS),
-            );
-            if !self.stale.is_empty() {
-                let live: Vec<SiloAddress> = ctx
-                    .members
-                    .active
-                    .iter()
-                    .filter(|s| !self.stale.contains(s))
-                    .copied()
-                    .collect();
-                targets.extend(
-                    self.stale
-                        .iter()
-                        .filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE)),
-                );
-            }
-        } else {
-            self.successors = rings::Successors::default();
-        }
-        // Usually nothing has changed about them.
-        if self.aimed_at.0 != targets || self.aimed_at.1 != self.ctx.members.losses {
-            self.prober.set_targets(&mut self.ctx, &targets);
-            self.aimed_at = (targets, self.ctx.members.losses);
-        }
-    }
-
-    fn arm_fast_read(&mut self) {
-        if self.ctx.timers.is_set(Timer::FastRead) || self.ctx.table_changed() {
-            return;
-        }
-        let passed = PassedOver {
-            stale: &self.stale,
-            beats: &self.last_beats,
-        };
-        let waits = self.joiner.is_joining() && self.joiner.waits(&self.ctx, &passed);
-        if waits
-            || self
-                .voter
-                .waits_for_staleness(&self.ctx, &self.prober, &self.sight())
-        {
-            let period = self.ctx.heartbeat_period() / 2;
-            let at = self
-                .last_fast_read
-                .map_or(self.ctx.mono(), |t| t + period)
-                .max(self.ctx.mono());
-            self.ctx.timers.set(Timer::FastRead, at);
-        }
-    }
-
-    pub(super) fn publish(&mut self) {
-        if self.ended || self.ctx.suspended || self.ctx.status == SiloStatus::Created {
-            return;
-        }
-        let Some(view) = &self.ctx.view else { return };
-        if self.published.is_none_or(|v| view.version() > v) {
-            self.published = Some(view.version());
-            let view = view.clone();
-            self.ctx.out.push(Effect::Publish(view));
-        }
-        if self.ctx.is_active() && !self.told_active {
-            self.told_active = true;
-            let version = self
-                .ctx
-                .view
-                .as_ref()
-                .and_then(|v| v.get(&self.ctx.me))
-                .and_then(|e| e.active_since)
-                .unwrap_or(0);
-            self.ctx.tell(Notice::Active { version });
-        }
-    }
-
-    /// The end: nothing is sent, written or published after this.
-    pub(super) fn end(&mut self, termination: Termination) {
-        if !self.ended {
-            self.ended = true;
-            self.answer_the_waiting(TableErrorKind::Unavailable, "the silo has stopped");
-            self.ctx.out.push(Effect::Stop(termination));
+            beats: &self.last_heartbeats,
         }
     }
 }

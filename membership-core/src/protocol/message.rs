@@ -14,6 +14,7 @@ pub const MIN_PROTOCOL_VERSION: u16 = 1;
 
 /// What every message carries, probes too, so that whoever is behind notices and asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Header {
     /// [`ClusterName::fingerprint`](crate::ClusterName::fingerprint) of the cluster.
     pub cluster: u64,
@@ -31,6 +32,24 @@ pub struct Header {
     pub version: u64,
     /// The digest of the sender's view.
     pub digest: u128,
+}
+
+impl Header {
+    /// Of a silo that has no view yet, to whoever answers. `cluster` is a
+    /// [`ClusterName::fingerprint`](crate::ClusterName::fingerprint).
+    #[must_use]
+    pub const fn new(cluster: u64, from: SiloAddress, instance: InstanceId) -> Self {
+        Self {
+            cluster,
+            protocol: PROTOCOL_VERSION,
+            from,
+            instance,
+            to: None,
+            table_id: None,
+            version: 0,
+            digest: 0,
+        }
+    }
 }
 
 /// What a message says.

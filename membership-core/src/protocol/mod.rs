@@ -1,6 +1,5 @@
 //! How one silo behaves, as a state machine without input or output.
 
-mod beater;
 mod cleaner;
 mod commands;
 mod contacts;
@@ -8,6 +7,7 @@ mod context;
 mod disseminator;
 mod estimator;
 mod gate;
+mod heartbeat_writer;
 mod intermediary;
 mod io;
 mod joiner;
@@ -16,27 +16,32 @@ mod machine;
 mod members;
 mod message;
 mod monitor;
+mod notice;
 mod partition;
 mod pause;
 mod prober;
+mod proceed;
 mod receive;
 mod rings;
 mod settle;
 mod staleness;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod upkeep;
 mod voter;
 mod writer;
 
 #[doc(hidden)]
 pub use gate::Gate;
-pub use io::{
-    CallId, Command, DeclaredDead, Destination, Effect, Input, JoinError, JoinProgress, LinkId,
-    Notice, Observation, RequestId, TableErrorText, TableState, Termination, Unreached,
-};
+pub use io::{CallId, Command, Destination, Effect, Input, LinkId};
 pub use machine::Protocol;
 pub use message::{Header, IndirectOutcome, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
+pub use notice::{
+    DeclaredDead, JoinError, JoinProgress, Notice, Observation, RequestId, TableErrorText,
+    TableState, Termination, Unreached,
+};
 
 pub use rings::successors;
 pub use writer::conflict_backoff;
@@ -106,9 +111,15 @@ impl Setup {
 
 /// How a silo feels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Health {
     /// All reasons together: 0 (healthy) to 8.
     pub score: u8,
     /// The local reasons alone.
     pub local: u8,
+}
+
+impl Health {
+    /// No reason to doubt oneself.
+    pub const HEALTHY: Self = Self { score: 0, local: 0 };
 }

@@ -1,11 +1,11 @@
 //! Am I the sick one? A score from 0 (healthy) to 8, after Lifeguard (Dadgar et al., 2017).
 //!
-//! Local reasons (my own executor or timers are late) forbid accusing anybody. All reasons together stretch my timeouts.
+//! Local reasons (my own executor or timers are late) forbid accusing anybody. All reasons together health_multiplier my timeouts.
 
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::io::Observation;
+use super::notice::Observation;
 use crate::{MonoTime, SiloAddress};
 
 /// The score never rises above this.
@@ -116,7 +116,7 @@ impl Monitor {
     }
 
     /// Timeouts are stretched by this factor.
-    pub(crate) fn stretch(&self) -> u32 {
+    pub(crate) fn health_multiplier(&self) -> u32 {
         1 + u32::from(self.score)
     }
 }

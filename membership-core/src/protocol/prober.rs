@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::context::Ctx;
 use super::estimator::Estimator;
-use super::io::Observation;
 use super::message::{IndirectOutcome, Message};
+use super::notice::Observation;
 use super::timers::Timer;
 use crate::{Evidence, MonoTime, SiloAddress, Suspicion, SuspicionReason, WallTime};
 
@@ -168,17 +168,17 @@ impl Prober {
         }
     }
 
-    fn timeout(peer: &Peer, ctx: &Ctx, stretch: u32) -> Duration {
+    fn timeout(peer: &Peer, ctx: &Ctx, health_multiplier: u32) -> Duration {
         let c = &ctx.config;
         peer.estimator
             .timeout(c.probe_timeout)
             .max(c.min_probe_timeout)
-            .saturating_mul(stretch)
+            .saturating_mul(health_multiplier)
             .min(c.max_probe_timeout)
     }
 
     /// The timer of one peer fired: its probe has timed out, or the next one is due.
-    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, stretch: u32) {
+    pub(crate) fn on_timer(&mut self, ctx: &mut Ctx, silo: SiloAddress, health_multiplier: u32) {
         let now = ctx.mono();
         let Some(peer) = self.targets.get_mut(&silo) else {
             return;
@@ -198,7 +198,7 @@ impl Prober {
             return;
         };
         let indirect = ctx.variant.indirect_probes && peer.misses + 1 == limit;
-        let timeout = Self::timeout(peer, ctx, stretch);
+        let timeout = Self::timeout(peer, ctx, health_multiplier);
         let via = if indirect {
             self.intermediary(ctx, &silo)
         } else {
@@ -347,7 +347,7 @@ impl Prober {
         from: SiloAddress,
         round: u64,
         outcome: &IndirectOutcome,
-        stretch: u32,
+        health_multiplier: u32,
     ) {
         let found = self.targets.iter().find(|(_, p)| {
             p.flight
@@ -394,19 +394,20 @@ impl Prober {
         let Some(peer) = self.targets.get(&silo) else {
             return;
         };
-        let wait = Self::timeout(peer, ctx, stretch);
+        let wait = Self::timeout(peer, ctx, health_multiplier);
         ctx.timers
             .set(Timer::Probe(silo), (flight.began + wait).max(now));
     }
 
     /// How long one probe of this silo takes at present.
-    pub(crate) fn period(&self, ctx: &Ctx, silo: &SiloAddress, stretch: u32) -> Duration {
-        self.peer(silo)
-            .map_or(ctx.config.probe_timeout, |p| Self::timeout(p, ctx, stretch))
+    pub(crate) fn period(&self, ctx: &Ctx, silo: &SiloAddress, health_multiplier: u32) -> Duration {
+        self.peer(silo).map_or(ctx.config.probe_timeout, |p| {
+            Self::timeout(p, ctx, health_multiplier)
+        })
     }
 
     /// Everybody who has missed too many probes, as of now.
-    pub(crate) fn suspects(&self, ctx: &Ctx, health: u8, stretch: u32) -> Vec<Suspect> {
+    pub(crate) fn suspects(&self, ctx: &Ctx, health: u8, health_multiplier: u32) -> Vec<Suspect> {
         let limit = ctx.config.num_missed_probes_limit;
         self.targets
             .iter()
@@ -428,7 +429,7 @@ impl Prober {
                     evidence,
                     extra: crate::Extra::default(),
                 };
-                let period = Self::timeout(p, ctx, stretch);
+                let period = Self::timeout(p, ctx, health_multiplier);
                 // A consent may wait for the partition check, which takes a period, but for no more: it cannot be renewed without asking.
                 let lasts = period.saturating_mul(2);
                 let consent = p

@@ -2,9 +2,10 @@
 
 use super::disseminator::Call;
 use super::intermediary::Request;
-use super::io::{LinkId, Observation};
+use super::io::LinkId;
 use super::machine::Protocol;
 use super::message::{Header, MIN_PROTOCOL_VERSION, Message, PROTOCOL_VERSION};
+use super::notice::Observation;
 use crate::{MonoTime, SiloStatus};
 
 impl Protocol {
@@ -104,7 +105,7 @@ impl Protocol {
 
     fn listen(&mut self, link: LinkId, header: &Header, body: &Message) {
         let from = header.from;
-        let stretch = self.monitor.stretch();
+        let health_multiplier = self.monitor.health_multiplier();
         match body {
             Message::Probe { nonce } => {
                 self.monitor.probe_received(self.ctx.now.mono);
@@ -136,7 +137,7 @@ impl Protocol {
             }
             Message::IndirectReply { round, outcome } => {
                 self.prober
-                    .on_indirect(&mut self.ctx, from, *round, outcome, stretch)
+                    .on_indirect(&mut self.ctx, from, *round, outcome, health_multiplier)
             }
             Message::DialMe { nonce, endpoint } => {
                 // Nobody is dialled on another's behalf.

@@ -2,8 +2,10 @@
 
 use super::cleaner::Cleaner;
 use super::gate::{self, Passage, Source};
-use super::io::{CallId, DeclaredDead, JoinError, Notice, Observation, TableState, Termination};
+use super::io::CallId;
 use super::machine::Protocol;
+use super::notice::TableState;
+use super::notice::{DeclaredDead, JoinError, Notice, Observation, Termination};
 use super::timers::Timer;
 use super::writer::Outcome;
 use crate::intent::{Action, Answer, Intent, Refusal};
@@ -79,7 +81,7 @@ impl Protocol {
         if !self.ctx.timers.is_set(Timer::Refresh) {
             self.arm_refresh();
         }
-        let heartbeats = beaten.then_some(&self.last_beats);
+        let heartbeats = beaten.then_some(&self.last_heartbeats);
         let step = self
             .joiner
             .on_read(&mut self.ctx, &mut self.writer, sent, heartbeats);
@@ -95,7 +97,7 @@ impl Protocol {
             &self.ctx.members.alive,
             period,
         );
-        self.last_beats = heartbeats;
+        self.last_heartbeats = heartbeats;
         self.judge_staleness();
     }
 
@@ -227,7 +229,7 @@ impl Protocol {
             .on_answer(&mut self.ctx, &mut self.writer, &intent.action, answer);
         if let (Action::Join(_), Answer::Applied { .. } | Answer::Moot) = (&intent.action, answer) {
             self.dirty = true;
-            self.beater.start(&mut self.ctx);
+            self.heartbeat_writer.start(&mut self.ctx);
             Cleaner::start(&mut self.ctx);
             // The view may have moved on meanwhile.
             if let Some(view) = self.ctx.view.clone()
@@ -318,7 +320,10 @@ impl Protocol {
     }
 
     pub(super) fn heartbeat_written(&mut self, call: CallId, result: Result<(), TableError>) {
-        let Some(sent) = self.beater.on_written(&mut self.ctx, call, &result) else {
+        let Some(sent) = self
+            .heartbeat_writer
+            .on_written(&mut self.ctx, call, &result)
+        else {
             return;
         };
         match result {

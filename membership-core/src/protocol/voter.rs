@@ -22,13 +22,13 @@ pub(crate) struct Voter {
 }
 
 /// What the voter may look at.
-pub(crate) struct Sight<'a> {
+pub(crate) struct VoterInput<'a> {
     pub(crate) stale: &'a BTreeSet<SiloAddress>,
     /// I hear nobody: only stale rows may be accused.
     pub(crate) deaf: bool,
     pub(crate) score: u8,
     pub(crate) local: u8,
-    pub(crate) stretch: u32,
+    pub(crate) health_multiplier: u32,
 }
 
 impl Voter {
@@ -66,18 +66,18 @@ impl Voter {
     }
 
     /// Nothing that concerns me alone keeps me from accusing others.
-    fn may_judge(ctx: &Ctx, sight: &Sight<'_>) -> bool {
-        ctx.is_active() && !ctx.suspended && !ctx.table_changed() && sight.local == 0
+    fn may_judge(ctx: &Ctx, input: &VoterInput<'_>) -> bool {
+        ctx.is_active() && !ctx.suspended && !ctx.table_changed() && input.local == 0
     }
 
     /// Everybody I would like to vote against now, before the partition rule.
-    fn candidates(&self, ctx: &Ctx, prober: &Prober, sight: &Sight<'_>) -> Vec<Suspect> {
-        if !Self::may_judge(ctx, sight) {
+    fn candidates(&self, ctx: &Ctx, prober: &Prober, input: &VoterInput<'_>) -> Vec<Suspect> {
+        if !Self::may_judge(ctx, input) {
             return Vec::new();
         }
         let now = ctx.mono();
         let window = ctx.failure_window();
-        let mut all = prober.suspects(ctx, sight.score, sight.stretch);
+        let mut all = prober.suspects(ctx, input.score, input.health_multiplier);
         let limit = ctx.settings().max_join_attempt_time;
         if self
             .joining_since
@@ -85,7 +85,7 @@ impl Voter {
         {
             for (silo, since) in &self.joining {
                 if now.since(*since) >= limit && !all.iter().any(|s| s.silo == *silo) {
-                    all.push(stuck(ctx, *silo, sight.score));
+                    all.push(stuck(ctx, *silo, input.score));
                 }
             }
         }
@@ -98,7 +98,7 @@ impl Voter {
             // None is older than a probe period (probing goes on, so that it is renewed as often), or from before the table came back.
             let fresh = now.since(s.failed_at) <= s.period
                 && ctx.table.recovered_at.is_none_or(|t| s.failed_at >= t);
-            !voted && fresh && (!sight.deaf || sight.stale.contains(&s.silo))
+            !voted && fresh && (!input.deaf || input.stale.contains(&s.silo))
         });
         all
     }
@@ -109,13 +109,13 @@ impl Voter {
         ctx: &mut Ctx,
         prober: &mut Prober,
         check: &mut PartitionCheck,
-        sight: &Sight<'_>,
+        input: &VoterInput<'_>,
     ) {
-        let suspects = self.candidates(ctx, prober, sight);
+        let suspects = self.candidates(ctx, prober, input);
         for suspect in suspects.iter().filter(|s| s.evidence_of_life) {
             prober.suppressed(&suspect.silo);
         }
-        if check.is_running() || !ctx.variant.partition_checks || !Self::may_judge(ctx, sight) {
+        if check.is_running() || !ctx.variant.partition_checks || !Self::may_judge(ctx, input) {
             return;
         }
         let now = ctx.mono();
@@ -125,7 +125,7 @@ impl Voter {
                 .is_none_or(|(t, _)| now.since(*t) >= period)
         };
         let may_be_alone =
-            |silo: &SiloAddress| !sight.stale.contains(silo) && ctx.members.active.len() > 2;
+            |silo: &SiloAddress| !input.stale.contains(silo) && ctx.members.active.len() > 2;
         let (mut to_check, mut stuck) = (BTreeSet::new(), BTreeSet::new());
         for suspect in suspects.iter().filter(|s| !s.evidence_of_life) {
             if may_be_alone(&suspect.silo)
@@ -138,17 +138,17 @@ impl Voter {
                 }
             }
         }
-        if !sight.deaf {
+        if !input.deaf {
             // What the check takes, the last probe takes as well: by its end both have spoken.
-            let doubted = prober
-                .doubted(ctx)
-                .filter(|s| may_be_alone(s) && due(s, prober.period(ctx, s, sight.stretch)));
+            let doubted = prober.doubted(ctx).filter(|s| {
+                may_be_alone(s) && due(s, prober.period(ctx, s, input.health_multiplier))
+            });
             to_check.extend(doubted);
         }
         if !to_check.is_empty() {
             let timeout = to_check
                 .iter()
-                .map(|s| prober.period(ctx, s, sight.stretch))
+                .map(|s| prober.period(ctx, s, input.health_multiplier))
                 .max()
                 .unwrap_or(ctx.config.probe_timeout);
             check.start(ctx, to_check, stuck, timeout);
@@ -165,10 +165,15 @@ impl Voter {
     }
 
     /// The votes to write now.
-    pub(crate) fn intents(&self, ctx: &mut Ctx, prober: &Prober, sight: &Sight<'_>) -> Vec<Intent> {
+    pub(crate) fn intents(
+        &self,
+        ctx: &mut Ctx,
+        prober: &Prober,
+        input: &VoterInput<'_>,
+    ) -> Vec<Intent> {
         let mut intents = Vec::new();
-        for suspect in self.candidates(ctx, prober, sight) {
-            let stale = sight.stale.contains(&suspect.silo);
+        for suspect in self.candidates(ctx, prober, input) {
+            let stale = input.stale.contains(&suspect.silo);
             if suspect.evidence_of_life || !(stale || self.verdict(ctx, &suspect).is_some()) {
                 continue;
             }
@@ -193,18 +198,18 @@ impl Voter {
         &self,
         ctx: &Ctx,
         prober: &Prober,
-        sight: &Sight<'_>,
+        input: &VoterInput<'_>,
     ) -> bool {
-        let all = Sight {
-            stale: sight.stale,
+        let all = VoterInput {
+            stale: input.stale,
             deaf: false,
-            score: sight.score,
-            local: sight.local,
-            stretch: sight.stretch,
+            score: input.score,
+            local: input.local,
+            health_multiplier: input.health_multiplier,
         };
         self.candidates(ctx, prober, &all)
             .iter()
-            .any(|s| !sight.stale.contains(&s.silo))
+            .any(|s| !input.stale.contains(&s.silo))
     }
 }
 

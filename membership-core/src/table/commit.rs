@@ -44,6 +44,7 @@ pub enum Attempt {
 
 /// A commit: a token, a name, and what changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CommitRequest {
     /// The version it is based on.
     pub expected: VersionToken,
@@ -338,6 +339,7 @@ pub enum Judgement {
 
 /// Somebody else was first, or a row is not there (or is there already). Nothing was changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Conflict {
     /// The newest commit of the table as it is now.
     pub newest: Option<CommitRecord>,
@@ -355,6 +357,7 @@ impl Conflict {
 
 /// The answer to a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CommitOutcome {
     /// It happened; this is the token of the new version.
     Committed(VersionToken),

@@ -5,6 +5,7 @@ use crate::{Row, Snapshot, VersionRow, VersionToken};
 
 /// How a table can stop being the one that was known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Discontinuity {
     /// Wiped, or made anew.
     Replaced,

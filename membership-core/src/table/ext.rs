@@ -14,6 +14,7 @@ use crate::{
 
 /// Which defunct rows a cleanup removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CleanupPolicy {
     /// The clock of whoever cleans.
     pub now: WallTime,

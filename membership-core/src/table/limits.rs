@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// How much fits; exceeding one is refused before anything is sent (clause T11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct TableLimits {
     /// Row changes in one commit, at least 2.
     pub rows_per_commit: usize,
@@ -55,6 +56,7 @@ pub enum Durability {
 
 /// What a store's answers are worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Guarantees {
     /// How recent reads are.
     pub reads: Recency,

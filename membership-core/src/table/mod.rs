@@ -43,6 +43,7 @@ use crate::{
 
 /// What `initialize` needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct InitializeRequest {
     /// The id of the table if this call makes it: random, chosen by the caller, because the core has no source of randomness.
     pub table_id: TableId,
@@ -60,6 +61,7 @@ impl InitializeRequest {
 
 /// What to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadRequest {
     /// The version the caller holds: when it is still current, the answer may be [`ReadAnswer::Unchanged`]; when the table can no longer
     /// have come from it, the answer is an error of kind `TableReplaced` or `TableRolledBack` (clause T16).
@@ -105,6 +107,7 @@ impl ReadRequest {
 
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReadAnswer {
     /// The table as of one version.
     Snapshot {
@@ -120,8 +123,21 @@ pub enum ReadAnswer {
     },
 }
 
+impl ReadAnswer {
+    /// The heartbeats, if asked for.
+    #[must_use]
+    pub const fn heartbeats(&self) -> Option<&Heartbeats> {
+        match self {
+            Self::Snapshot { heartbeats, .. } | Self::Unchanged { heartbeats } => {
+                heartbeats.as_ref()
+            }
+        }
+    }
+}
+
 /// One row, with the version it was read at.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RowRead {
     /// The version row's version and token at that moment.
     pub token: VersionToken,

@@ -19,6 +19,7 @@ pub enum ChangeKind {
 
 /// One silo's change between two views.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Change {
     /// How.
     pub kind: ChangeKind,

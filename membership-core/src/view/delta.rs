@@ -10,6 +10,7 @@ use crate::{ChangedKeys, Row, Snapshot, TableId, VersionRow, VersionToken};
 
 /// The changed and removed rows from one version to a later one; or, when `from` is none, a whole snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Delta {
     /// The version it applies to; none = to any, it brings every row.
     pub from: Option<u64>,

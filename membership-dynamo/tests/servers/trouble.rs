@@ -146,6 +146,7 @@ pub async fn colliding_transactions_are_busy_and_not_applied(server: &Server) {
             (id, Ok(CommitOutcome::Committed(_))) => assert!(won.replace(id).is_none(), "two won"),
             (_, Ok(CommitOutcome::Conflict(conflict))) => assert!(conflict.newest.is_some()),
             (_, Err(e)) => assert_eq!(e.kind(), TableErrorKind::Busy, "{e}"),
+            (_, Ok(other)) => panic!("{other:?}"),
         }
     }
     let now = read(&table).await.0;

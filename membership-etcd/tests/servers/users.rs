@@ -119,6 +119,7 @@ async fn many_writers_go_on_while_tokens_are_revoked() {
                             }
                             // Revoked again before it was used, several times in a row: certainly nothing was done.
                             Err(e) => assert_eq!(e.kind(), TableErrorKind::PermissionDenied, "{e}"),
+                            Ok(other) => panic!("{other:?}"),
                         }
                     }
                 }

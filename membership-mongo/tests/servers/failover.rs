@@ -48,6 +48,7 @@ async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<Ve
                 snapshot.token
             }
             ReadAnswer::Unchanged { .. } => known.clone().unwrap(),
+            other => panic!("{other:?}"),
         };
         name += 1;
         let mut row = entry(port);
@@ -78,6 +79,7 @@ async fn commits(table: MongoTable, port: u16, until: Arc<AtomicBool>) -> Vec<Ve
                     request = request.again()
                 }
                 Err(e) => panic!("a commit is answered with {e}"),
+                Ok(other) => panic!("{other:?}"),
             }
         };
     }

@@ -77,6 +77,7 @@ async fn read(table: &MongoTable) -> Snapshot {
     match table.read(&ReadRequest::all()).await.unwrap() {
         ReadAnswer::Snapshot { snapshot, .. } => snapshot,
         ReadAnswer::Unchanged { .. } => panic!("unchanged to somebody who knows nothing"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -261,6 +261,7 @@ async fn attempt(
     match table.commit(&request).await? {
         CommitOutcome::Committed(next) => *token = next,
         CommitOutcome::Conflict(_) => {}
+        other => panic!("{other:?}"),
     }
     Ok(())
 }

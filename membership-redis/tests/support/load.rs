@@ -138,6 +138,7 @@ async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             }
+            (Ok(other), Some(_)) => panic!("{other:?}"),
         };
         let row = common.next.fetch_add(1, Ordering::SeqCst);
         let began = common.phase();
@@ -159,6 +160,7 @@ async fn write(common: Arc<Common>, me: usize, table: RedisTable) -> Vec<Attempt
             }
             Err(e) if e.next_step() == NextStep::FindOut => Said::Unknown,
             Err(_) => Said::CertainlyNot,
+            Ok(other) => panic!("{other:?}"),
         };
         attempts.push(Attempt {
             row,

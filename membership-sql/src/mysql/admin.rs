@@ -173,10 +173,8 @@ async fn mark_deleting(table: &Inner, connection: &mut Connection) -> Result<(),
     let found = Found::of(sets.last(), &table.cache);
     let mark = match found.version() {
         Ok(Some(row)) if !row.deleting => {
-            let marked = VersionRow {
-                deleting: true,
-                ..VersionRow::clone(&row)
-            };
+            let mut marked = VersionRow::clone(&row);
+            marked.deleting = true;
             Some(format!(", body = {}", text(&encode_version_row(&marked))))
         }
         Err(e) if e.kind() != Kind::Damaged => {

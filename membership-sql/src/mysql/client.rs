@@ -21,12 +21,7 @@ use super::{keys, procedure};
 use crate::shared::DecodeCache;
 
 /// What is tested; a server accepts more if its `max_allowed_packet` does.
-const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 1_000,
-    bytes_per_row: 1 << 20,
-    bytes_per_commit: 16 << 20,
-    rows: 100_000,
-};
+const LIMITS: TableLimits = TableLimits::new(1_000, 1 << 20, 16 << 20, 100_000);
 /// The part of a packet that is not the bytes of rows: a version row with 16 commits of 64 keys, in
 /// hexadecimal digits, and the SQL around 1,000 rows.
 const OVERHEAD: usize = 768 << 10;
@@ -96,10 +91,11 @@ impl Inner {
             config,
             cluster,
             cache: DecodeCache::default(),
-            limits: TableLimits {
-                bytes_per_commit,
-                bytes_per_row: LIMITS.bytes_per_row.min(bytes_per_commit),
-                ..LIMITS
+            limits: {
+                let mut limits = LIMITS;
+                limits.bytes_per_commit = bytes_per_commit;
+                limits.bytes_per_row = LIMITS.bytes_per_row.min(bytes_per_commit);
+                limits
             },
             reads: Slot::new(Some(connection)),
             writes: Slot::default(),

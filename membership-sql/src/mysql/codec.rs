@@ -96,9 +96,10 @@ impl Found {
 /// A version row with the mark of its column.
 fn with_mark(row: Arc<VersionRow>, deleting: bool) -> Arc<VersionRow> {
     match deleting && !row.deleting {
-        true => Arc::new(VersionRow {
-            deleting,
-            ..VersionRow::clone(&row)
+        true => Arc::new({
+            let mut it = VersionRow::clone(&row);
+            it.deleting = deleting;
+            it
         }),
         false => row,
     }

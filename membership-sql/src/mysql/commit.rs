@@ -301,8 +301,8 @@ fn outcome(table: &Inner, found: &Found, request: &CommitRequest) -> CommitOutco
         // An earlier sending was still under way.
         return CommitOutcome::Committed(request.next_token(&[]));
     }
-    CommitOutcome::Conflict(Conflict {
-        newest: row.recent.last().cloned(),
-        snapshot: Some(found.snapshot(row, &table.cache)),
-    })
+    CommitOutcome::Conflict(Conflict::new(
+        row.recent.last().cloned(),
+        Some(found.snapshot(row, &table.cache)),
+    ))
 }

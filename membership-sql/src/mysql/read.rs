@@ -79,11 +79,7 @@ impl Work for ReadRow<'_> {
         let body = found.rows.iter().find(|(found, _)| *found == key);
         let row = body.map(|(_, body)| table.cache.row(&key, body));
         let heartbeat = found.heartbeats.silos.get(silo).copied();
-        Ok(RowRead {
-            token: version.token(&[]),
-            heartbeat: heartbeat.filter(|_| row.is_some()),
-            row,
-        })
+        Ok(RowRead::new(version.token(&[]), row, heartbeat))
     }
 }
 

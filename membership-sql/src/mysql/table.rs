@@ -141,13 +141,13 @@ impl MembershipTable for MysqlTable {
 
     fn guarantees(&self) -> Guarantees {
         let may_lose = self.0.may_lose() || self.0.config.loses_at_failover();
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: match may_lose {
+        Guarantees::new(
+            Recency::Linearizable,
+            match may_lose {
                 true => Durability::MayBeLost,
                 false => Durability::Kept,
             },
-        }
+        )
     }
 
     fn baseline(&self) -> Option<Box<dyn Baseline>> {

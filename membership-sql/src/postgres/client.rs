@@ -30,12 +30,7 @@ use super::tls::{Stream, Tls};
 use crate::shared::DecodeCache;
 
 /// What is tested; PostgreSQL itself accepts more.
-pub(super) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 10_000,
-    bytes_per_row: 1 << 20,
-    bytes_per_commit: 64 << 20,
-    rows: 100_000,
-};
+pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 20, 100_000);
 
 /// A session setting that also shows whether our settings reached the server.
 pub(super) const CANARY: &str = "force_generic_plan";

@@ -108,10 +108,10 @@ impl Answer<'_> {
     /// The heartbeats. One under a key that is not a silo's belongs to an undecodable row.
     pub(super) fn heartbeats(&self) -> Heartbeats {
         let of_silo = |(key, value): &(&str, Heartbeat)| Some((key.parse().ok()?, *value));
-        Heartbeats {
-            silos: self.heartbeats.iter().filter_map(of_silo).collect(),
-            cluster: self.cell.map(str::to_owned),
-        }
+        Heartbeats::new(
+            self.heartbeats.iter().filter_map(of_silo).collect(),
+            self.cell.map(str::to_owned),
+        )
     }
 
     /// The only heartbeat of an answer about one row.

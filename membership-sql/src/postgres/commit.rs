@@ -112,9 +112,9 @@ impl Call {
             }
             Settled::Apply | Settled::Conflict => {}
         }
-        Ok(Some(CommitOutcome::Conflict(Conflict {
-            newest: row.recent.last().cloned(),
-            snapshot: Some(answer.snapshot(&self.cache, Arc::clone(&row))),
-        })))
+        Ok(Some(CommitOutcome::Conflict(Conflict::new(
+            row.recent.last().cloned(),
+            Some(answer.snapshot(&self.cache, Arc::clone(&row))),
+        ))))
     }
 }

@@ -50,10 +50,6 @@ impl Call {
         let version = answer.usable(&self.cache, known)?;
         let body = answer.rows.iter().find(|(found, _)| *found == key);
         let row = body.map(|(_, body)| self.cache.row(&key, body));
-        Ok(RowRead {
-            token: version.token(&[]),
-            heartbeat: answer.heartbeat().filter(|_| row.is_some()),
-            row,
-        })
+        Ok(RowRead::new(version.token(&[]), row, answer.heartbeat()))
     }
 }

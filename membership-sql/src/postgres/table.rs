@@ -140,13 +140,13 @@ impl MembershipTable for PostgresTable {
 
     fn guarantees(&self) -> Guarantees {
         let may_lose = self.0.client.may_lose.load(Ordering::Relaxed);
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: match may_lose {
+        Guarantees::new(
+            Recency::Linearizable,
+            match may_lose {
                 true => Durability::MayBeLost,
                 false => Durability::Kept,
             },
-        }
+        )
     }
 
     fn hints(&self) -> Option<HintStream> {

@@ -68,11 +68,7 @@ impl<K: Clone + PartialEq> DecodeCache<K> {
     /// The table with these rows, which are remembered.
     pub(crate) fn snapshot(&self, version_row: Arc<VersionRow>, rows: Rows) -> Snapshot {
         self.lock().rows = rows.clone();
-        Snapshot {
-            token: version_row.token(&[]),
-            version_row,
-            rows,
-        }
+        Snapshot::new(version_row.token(&[]), version_row, rows)
     }
 }
 

@@ -80,10 +80,8 @@ pub(super) fn delete(session: &mut Session, gate: &dyn Gate) -> Result<(), Table
     match stored_version(&tx, &cluster, &cache.decoded) {
         Ok(None) => {}
         Ok(Some(version)) if !version.row.deleting => {
-            let marked = VersionRow {
-                deleting: true,
-                ..(*version.row).clone()
-            };
+            let mut marked = (*version.row).clone();
+            marked.deleting = true;
             let update = "UPDATE membership_version SET deleting = 1, body = ?2 WHERE cluster = ?1";
             execute(&tx, update, params![cluster, encode_version_row(&marked)])?;
         }

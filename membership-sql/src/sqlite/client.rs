@@ -13,12 +13,7 @@ use super::session::{Gate, Session, reading};
 use super::worker::Worker;
 
 /// What is tested; SQLite itself accepts more.
-pub(super) const LIMITS: TableLimits = TableLimits {
-    rows_per_commit: 10_000,
-    bytes_per_row: 1 << 20,
-    bytes_per_commit: 64 << 20,
-    rows: 100_000,
-};
+pub(super) const LIMITS: TableLimits = TableLimits::new(10_000, 1 << 20, 64 << 20, 100_000);
 
 /// What all clones of a table share.
 pub(super) struct Inner {

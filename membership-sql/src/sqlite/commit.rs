@@ -53,7 +53,7 @@ pub(super) fn commit(
         Verdict::Conflict(row) => {
             let newest = row.recent.last().cloned();
             let snapshot = snapshot(&tx, &cluster, cache, row).ok();
-            return Ok(CommitOutcome::Conflict(Conflict { newest, snapshot }));
+            return Ok(CommitOutcome::Conflict(Conflict::new(newest, snapshot)));
         }
     };
     drop(tx);
@@ -136,5 +136,5 @@ fn apply(tx: &Transaction<'_>, cluster: &str, change: &RowChange) -> Result<bool
 fn conflict(snapshot: Option<Snapshot>) -> CommitOutcome {
     let row = snapshot.as_ref().map(|snapshot| &snapshot.version_row);
     let newest = row.and_then(|row| row.recent.last().cloned());
-    CommitOutcome::Conflict(Conflict { newest, snapshot })
+    CommitOutcome::Conflict(Conflict::new(newest, snapshot))
 }

@@ -48,11 +48,11 @@ pub(super) fn read_row(
     let body = first(&tx, select, [&cluster, &key], |row| text(row, 0))?;
     let select = "SELECT counter, at FROM membership_heartbeat WHERE cluster = ?1 AND silo = ?2";
     let heartbeat = first(&tx, select, [&cluster, &key], |row| heartbeat_at(row, 0))?;
-    Ok(RowRead {
-        token: version.row.token(&[]),
-        heartbeat: heartbeat.filter(|_| body.is_some()),
-        row: body.map(|body| cache.decoded.row(&key, &body)),
-    })
+    Ok(RowRead::new(
+        version.row.token(&[]),
+        body.map(|body| cache.decoded.row(&key, &body)),
+        heartbeat,
+    ))
 }
 
 /// The whole table in this transaction.

@@ -146,10 +146,7 @@ impl MembershipTable for SqliteTable {
     }
 
     fn guarantees(&self) -> Guarantees {
-        Guarantees {
-            reads: Recency::Linearizable,
-            durability: Durability::Kept,
-        }
+        Guarantees::new(Recency::Linearizable, Durability::Kept)
     }
 
     fn hints(&self) -> Option<HintStream> {

@@ -86,6 +86,7 @@ pub async fn conflicts(table: &SqliteTable, request: &CommitRequest) -> Snapshot
             snapshot
         }
         CommitOutcome::Committed(t) => panic!("{t:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -106,6 +106,7 @@ pub(super) fn table_answer<'a>(fact: &Fact<'a>) -> Option<(ProcessId, CallId, Ta
             Ok(ReadAnswer::Snapshot { snapshot, .. }) => (*call, TableAnswer::Snapshot(snapshot)),
             Ok(ReadAnswer::Unchanged { .. }) => (*call, TableAnswer::Unchanged),
             Err(_) => (*call, TableAnswer::Failed),
+            Ok(_) => return None,
         },
         Input::Committed { call, result } => match result {
             Ok(CommitOutcome::Committed(token)) => (*call, TableAnswer::Committed(token)),
@@ -113,6 +114,7 @@ pub(super) fn table_answer<'a>(fact: &Fact<'a>) -> Option<(ProcessId, CallId, Ta
                 (*call, TableAnswer::Conflict(conflict.snapshot.as_ref()))
             }
             Err(_) => (*call, TableAnswer::Failed),
+            Ok(_) => return None,
         },
         _ => return None,
     };

@@ -83,6 +83,7 @@ async fn a_follower_that_stands_still_is_left_for_another_and_shows_no_past() {
                 assert_eq!(e.next_step(), membership_core::NextStep::Retry, "{e}");
                 false
             }
+            Ok(other) => panic!("{other:?}"),
         }
     })
     .await;

@@ -70,6 +70,7 @@ async fn read(table: &ZkTable) -> Snapshot {
     {
         ReadAnswer::Snapshot { snapshot, .. } => snapshot,
         ReadAnswer::Unchanged { .. } => panic!("unchanged to somebody who knows nothing"),
+        other => panic!("{other:?}"),
     }
 }
 

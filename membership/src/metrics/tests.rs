@@ -90,13 +90,13 @@ fn silo() -> SiloAddress {
 }
 
 fn dead() -> Termination {
-    Termination::DeclaredDead(DeclaredDead {
-        silo: silo(),
-        version: 3,
-        death: None,
-        votes: Vec::new(),
-        at: WallTime::default(),
-    })
+    Termination::DeclaredDead(DeclaredDead::new(
+        silo(),
+        3,
+        None,
+        Vec::new(),
+        WallTime::default(),
+    ))
 }
 
 fn a_view() -> ClusterView {

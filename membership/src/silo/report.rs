@@ -53,7 +53,7 @@ impl Report {
             return;
         }
         self.gauges_at = now;
-        let Health { score, local } = protocol.health();
+        let Health { score, local, .. } = protocol.health();
         metrics::observe(&Observation::Health { score, local });
         if let Some((view, published)) = &self.last {
             metrics::ages(now.since(*published), now.since(view.confirmed_at()));

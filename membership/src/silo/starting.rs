@@ -90,11 +90,7 @@ mod tests {
         let row = VersionRow::initial(TableId::new(1), SharedSettings::default());
         let token = row.token(&[]);
         publisher.publish(
-            ClusterView::new(Snapshot {
-                version_row: Arc::new(row),
-                token,
-                rows: Rows::new(),
-            }),
+            ClusterView::new(Snapshot::new(token, Arc::new(row), Rows::new())),
             MonoTime::ZERO,
         );
         let cluster = "test".parse().unwrap();

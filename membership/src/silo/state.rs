@@ -27,7 +27,7 @@ impl State {
     const START: Self = Self {
         me: None,
         status: SiloStatus::Created,
-        score: Score { score: 0, local: 0 },
+        score: Score::HEALTHY,
         suspended: false,
         table: TableState::Available,
         view_at: MonoTime::ZERO,

@@ -67,6 +67,7 @@ impl Transport for MemoryTransport {
                 network.links.insert(link, (self.at, to));
                 (link, to)
             }
+            other => unreachable!("{other:?}"),
         };
         if network.cut.contains(&self.at) || network.cut.contains(&to) {
             return;

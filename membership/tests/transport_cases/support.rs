@@ -63,16 +63,7 @@ impl Peer {
     }
 
     pub fn header(&self) -> Header {
-        Header {
-            cluster: self.cluster.fingerprint(),
-            protocol: 1,
-            from: self.me,
-            instance: self.instance,
-            to: None,
-            table_id: None,
-            version: 0,
-            digest: 0,
-        }
+        Header::new(self.cluster.fingerprint(), self.me, self.instance)
     }
 
     pub fn send(&self, to: Destination, body: Message) {

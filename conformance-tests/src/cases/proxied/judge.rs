@@ -9,7 +9,7 @@ use membership_core::{
 use super::operation::{Answered, Operation, Prepared};
 use super::route::Route;
 use crate::Stop;
-use crate::case::{Verdict, commit, must, read, send};
+use crate::case::{Verdict, commit, must, read, send, unknown_answer};
 
 /// How the outcome of an open commit is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,7 @@ fn describe(answer: &Result<CommitOutcome, TableError>) -> String {
             ),
             None => "a conflict that names no commit".to_owned(),
         },
+        Ok(other) => format!("{other:?}"),
         Err(e) => format!("an error of kind {:?}: {e}", e.kind()),
     }
 }
@@ -378,6 +379,7 @@ impl Route {
                     std::time::Instant::now() < deadline,
                     "another client's commits conflict without a cause"
                 ),
+                other => return Err(unknown_answer(&other)),
             }
         }
     }

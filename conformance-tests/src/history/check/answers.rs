@@ -117,6 +117,7 @@ impl Checker<'_> {
                 ),
                 _ => return,
             },
+            _ => return,
         };
         if version < floor.version {
             self.broken_at(

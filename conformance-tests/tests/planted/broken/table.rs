@@ -76,7 +76,7 @@ impl Broken {
     async fn now(&self) -> Result<Snapshot, TableError> {
         match self.inner.read(&ReadRequest::default()).await? {
             ReadAnswer::Snapshot { snapshot, .. } => Ok(snapshot),
-            ReadAnswer::Unchanged { .. } => unreachable!(),
+            other => unreachable!("{other:?}"),
         }
     }
 

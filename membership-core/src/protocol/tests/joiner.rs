@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::super::contacts::{Contacts, PassedOver};
-use super::super::io::{CallId, JoinError};
+use super::super::io::CallId;
 use super::super::joiner::{Joiner, Step};
+use super::super::notice::JoinError;
 use super::super::timers::Timer;
 use super::super::writer::Writer;
 use super::*;

@@ -1,7 +1,6 @@
 //! The small machines alone, one file each, in virtual time; and all of them together, fed with nonsense.
 
 mod cleaner;
-mod fuzz;
 mod gate;
 mod intermediary;
 mod joiner;
@@ -12,7 +11,6 @@ mod partition;
 mod prober;
 mod settings;
 mod voter;
-mod whole;
 mod writer;
 
 use std::sync::Arc;
@@ -20,8 +18,9 @@ use std::time::Duration;
 
 use super::context::Ctx;
 use super::gate::{Passage, Source, pass};
-use super::io::{Destination, Effect, Notice};
+use super::io::{Destination, Effect};
 use super::message::Message;
+use super::notice::Notice;
 use super::{Identity, Setup};
 use crate::model::version::RECENT_COMMITS;
 use crate::{

@@ -14,7 +14,7 @@ fn a_late_executor_is_a_local_reason_for_a_failure_window() {
     m.executor_lag(ctx.now.mono, ms(1_001));
     m.timers_late(ctx.now.mono, ms(3_001));
     m.update(&mut ctx, 0, None, &[]);
-    assert_eq!((m.score(), m.local(), m.stretch()), (2, 2, 3));
+    assert_eq!((m.score(), m.local(), m.health_multiplier()), (2, 2, 3));
     pass_time(&mut ctx, secs(16));
     m.update(&mut ctx, 0, None, &[]);
     assert_eq!((m.score(), m.local()), (0, 0));

@@ -1,6 +1,6 @@
 //! The settings of the table are somebody else's words; and the heartbeat that follows them.
 
-use super::super::beater::Beater;
+use super::super::heartbeat_writer::HeartbeatWriter;
 use super::super::timers::Timer;
 use super::*;
 use crate::{Operation, TableError, TableErrorKind};
@@ -44,14 +44,14 @@ fn workable_settings_are_followed_as_they_are() {
 fn the_heartbeat_counts_from_one_and_is_tried_again_within_a_period() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1])));
-    let mut beater = Beater::default();
-    beater.start(&mut ctx);
+    let mut heartbeat_writer = HeartbeatWriter::default();
+    heartbeat_writer.start(&mut ctx);
     for counter in 1..=3 {
         let due = ctx.timers.next().unwrap().since(ctx.now.mono);
         assert!(due <= secs(10), "{due:?}");
         pass_time(&mut ctx, due);
         assert_eq!(ctx.timers.pop_due(ctx.now.mono), Some(Timer::Heartbeat));
-        beater.on_timer(&mut ctx);
+        heartbeat_writer.on_timer(&mut ctx);
         let Some(Effect::WriteHeartbeat {
             call,
             write:
@@ -65,7 +65,11 @@ fn the_heartbeat_counts_from_one_and_is_tried_again_within_a_period() {
         };
         assert_eq!((heartbeat.counter, who), (counter, silo(1)));
         let error = TableError::new(TableErrorKind::Unavailable, Operation::Read, "test", "down");
-        assert!(beater.on_written(&mut ctx, call, &Err(error)).is_some());
+        assert!(
+            heartbeat_writer
+                .on_written(&mut ctx, call, &Err(error))
+                .is_some()
+        );
         assert_eq!(
             ctx.timers.next().unwrap().since(ctx.now.mono),
             ms(2_500),
@@ -78,14 +82,14 @@ fn the_heartbeat_counts_from_one_and_is_tried_again_within_a_period() {
 fn nothing_is_written_while_suspended_or_to_another_table() {
     let mut ctx = ctx();
     believe(&mut ctx, snapshot(5, actives([1])));
-    let mut beater = Beater::default();
+    let mut heartbeat_writer = HeartbeatWriter::default();
     ctx.suspended = true;
-    beater.on_timer(&mut ctx);
+    heartbeat_writer.on_timer(&mut ctx);
     ctx.suspended = false;
     ctx.set_table_state(super::super::TableState::Changed(
         crate::Discontinuity::Replaced,
     ));
-    beater.on_timer(&mut ctx);
+    heartbeat_writer.on_timer(&mut ctx);
     assert!(
         !ctx.out
             .iter()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::partition::PartitionCheck;
 use super::super::prober::Prober;
 use super::super::timers::Timer;
-use super::super::voter::{Sight, Voter};
+use super::super::voter::{Voter, VoterInput};
 use super::*;
 use crate::intent::Action;
 
@@ -89,16 +89,16 @@ impl World {
         if let Some(verdict) = self.check.poll(&mut self.ctx) {
             self.voter.on_verdict(&verdict);
         }
-        let sight = Sight {
+        let input = VoterInput {
             stale: &self.stale,
             deaf: self.deaf,
             score: self.local,
             local: self.local,
-            stretch: 1,
+            health_multiplier: 1,
         };
         self.voter
-            .poll(&mut self.ctx, &mut self.prober, &mut self.check, &sight);
-        let intents = self.voter.intents(&mut self.ctx, &self.prober, &sight);
+            .poll(&mut self.ctx, &mut self.prober, &mut self.check, &input);
+        let intents = self.voter.intents(&mut self.ctx, &self.prober, &input);
         let suspect = |i: crate::intent::Intent| match i.action {
             Action::Suspect { suspect, .. } => suspect,
             other => panic!("{other:?}"),

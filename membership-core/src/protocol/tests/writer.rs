@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::io::{CallId, TableState};
+use super::super::io::CallId;
+use super::super::notice::TableState;
 use super::super::writer::{Outcome, Writer};
 use super::*;
 use crate::intent::{Action, Answer, Observed};

@@ -14,7 +14,8 @@ use std::time::Duration;
 use self::backoff::{Conflicts, error_wait};
 use self::queue::Queue;
 use super::context::Ctx;
-use super::io::{CallId, Effect, RequestId};
+use super::io::{CallId, Effect};
+use super::notice::RequestId;
 use super::timers::Timer;
 use crate::intent::{Action, Answer, Intent, Observed, apply};
 use crate::{

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{Exchange, Outcome, Sent, Writer, error_wait};
 use crate::intent::{Action, Answer, Intent, Refusal};
 use crate::protocol::context::Ctx;
-use crate::protocol::io::{CallId, Observation};
+use crate::protocol::io::CallId;
+use crate::protocol::notice::Observation;
 use crate::protocol::timers::Timer;
 use crate::{
     CommitOutcome, Conflict, Fate, Judgement, MonoTime, NextStep, ReadAnswer, TableError,

@@ -53,6 +53,7 @@ impl Stored {
 
 /// What a load gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DocumentRead {
     /// The document.
     pub document: Stored,

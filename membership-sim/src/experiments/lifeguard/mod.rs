@@ -2,6 +2,7 @@
 //! repeatedly, as in the paper of that name.
 
 mod judge;
+mod runs;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

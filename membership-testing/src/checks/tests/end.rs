@@ -46,16 +46,7 @@ fn p4_detects_answers_after_a_confirmed_death_and_a_second_farewell() {
     };
     let send = |body| Effect::Send {
         to: Destination::Endpoint(silo(0).endpoint()),
-        header: membership_core::protocol::Header {
-            cluster: 0,
-            protocol: 1,
-            from: silo(1),
-            instance: InstanceId::new(1),
-            to: None,
-            table_id: None,
-            version: 0,
-            digest: 0,
-        },
+        header: membership_core::protocol::Header::new(0, silo(1), InstanceId::new(1)),
         body: Arc::new(body),
     };
     wants(
@@ -143,13 +134,13 @@ fn p4_detects_answers_after_a_confirmed_death_and_a_second_farewell() {
 fn p4_detects_a_silo_that_stops_as_dead_without_being_dead() {
     let mut stage = Stage::with(2);
     let end = |stage: &Stage, check: &mut Silence| {
-        let declared = membership_core::protocol::DeclaredDead {
-            silo: silo(1),
-            version: 0,
-            death: None,
-            votes: Vec::new(),
-            at: WallTime::default(),
-        };
+        let declared = membership_core::protocol::DeclaredDead::new(
+            silo(1),
+            0,
+            None,
+            Vec::new(),
+            WallTime::default(),
+        );
         let effect = Effect::Stop(Termination::DeclaredDead(declared));
         check.observe(
             &Fact::Effect {

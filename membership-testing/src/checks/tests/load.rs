@@ -67,16 +67,7 @@ fn p8_measures_the_busiest_minute() {
     let mut load = Load::of(10, S(100));
     let mut truth = Stage::with(1).truth;
     let body = Arc::new(Message::Probe { nonce: 1 });
-    let header = membership_core::protocol::Header {
-        cluster: 0,
-        protocol: 1,
-        from: silo(0),
-        instance: InstanceId::new(1),
-        to: None,
-        table_id: None,
-        version: 0,
-        digest: 0,
-    };
+    let header = membership_core::protocol::Header::new(0, silo(0), InstanceId::new(1));
     let effect = Effect::Send {
         to: Destination::Endpoint(SocketAddr::from(([1, 1, 1, 1], 1))),
         header,

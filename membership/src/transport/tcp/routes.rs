@@ -107,6 +107,8 @@ impl Shared {
                 );
                 running.runtime.spawn(task);
             }
+            // A destination that this transport does not know cannot be reached.
+            _ => add(&self.counters.dropped_no_connection, 1),
         }
     }
 

@@ -19,28 +19,24 @@ fn silo(text: &str) -> SiloAddress {
 }
 
 fn header() -> Header {
-    Header {
-        cluster: 0x0123_4567_89ab_cdef,
-        protocol: 1,
-        from: silo("10.0.3.9:7100@1763000000000"),
-        instance: InstanceId::new(0xfeed),
-        to: Some(silo("[2001:db8::1]:65535@9007199254740992")),
-        table_id: Some(TableId::new(u128::MAX)),
-        version: 300,
-        digest: 1 << 100,
-    }
+    let from = silo("10.0.3.9:7100@1763000000000");
+    let mut header = Header::new(0x0123_4567_89ab_cdef, from, InstanceId::new(0xfeed));
+    header.to = Some(silo("[2001:db8::1]:65535@9007199254740992"));
+    header.table_id = Some(TableId::new(u128::MAX));
+    header.version = 300;
+    header.digest = 1 << 100;
+    header
 }
 
 /// The header of a silo that has no row and no view yet.
 fn first_header() -> Header {
-    Header {
-        from: silo("10.0.3.9:7100@0"),
-        to: None,
-        table_id: None,
-        version: 0,
-        digest: 0,
-        ..header()
-    }
+    let mut it = header();
+    it.from = silo("10.0.3.9:7100@0");
+    it.to = None;
+    it.table_id = None;
+    it.version = 0;
+    it.digest = 0;
+    it
 }
 
 fn suspicion() -> Suspicion {

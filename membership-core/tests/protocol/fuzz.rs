@@ -5,20 +5,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::Protocol;
-use super::super::io::{CallId, Command, Destination, Effect, Input, LinkId, RequestId};
-use super::super::message::{Header, IndirectOutcome, Message, PROTOCOL_VERSION};
 use super::*;
-use crate::{
+use membership_core::protocol::Protocol;
+use membership_core::protocol::{CallId, Command, Destination, Effect, Input, LinkId, RequestId};
+use membership_core::protocol::{Header, IndirectOutcome, Message};
+use membership_core::{
     ClusterView, CommitOutcome, CommitRequest, Conflict, Delta, Heartbeat, Heartbeats, Judgement,
     Operation, ReadAnswer, RowChange, TableError, TableErrorKind, VersionToken,
 };
 
-const MAX: u64 = crate::MAX_SAFE_INTEGER;
+const MAX: u64 = membership_core::MAX_SAFE_INTEGER;
 
-struct Dice(u64);
+struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
@@ -61,15 +61,14 @@ impl Dice {
         silo(n).with_epoch(epoch)
     }
     fn settings(&mut self) -> SharedSettings {
-        SharedSettings {
-            i_am_alive_period: self.duration(),
-            num_missed_i_am_alive_limit: self.number() as u32,
-            failure_window: self.duration(),
-            num_votes_for_death_declaration: self.number() as u32,
-            death_vote_expiration: self.duration(),
-            max_join_attempt_time: self.duration(),
-            extra: Extra::default(),
-        }
+        let mut settings = SharedSettings::default();
+        settings.i_am_alive_period = self.duration();
+        settings.num_missed_i_am_alive_limit = self.number() as u32;
+        settings.failure_window = self.duration();
+        settings.num_votes_for_death_declaration = self.number() as u32;
+        settings.death_vote_expiration = self.duration();
+        settings.max_join_attempt_time = self.duration();
+        settings
     }
     fn suspicion(&mut self) -> Suspicion {
         let mut v = vote(1, self.wall());
@@ -113,7 +112,7 @@ struct Tally {
 }
 
 struct World {
-    dice: Dice,
+    rng: SeededRng,
     protocol: Protocol,
     table: Snapshot,
     beats: Heartbeats,
@@ -129,29 +128,31 @@ struct World {
 
 impl World {
     fn new(seed: u64, keep: bool) -> Self {
-        let mut dice = Dice(seed);
+        let mut rng = SeededRng(seed);
         let mut table = snapshot(0, Vec::new());
-        let settings = if dice.in_a_hundred(50) {
-            dice.settings()
+        let settings = if rng.in_a_hundred(50) {
+            rng.settings()
         } else {
             SharedSettings::default()
         };
         let mut row = VersionRow::initial(TableId::new(1), settings);
-        row.version = if dice.in_a_hundred(10) {
-            MAX - dice.below(6)
+        row.version = if rng.in_a_hundred(10) {
+            MAX - rng.below(6)
         } else {
-            dice.below(3) * 20
+            rng.below(3) * 20
         };
         table.token = row.token(&[]);
         table.version_row = Arc::new(row);
-        let protocol = Protocol::new(Setup { seed, ..setup() });
+        let mut setup = setup();
+        setup.seed = seed;
+        let protocol = Protocol::new(setup);
         let now = Now {
-            mono: MonoTime::from_nanos(dice.below(1 << 50)),
-            wall: dice.wall(),
+            mono: MonoTime::from_nanos(rng.below(1 << 50)),
+            wall: rng.wall(),
         };
         let text = keep.then(String::new);
         Self {
-            dice,
+            rng,
             protocol,
             table,
             beats: Heartbeats::default(),
@@ -166,9 +167,9 @@ impl World {
 
     /// Some other silo commits something.
     fn foreign_commit(&mut self) {
-        let silo = self.dice.silo();
-        let about_me = self.dice.in_a_hundred(4);
-        let e = self.dice.entry(if about_me {
+        let silo = self.rng.silo();
+        let about_me = self.rng.in_a_hundred(4);
+        let e = self.rng.entry(if about_me {
             self.protocol.me().unwrap_or(silo)
         } else {
             silo
@@ -179,9 +180,9 @@ impl World {
         } else {
             (Some(e), None)
         };
-        let id = CommitId::new(u128::from(self.dice.next()));
+        let id = CommitId::new(u128::from(self.rng.next()));
         let mut commit = CommitRequest::new(self.table.token.clone(), id, None, new, old, []);
-        commit.settings = self.dice.in_a_hundred(10).then(|| self.dice.settings());
+        commit.settings = self.rng.in_a_hundred(10).then(|| self.rng.settings());
         self.apply(&commit);
     }
 
@@ -196,16 +197,17 @@ impl World {
     fn lying_snapshot(&mut self) -> Snapshot {
         let mut lie = self.table.clone();
         let mut row = (*lie.version_row).clone();
-        match self.dice.below(4) {
-            0 => row.table_id = TableId::new(u128::from(self.dice.below(2))),
-            1 => row.version = self.dice.number(),
+        match self.rng.below(4) {
+            0 => row.table_id = TableId::new(u128::from(self.rng.below(2))),
+            1 => row.version = self.rng.number(),
             2 => row.recent.clear(),
-            _ => row.settings = self.dice.settings(),
+            _ => row.settings = self.rng.settings(),
         }
-        if self.dice.in_a_hundred(50) {
-            let silo = self.dice.silo();
+        if self.rng.in_a_hundred(50) {
+            let silo = self.rng.silo();
             self.lied = true;
-            lie.rows.insert(crate::Row::encode(self.dice.entry(silo)));
+            lie.rows
+                .insert(membership_core::Row::encode(self.rng.entry(silo)));
         }
         lie.token = row.token(&[]);
         lie.version_row = Arc::new(row);
@@ -213,37 +215,31 @@ impl World {
     }
 
     fn header(&mut self) -> Header {
-        let from = self.dice.silo();
-        let to = if self.dice.in_a_hundred(90) {
+        let from = self.rng.silo();
+        let to = if self.rng.in_a_hundred(90) {
             self.protocol.me()
         } else {
-            Some(self.dice.silo())
+            Some(self.rng.silo())
         };
-        let mut header = Header {
-            cluster: setup().identity.cluster.fingerprint(),
-            protocol: PROTOCOL_VERSION,
-            from,
-            instance: instance(from),
-            to,
-            table_id: Some(TableId::new(1)),
-            version: self.table.version(),
-            digest: self.table.rows.digest(),
-        };
-        match self.dice.below(20) {
-            0 => header.cluster = self.dice.next(),
-            1 => header.protocol = self.dice.number() as u16,
+        let mut header = header(from, instance(from), to);
+        header.table_id = Some(TableId::new(1));
+        header.version = self.table.version();
+        header.digest = self.table.rows.digest();
+        match self.rng.below(20) {
+            0 => header.cluster = self.rng.next(),
+            1 => header.protocol = self.rng.number() as u16,
             2 => header.instance = instance(silo(1)),
             3 => header.table_id = None,
             4 => header.table_id = Some(TableId::new(9)),
-            5 => header.version = self.dice.number(),
-            6 => header.digest = u128::from(self.dice.next()),
+            5 => header.version = self.rng.number(),
+            6 => header.digest = u128::from(self.rng.next()),
             _ => {}
         }
         header
     }
 
     fn delta(&mut self) -> Delta {
-        let snapshot = if self.dice.in_a_hundred(50) {
+        let snapshot = if self.rng.in_a_hundred(50) {
             self.lying_snapshot()
         } else {
             self.table.clone()
@@ -253,13 +249,13 @@ impl World {
         let mut delta = view
             .delta_since(mine)
             .unwrap_or_else(|| Delta::whole(&view));
-        match self.dice.below(10) {
-            0 => delta.from = Some(self.dice.number()),
+        match self.rng.below(10) {
+            0 => delta.from = Some(self.rng.number()),
             1 => delta.digest = 0,
             2 => delta.removed.push("nonsense".to_owned()),
             3 => {
                 delta.token =
-                    VersionToken::new(TableId::new(1), self.dice.number(), CommitId::new(1), &[])
+                    VersionToken::new(TableId::new(1), self.rng.number(), CommitId::new(1), &[])
             }
             _ => {}
         }
@@ -267,9 +263,9 @@ impl World {
     }
 
     fn message(&mut self) -> Input {
-        let nonce = self.dice.number();
-        let silo = self.dice.silo();
-        let body = match self.dice.below(15) {
+        let nonce = self.rng.number();
+        let silo = self.rng.silo();
+        let body = match self.rng.below(15) {
             0 => Message::Identify { nonce },
             1 => Message::Identity {
                 nonce,
@@ -283,10 +279,10 @@ impl World {
             5 | 6 => Message::IndirectProbe {
                 round: nonce,
                 suspect: silo,
-                timeout: self.dice.duration(),
+                timeout: self.rng.duration(),
             },
             7 => {
-                let consent = Some(self.dice.suspicion());
+                let consent = Some(self.rng.suspicion());
                 Message::IndirectReply {
                     round: nonce,
                     outcome: IndirectOutcome::No { consent },
@@ -299,11 +295,11 @@ impl World {
             9 => Message::DialBack { nonce },
             10 => Message::AskDelta {
                 table_id: Some(TableId::new(1)),
-                have: self.dice.number(),
+                have: self.rng.number(),
             },
             11 | 12 => Message::Delta(Box::new(self.delta())),
             13 => {
-                let delta = self.dice.in_a_hundred(50).then(|| Box::new(self.delta()));
+                let delta = self.rng.in_a_hundred(50).then(|| Box::new(self.delta()));
                 Message::Farewell {
                     version: nonce,
                     delta,
@@ -312,25 +308,25 @@ impl World {
             _ => Message::YouAreDead { version: nonce },
         };
         Input::Message {
-            link: LinkId(self.dice.below(3)),
+            link: LinkId(self.rng.below(3)),
             header: self.header(),
             body: Arc::new(body),
         }
     }
 
     fn nonsense(&mut self) -> Input {
-        let call = CallId(self.dice.below(40));
-        let request = RequestId(self.dice.below(9));
-        match self.dice.below(24) {
+        let call = CallId(self.rng.below(40));
+        let request = RequestId(self.rng.below(9));
+        match self.rng.below(24) {
             0 => Input::Start,
             1 => Input::Hint,
-            2 => Input::ExecutorLag(self.dice.duration()),
+            2 => Input::ExecutorLag(self.rng.duration()),
             3 => Input::Heard {
-                from: self.dice.silo(),
-                asked: MonoTime::from_nanos(self.dice.number()),
+                from: self.rng.silo(),
+                asked: MonoTime::from_nanos(self.rng.number()),
             },
             4 => Input::SendFailed {
-                to: self.dice.silo().endpoint(),
+                to: self.rng.silo().endpoint(),
                 reason: "no".to_owned(),
             },
             5 => Input::Initialized {
@@ -339,7 +335,7 @@ impl World {
             },
             6 => Input::Read {
                 call,
-                result: Err(self.dice.error()),
+                result: Err(self.rng.error()),
             },
             7 => Input::Committed {
                 call,
@@ -347,20 +343,20 @@ impl World {
             },
             8 => Input::HeartbeatWritten {
                 call,
-                result: Err(self.dice.error()),
+                result: Err(self.rng.error()),
             },
             9 => Input::Command(Command::Refresh {
                 request,
-                at_least: self.dice.in_a_hundred(50).then(|| self.dice.number()),
+                at_least: self.rng.in_a_hundred(50).then(|| self.rng.number()),
             }),
             10 => Input::Command(Command::Evict {
                 request,
-                silo: self.dice.silo(),
+                silo: self.rng.silo(),
                 reason: "because".to_owned(),
             }),
-            11 if self.dice.in_a_hundred(5) => {
+            11 if self.rng.in_a_hundred(5) => {
                 let leave = [Command::BeginLeave, Command::FinishLeave, Command::Stop];
-                Input::Command(leave[self.dice.below(3) as usize].clone())
+                Input::Command(leave[self.rng.below(3) as usize].clone())
             }
             12..=14 => Input::Wake,
             _ => self.message(),
@@ -369,19 +365,19 @@ impl World {
 
     /// What the world makes of an effect: mostly what it should, sometimes nothing, sometimes a lie.
     fn answer(&mut self, effect: Effect) {
-        let lies = self.dice.in_a_hundred(2);
+        let lies = self.rng.in_a_hundred(2);
         match effect {
             Effect::Initialize { call, .. } => {
-                let result = if self.dice.in_a_hundred(90) {
+                let result = if self.rng.in_a_hundred(90) {
                     Ok(())
                 } else {
-                    Err(self.dice.error())
+                    Err(self.rng.error())
                 };
                 self.waiting.push(Input::Initialized { call, result });
             }
             Effect::Read { call, request } => {
-                let result = if self.dice.in_a_hundred(5) {
-                    Err(self.dice.error())
+                let result = if self.rng.in_a_hundred(5) {
+                    Err(self.rng.error())
                 } else if lies {
                     Ok(ReadAnswer::Snapshot {
                         snapshot: self.lying_snapshot(),
@@ -404,9 +400,9 @@ impl World {
                 self.waiting.push(Input::Read { call, result });
             }
             Effect::Commit { call, request } => {
-                let unknown = self.dice.in_a_hundred(10);
+                let unknown = self.rng.in_a_hundred(10);
                 let result = match request.judge(&self.table.version_row) {
-                    Judgement::Apply if unknown && self.dice.in_a_hundred(50) => {
+                    Judgement::Apply if unknown && self.rng.in_a_hundred(50) => {
                         Err(unknown_outcome())
                     }
                     Judgement::Apply if request.validate(&LIMITS, "fuzz").is_err() => {
@@ -437,7 +433,7 @@ impl World {
                         Ok(CommitOutcome::Committed(request.next_token(&[])))
                     }
                     Judgement::Conflict => {
-                        let snapshot = self.dice.in_a_hundred(50).then(|| self.table.clone());
+                        let snapshot = self.rng.in_a_hundred(50).then(|| self.table.clone());
                         Ok(CommitOutcome::Conflict(Conflict::new(None, snapshot)))
                     }
                     Judgement::OutcomeUnknown => Err(unknown_outcome()),
@@ -453,12 +449,12 @@ impl World {
                 self.waiting.push(Input::Committed { call, result });
             }
             Effect::WriteHeartbeat { call, write } => {
-                let result = if self.dice.in_a_hundred(90) {
+                let result = if self.rng.in_a_hundred(90) {
                     Ok(())
                 } else {
-                    Err(self.dice.error())
+                    Err(self.rng.error())
                 };
-                if let crate::HeartbeatWrite::Silo { silo, heartbeat } = write {
+                if let membership_core::HeartbeatWrite::Silo { silo, heartbeat } = write {
                     self.beats.silos.insert(silo, heartbeat);
                 }
                 self.waiting.push(Input::HeartbeatWritten { call, result });
@@ -482,9 +478,9 @@ impl World {
             Message::DialMe { nonce, .. } => Message::DialBack { nonce: *nonce },
             Message::AskDelta { .. } => Message::Delta(Box::new(self.delta())),
             Message::IndirectProbe { round, .. } => {
-                let mut own = self.dice.suspicion();
+                let mut own = self.rng.suspicion();
                 own.accuser = peer;
-                let outcome = if self.dice.in_a_hundred(20) {
+                let outcome = if self.rng.in_a_hundred(20) {
                     IndirectOutcome::Unknown
                 } else {
                     IndirectOutcome::No { consent: Some(own) }
@@ -500,12 +496,10 @@ impl World {
         if matches!(body, Message::ProbeAck { .. }) && peer.ip().to_string().ends_with('3') {
             return;
         }
-        let header = Header {
-            from: peer,
-            to: Some(header.from),
-            instance: instance(peer),
-            ..header.clone()
-        };
+        let mut header = header.clone();
+        header.from = peer;
+        header.to = Some(header.from);
+        header.instance = instance(peer);
         self.waiting.push(Input::Message {
             link: LinkId(2),
             header,
@@ -514,7 +508,7 @@ impl World {
     }
 
     fn step(&mut self, tally: &mut Tally) {
-        let jump = match self.dice.below(100) {
+        let jump = match self.rng.below(100) {
             0 => secs(1 << 20),
             1 => secs(90),
             2..=5 => secs(7),
@@ -523,35 +517,35 @@ impl World {
             _ => Duration::ZERO,
         };
         self.now.mono = self.now.mono + jump;
-        if self.dice.in_a_hundred(60)
+        if self.rng.in_a_hundred(60)
             && let Some(due) = self.protocol.next_wakeup()
         {
             self.now.mono = self.now.mono.max(due);
         }
-        self.now.wall = if self.dice.in_a_hundred(2) {
-            self.dice.wall()
+        self.now.wall = if self.rng.in_a_hundred(2) {
+            self.rng.wall()
         } else {
             self.now.wall.plus(jump)
         };
-        if self.dice.in_a_hundred(3) {
+        if self.rng.in_a_hundred(3) {
             self.foreign_commit();
         }
-        if self.dice.in_a_hundred(20) {
-            let silo = self.dice.silo();
-            let counter = self.dice.below(5);
+        if self.rng.in_a_hundred(20) {
+            let silo = self.rng.silo();
+            let counter = self.rng.below(5);
             self.beats.silos.insert(
                 silo,
                 Heartbeat {
                     counter,
-                    at: self.dice.wall(),
+                    at: self.rng.wall(),
                 },
             );
         }
-        let input = if self.waiting.is_empty() || self.dice.in_a_hundred(30) {
+        let input = if self.waiting.is_empty() || self.rng.in_a_hundred(30) {
             self.nonsense()
         } else {
-            let i = self.dice.below(self.waiting.len() as u64) as usize;
-            if self.dice.in_a_hundred(97) {
+            let i = self.rng.below(self.waiting.len() as u64) as usize;
+            if self.rng.in_a_hundred(97) {
                 self.waiting.swap_remove(i)
             } else {
                 self.waiting[i].clone()
@@ -583,7 +577,9 @@ impl World {
                 Effect::Stop(_) => self.stopped = true,
                 Effect::Commit { .. } => tally.commits += 1,
                 Effect::Tell(Notice::Active { .. }) => tally.active += 1,
-                Effect::Observe(super::super::io::Observation::VoteCast { .. }) => tally.votes += 1,
+                Effect::Observe(membership_core::protocol::Observation::VoteCast { .. }) => {
+                    tally.votes += 1
+                }
                 _ => {}
             }
             self.answer(effect);

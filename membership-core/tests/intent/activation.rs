@@ -28,18 +28,13 @@ fn every_live_active_silo_must_have_been_contacted() {
         (applied.updates[0].status, applied.updates[0].active_since),
         (SiloStatus::Active, Some(10))
     );
-    let observed = Observed {
-        stale: [silo(2), silo(3)].into(),
-        ..Observed::default()
-    };
+    let mut observed = Observed::default();
+    observed.stale = [silo(2), silo(3)].into();
     assert_eq!(
         run_seen(&t, &observed, &[activate(silo(7), [1])]).answers,
         [DONE]
     );
-    let observed = Observed {
-        answered: [silo(3)].into(),
-        ..observed
-    };
+    observed.answered = [silo(3)].into();
     assert_eq!(
         run_seen(&t, &observed, &[activate(silo(7), [1])]).answers,
         [refused(Refusal::NotContacted(vec![silo(3)]))]

@@ -1,28 +1,30 @@
 //! From nothing to Active: meet myself at my own address, read the table, choose an epoch, put my row in, have two-way contact with
 //! every Active silo that is not stale, become Active. Invariant P9.
 
+mod address;
+mod ending;
+mod report;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::contacts::{Contacts, PassedOver};
-use super::context::Ctx;
-use super::io::{CallId, Effect, JoinError, JoinProgress, Notice, TableErrorText, Unreached};
-use super::message::Message;
-use super::timers::Timer;
-use super::writer::Writer;
+use self::report::PROGRESS_PERIOD;
 use crate::intent::{Action, Answer, Refusal};
+use crate::protocol::contacts::{Contacts, PassedOver};
+use crate::protocol::context::Ctx;
+use crate::protocol::io::{CallId, Effect};
+use crate::protocol::message::Message;
+use crate::protocol::notice::{JoinError, Notice, TableErrorText};
+use crate::protocol::timers::Timer;
+use crate::protocol::writer::Writer;
 use crate::{
-    Config, Heartbeats, InitializeRequest, InstanceId, MembershipEntry, MonoTime, NextStep,
-    SiloAddress, SiloStatus, TableError, TableId,
+    Config, Heartbeats, InitializeRequest, MembershipEntry, MonoTime, NextStep, SiloAddress,
+    SiloStatus, TableError, TableId,
 };
 
-/// Whom a fresh view refuses to make Active waits so long: it is usually somebody who became Active meanwhile and must be met first.
-const REFUSED_PAUSE: Duration = Duration::from_millis(100);
-/// What somebody else says of its host is kept to the length that names of hosts have.
-const MAX_HOST_NAME: usize = 253;
-/// Progress is told so often.
-const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
+/// Back-off after an activation is refused: usually another silo became Active meanwhile and must be
+/// contacted first.
+const REFUSED_BACKOFF: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Stage {
@@ -102,66 +104,12 @@ impl Joiner {
         self.meet_myself(ctx);
     }
 
-    fn meet_myself(&mut self, ctx: &mut Ctx) {
-        let body = Message::Identify { nonce: self.nonce };
-        ctx.dial_afresh(ctx.identity.advertise, None, body);
-        let retry = retry_period(&ctx.config);
-        ctx.set_timer(Timer::Join, retry);
-    }
-
-    /// My own question arrived: my advertised address leads to me.
-    pub(crate) fn on_met_myself(&mut self, ctx: &mut Ctx, nonce: u64) {
-        if self.stage == Stage::MeetMyself && nonce == self.nonce {
-            self.stage = Stage::Initialize;
-            self.initialize(ctx);
-        }
-    }
-
     fn initialize(&mut self, ctx: &mut Ctx) {
         let call = ctx.call();
         self.call = Some(call);
         let request = InitializeRequest::new(TableId::new(ctx.random_id()), ctx.config.shared());
         ctx.out.push(Effect::Initialize { call, request });
         ctx.timers.clear(Timer::Join);
-    }
-
-    /// Somebody answered at my advertised address.
-    pub(crate) fn on_identity(
-        &mut self,
-        ctx: &mut Ctx,
-        nonce: u64,
-        instance: InstanceId,
-        silo: Option<SiloAddress>,
-        host: &str,
-    ) -> Step {
-        let mine = instance == ctx.identity.instance;
-        let asking = matches!(
-            self.stage,
-            Stage::MeetMyself | Stage::Initialize | Stage::FirstRead | Stage::WatchAddress { .. }
-        );
-        if mine || !asking || nonce != self.nonce {
-            return Step::Nothing;
-        }
-        let silo = silo.map_or_else(
-            || "one that has not joined yet".to_owned(),
-            |s| s.to_string(),
-        );
-        let host = host.chars().take(MAX_HOST_NAME).collect();
-        self.fail(
-            ctx,
-            JoinError::AddressInUse {
-                endpoint: ctx.identity.advertise,
-                silo,
-                host,
-            },
-        )
-    }
-
-    pub(crate) fn on_send_failed(&mut self, ctx: &Ctx, to: SocketAddr, reason: &str) {
-        if to == ctx.identity.advertise {
-            self.last_error = Some(reason.to_owned());
-        }
-        self.contacts.on_send_failed(to, reason);
     }
 
     pub(crate) fn on_initialized(
@@ -292,32 +240,6 @@ impl Joiner {
         }
     }
 
-    /// Older rows at my address that may be somebody else's who has the same private address, and were not watched yet. One of this host, or
-    /// of this process, is superseded at once.
-    fn strangers(&self, ctx: &Ctx) -> BTreeSet<SiloAddress> {
-        let id = &ctx.identity;
-        let strange = |e: &&MembershipEntry| {
-            e.status != SiloStatus::Dead
-                && e.instance_id != id.instance
-                && e.info.host_name != id.info.host_name
-                && !self.watched.contains(&e.address)
-        };
-        ctx.view
-            .iter()
-            .flat_map(|v| v.snapshot().rows.at_endpoint(id.advertise).filter(strange))
-            .map(|e| e.address)
-            .collect()
-    }
-
-    fn watch(&mut self, ctx: &mut Ctx, counters: BTreeMap<SiloAddress, Option<u64>>) {
-        let wait = ctx.heartbeat_period() + ctx.config.probe_timeout;
-        self.stage = Stage::WatchAddress {
-            counters,
-            until: ctx.mono() + wait,
-        };
-        ctx.timers.set(Timer::Join, ctx.mono());
-    }
-
     fn insert(&mut self, ctx: &mut Ctx, writer: &mut Writer) {
         let id = &ctx.identity;
         let mut entry = MembershipEntry::new(ctx.me, id.instance, ctx.now.wall);
@@ -372,7 +294,7 @@ impl Joiner {
                 Step::Nothing
             }
             (Action::BecomeActive { .. }, Answer::Refused(_)) if self.stage == Stage::Contact => {
-                self.again_at = ctx.mono() + REFUSED_PAUSE;
+                self.again_at = ctx.mono() + REFUSED_BACKOFF;
                 ctx.timers.set(Timer::Join, self.again_at);
                 writer.want_read(false);
                 Step::Nothing
@@ -412,99 +334,6 @@ impl Joiner {
         ctx.timers.clear(Timer::Join);
         ctx.timers.clear(Timer::JoinDeadline);
         ctx.timers.clear(Timer::JoinProgress);
-    }
-
-    pub(crate) fn give_up(&mut self) -> Step {
-        self.stage = Stage::Done;
-        Step::Failed(self.failure.take().unwrap_or(JoinError::Stopped))
-    }
-
-    /// Ends the join; if my row is in, or may be, it is ended first.
-    pub(crate) fn fail(&mut self, ctx: &mut Ctx, error: JoinError) -> Step {
-        self.failure.get_or_insert(error);
-        ctx.timers.clear(Timer::JoinProgress);
-        if !self.row_may_be_in() {
-            return self.give_up();
-        }
-        if self.stage != Stage::Failing {
-            self.stage = Stage::Failing;
-            ctx.set_timer(
-                Timer::JoinDeadline,
-                ctx.config.leave_timeout.min(Duration::from_secs(10)),
-            );
-        }
-        Step::Nothing
-    }
-
-    pub(crate) fn on_deadline(
-        &mut self,
-        ctx: &mut Ctx,
-        writer: &mut Writer,
-        required: &BTreeSet<SiloAddress>,
-    ) -> Step {
-        match self.stage {
-            Stage::Idle | Stage::Done => Step::Nothing,
-            Stage::Failing => self.give_up(),
-            _ => {
-                let error = self.verdict(ctx, required);
-                match self.fail(ctx, error) {
-                    Step::Nothing => self.end_row(ctx, writer),
-                    failed => failed,
-                }
-            }
-        }
-    }
-
-    /// Once the join has failed: take my row back, whatever became of it.
-    pub(crate) fn end_row(&mut self, ctx: &mut Ctx, writer: &mut Writer) -> Step {
-        if self.stage != Stage::Failing {
-            return Step::Nothing;
-        }
-        writer.withdraw(|a| matches!(a, Action::Join(_) | Action::BecomeActive { .. }));
-        if ctx.status == SiloStatus::Created {
-            // No row of mine is in, unless a commit that is under way, or of unknown outcome, brings it.
-            return if writer.has(|a| matches!(a, Action::Join(_))) {
-                Step::Nothing
-            } else {
-                self.give_up()
-            };
-        }
-        if !writer.has(|a| matches!(a, Action::Leave { .. })) {
-            writer.submit(ctx, Action::Leave { silo: ctx.me });
-        }
-        Step::Nothing
-    }
-
-    fn verdict(&self, ctx: &Ctx, required: &BTreeSet<SiloAddress>) -> JoinError {
-        let elapsed = ctx.mono().since(self.began);
-        match (&self.stage, &self.last_table_error) {
-            (Stage::MeetMyself, _) => self.nobody_home(ctx),
-            (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => {
-                JoinError::Table(TableErrorText(e.clone()))
-            }
-            _ => {
-                let unreached = self.contacts.unreached(required);
-                if unreached.is_empty() {
-                    JoinError::TimedOut {
-                        elapsed,
-                        waiting_for: self.waiting_for(&unreached),
-                    }
-                } else {
-                    JoinError::Unreachable { elapsed, unreached }
-                }
-            }
-        }
-    }
-
-    fn nobody_home(&self, ctx: &Ctx) -> JoinError {
-        let reason = self
-            .last_error
-            .clone()
-            .unwrap_or_else(|| "no answer".to_owned());
-        JoinError::NotReachableByMyself {
-            endpoint: ctx.identity.advertise,
-            reason,
-        }
     }
 
     pub(crate) fn on_timer(
@@ -571,41 +400,6 @@ impl Joiner {
             _ => {}
         }
         Step::Nothing
-    }
-
-    fn waiting_for(&self, unreached: &[Unreached]) -> String {
-        match (&self.stage, &self.last_table_error) {
-            (Stage::MeetMyself, _) => "an answer from my own advertised address".to_owned(),
-            (Stage::Initialize | Stage::FirstRead | Stage::Insert, Some(e)) => {
-                format!("the membership table ({e})")
-            }
-            (Stage::Initialize | Stage::FirstRead | Stage::Insert, None) => {
-                "the membership table".to_owned()
-            }
-            (Stage::WatchAddress { .. }, _) => {
-                "an older silo of another host at my address to beat or not".to_owned()
-            }
-            (Stage::Failing, _) => "my row to be ended".to_owned(),
-            _ if unreached.is_empty() => "the commit that makes me Active".to_owned(),
-            _ => format!("two-way contact with {} Active silos", unreached.len()),
-        }
-    }
-
-    pub(crate) fn on_progress_timer(&mut self, ctx: &mut Ctx, required: &BTreeSet<SiloAddress>) {
-        if self.is_joining() {
-            let unreached = if self.stage == Stage::Contact {
-                self.contacts.unreached(required)
-            } else {
-                Vec::new()
-            };
-            let waiting_for = self.waiting_for(&unreached);
-            ctx.tell(Notice::JoinProgress(JoinProgress {
-                elapsed: ctx.mono().since(self.began),
-                waiting_for,
-                unreached,
-            }));
-            ctx.set_timer(Timer::JoinProgress, PROGRESS_PERIOD);
-        }
     }
 
     /// Whether staleness decides about my join, so that heartbeats should be read often.

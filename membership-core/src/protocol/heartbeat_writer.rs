@@ -6,12 +6,12 @@ use super::timers::Timer;
 use crate::{Heartbeat, HeartbeatWrite, MonoTime, SiloStatus, TableError};
 
 #[derive(Debug, Default)]
-pub(crate) struct Beater {
+pub(crate) struct HeartbeatWriter {
     counter: u64,
     flight: Option<(CallId, MonoTime)>,
 }
 
-impl Beater {
+impl HeartbeatWriter {
     /// My row is in: beat at once, and from now on.
     pub(crate) fn start(&mut self, ctx: &mut Ctx) {
         if !ctx.timers.is_set(Timer::Heartbeat) && self.flight.is_none() {

@@ -1,7 +1,7 @@
 //! Which rows the leader removes.
 
 use super::*;
-use crate::intent::defunct;
+use membership_core::intent::defunct;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -47,10 +47,8 @@ fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
         e.death.as_mut().unwrap().version = version;
         e
     };
-    let config = Config {
-        max_defunct_silo_entries: 2,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.max_defunct_silo_entries = 2;
     let t = [
         dead(1, 5, minutes(30)),
         dead(2, 9, minutes(90)),
@@ -60,10 +58,8 @@ fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
     ];
     // The fourth is one too many as well, but died just now.
     assert_eq!(gone(t, &config), [1]);
-    let none = Config {
-        max_defunct_silo_entries: 0,
-        ..Config::default()
-    };
+    let mut none = Config::default();
+    none.max_defunct_silo_entries = 0;
     assert_eq!(
         gone((1..=30).map(|p| dead(p, u64::from(p), minutes(3))), &none).len(),
         30
@@ -79,11 +75,9 @@ fn at_most_so_many_of_the_others_are_kept_the_newest_by_version() {
 
 #[test]
 fn recent_deaths_stay_and_the_future_is_recent() {
-    let config = Config {
-        max_defunct_silo_entries: 0,
-        left_silo_expiration: Duration::ZERO,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.max_defunct_silo_entries = 0;
+    config.left_silo_expiration = Duration::ZERO;
     let t = [
         died(silo(1), CauseOfDeath::Left, minutes(2)),
         died(silo(2), CauseOfDeath::Voted, minutes(2)),
@@ -101,10 +95,8 @@ fn recent_deaths_stay_and_the_future_is_recent() {
 
 #[test]
 fn a_row_stays_while_a_vote_could_count() {
-    let config = Config {
-        max_defunct_silo_entries: 0,
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.max_defunct_silo_entries = 0;
     let mut t = table([
         died(silo(1), CauseOfDeath::Voted, minutes(9)),
         died(silo(2), CauseOfDeath::Left, minutes(11)),

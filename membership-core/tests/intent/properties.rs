@@ -6,13 +6,13 @@ use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::*;
-use crate::intent::needed_votes;
+use membership_core::intent::needed_votes;
 
 const SEEDS: u64 = 3000;
 
-struct Dice(Xoshiro256PlusPlus);
+struct SeededRng(Xoshiro256PlusPlus);
 
-impl Dice {
+impl SeededRng {
     fn below(&mut self, n: u64) -> u64 {
         self.0.next_u64() % n
     }
@@ -36,9 +36,10 @@ impl Dice {
         } else {
             SuspicionReason::Silent
         };
-        Suspicion {
-            reason,
-            ..vote_at(accuser, at)
+        {
+            let mut it = vote_at(accuser, at);
+            it.reason = reason;
+            it
         }
     }
     fn status(&mut self) -> SiloStatus {
@@ -98,15 +99,15 @@ impl Dice {
     }
 
     fn intent(&mut self, ports: u64, t: &Snapshot) -> Intent {
-        let any = |dice: &mut Self| match t.rows.entries().count() {
-            n if n > 0 && !dice.one_in(5) => {
+        let any = |rng: &mut Self| match t.rows.entries().count() {
+            n if n > 0 && !rng.one_in(5) => {
                 t.rows
                     .entries()
-                    .nth(usize::try_from(dice.below(n as u64)).unwrap())
+                    .nth(usize::try_from(rng.below(n as u64)).unwrap())
                     .unwrap()
                     .address
             }
-            _ => dice.silo(ports),
+            _ => rng.silo(ports),
         };
         let me = any(self);
         match self.below(9) {
@@ -159,20 +160,18 @@ impl Dice {
 fn whatever_the_batch_the_rules_hold() {
     let mut seen = BTreeMap::<&str, u32>::new();
     for seed in 0..SEEDS {
-        let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(seed));
-        let ports = 2 + dice.below(12);
-        let (mut t, observed) = dice.table(ports);
-        let mut intents: Vec<Intent> = (0..=dice.below(14))
-            .map(|_| dice.intent(ports, &t))
-            .collect();
+        let mut rng = SeededRng(Xoshiro256PlusPlus::seed_from_u64(seed));
+        let ports = 2 + rng.below(12);
+        let (mut t, observed) = rng.table(ports);
+        let mut intents: Vec<Intent> = (0..=rng.below(14)).map(|_| rng.intent(ports, &t)).collect();
         for (id, intent) in (1u128..).zip(&mut intents) {
             intent.id = IntentId::new(id);
         }
         let limits = TableLimits::new(
-            2 + usize::try_from(dice.below(12)).unwrap(),
-            1500 + usize::try_from(dice.below(3000)).unwrap(),
-            3000 + usize::try_from(dice.below(9000)).unwrap(),
-            4 + usize::try_from(dice.below(30)).unwrap(),
+            2 + usize::try_from(rng.below(12)).unwrap(),
+            1500 + usize::try_from(rng.below(3000)).unwrap(),
+            3000 + usize::try_from(rng.below(9000)).unwrap(),
+            4 + usize::try_from(rng.below(30)).unwrap(),
         );
         let mut rounds = 0;
         while !intents.is_empty() {
@@ -209,7 +208,7 @@ fn whatever_the_batch_the_rules_hold() {
     ] {
         assert!(
             seen.get(what).is_some_and(|n| *n >= 10),
-            "the dice hardly show {what}: {seen:?}"
+            "the rng hardly show {what}: {seen:?}"
         );
     }
 }

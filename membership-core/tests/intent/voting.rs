@@ -1,7 +1,7 @@
 //! Who may vote, what counts, and how many it takes.
 
 use super::*;
-use crate::intent::{fresh_votes, needed_votes};
+use membership_core::intent::{fresh_votes, needed_votes};
 
 fn accused(address: SiloAddress, votes: impl IntoIterator<Item = Suspicion>) -> MembershipEntry {
     let mut e = entry(address, SiloStatus::Active);
@@ -186,10 +186,8 @@ fn only_active_silos_vote_and_never_against_themselves() {
         run(&t, &[suspect(silo(1), silo(9))]).answers,
         [refused(Refusal::NoSuchSilo(silo(9)))]
     );
-    let person = Intent {
-        author: None,
-        ..suspect(silo(2), silo(1))
-    };
+    let mut person = suspect(silo(2), silo(1));
+    person.author = None;
     assert_eq!(
         run(&t, &[person]).answers,
         [refused(Refusal::NotAVoter(silo(2)))]
@@ -232,17 +230,12 @@ fn a_vote_says_something_new_or_is_moot() {
 fn a_vote_kills_when_fewer_are_needed_than_before() {
     let mut t = actives(1..=3);
     t[2] = accused(silo(3), [vote(silo(1))]);
-    let observed = Observed {
-        stale: [silo(3)].into(),
-        ..Observed::default()
-    };
+    let mut observed = Observed::default();
+    observed.stale = [silo(3)].into();
     let applied = run_seen(&table(t.clone()), &observed, &[suspect(silo(1), silo(3))]);
     assert_eq!(cause(&applied, silo(3)), Some(CauseOfDeath::Voted));
     // A silo that answered is not stale.
-    let observed = Observed {
-        answered: [silo(3)].into(),
-        ..observed
-    };
+    observed.answered = [silo(3)].into();
     assert_eq!(
         run_seen(&table(t), &observed, &[suspect(silo(1), silo(3))]).answers,
         [Answer::Moot]
@@ -258,9 +251,10 @@ fn clocks_may_differ() {
         let t = table(t);
         let seen = |age: Duration, at| {
             let first_seen = [((silo(5), silo(1)), (at, NOW.mono.minus(age)))].into();
-            Observed {
-                first_seen,
-                ..Observed::default()
+            {
+                let mut observed = Observed::default();
+                observed.first_seen = first_seen;
+                observed
             }
         };
         let kills = |observed: &Observed| {
@@ -437,10 +431,8 @@ fn a_full_row_can_still_die() {
     let idle = |port| vote_at(silo(port), WallTime::from_millis(u64::from(port)));
     let mut e = accused(silo(5), [idle(3), idle(4), vote(silo(1))]);
     e.info.host_name = "x".repeat(400);
-    let limits = TableLimits {
-        bytes_per_row: Row::encode(e.clone()).size(),
-        ..LIMITS
-    };
+    let mut limits = LIMITS;
+    limits.bytes_per_row = Row::encode(e.clone()).size();
     let t = table(actives(1..=4).into_iter().chain([e]));
     for killer in [
         suspect(silo(2), silo(5)),
@@ -465,10 +457,8 @@ fn a_full_row_can_still_die() {
     // A vote that would push out one that counts does not fit.
     let mut e = accused(silo(5), [vote_at(silo(1), NOW.wall)]);
     e.info.host_name = "x".repeat(400);
-    let limits = TableLimits {
-        bytes_per_row: Row::encode(e.clone()).size(),
-        ..LIMITS
-    };
+    let mut limits = LIMITS;
+    limits.bytes_per_row = Row::encode(e.clone()).size();
     let t = table(actives(1..=4).into_iter().chain([e]));
     let applied = run_within(
         &t,

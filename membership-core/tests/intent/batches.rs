@@ -20,10 +20,9 @@ fn numbered(mut intents: Vec<Intent>) -> Vec<Intent> {
 
 /// Room for `rows` changes.
 fn rows(rows: usize) -> TableLimits {
-    TableLimits {
-        rows_per_commit: rows,
-        ..LIMITS
-    }
+    let mut limits = LIMITS;
+    limits.rows_per_commit = rows;
+    limits
 }
 
 #[test]
@@ -160,9 +159,10 @@ fn a_removal_is_split_and_holds_nobody_up() {
     assert_eq!(applied.removes, ["10.0.0.1:1@1", "10.0.0.1:2@1"]);
     assert_eq!(
         applied.rest,
-        [Intent {
-            id: IntentId::new(1),
-            ..remove(silo(6), [3, 4, 5])
+        [{
+            let mut it = remove(silo(6), [3, 4, 5]);
+            it.id = IntentId::new(1);
+            it
         }]
     );
     let t = after(&t, &applied, &LIMITS);
@@ -220,19 +220,15 @@ fn what_cannot_fit_alone_is_refused() {
     big.info.host_name = "x".repeat(60_000);
     let big = intent(silo(1), Action::Join(Box::new(big)));
     // A new row leaves room for votes and death.
-    let limits = TableLimits {
-        bytes_per_row: 60_800,
-        ..LIMITS
-    };
+    let mut limits = LIMITS;
+    limits.bytes_per_row = 60_800;
     let batch = numbered(vec![join(silo(2)), big.clone(), join(silo(3))]);
     let applied = run_within(&table([]), &Observed::default(), &batch, &limits);
     assert!(too_large(&applied, 1) && applied.inserts.len() == 2 && applied.rest.is_empty());
     assert_eq!(run(&table([]), &batch).inserts.len(), 3);
     // A commit that is too small for it, alone and behind others.
-    let limits = TableLimits {
-        bytes_per_commit: 50_000,
-        ..LIMITS
-    };
+    let mut limits = LIMITS;
+    limits.bytes_per_commit = 50_000;
     assert!(too_large(
         &run_within(&table([]), &Observed::default(), &batch, &limits),
         1
@@ -248,7 +244,8 @@ fn what_cannot_fit_alone_is_refused() {
         0
     ));
     // A full table takes nobody in, but still lets silos end.
-    let limits = TableLimits { rows: 3, ..LIMITS };
+    let mut limits = LIMITS;
+    limits.rows = 3;
     let t = table(actives(1..=3));
     let applied = run_within(
         &t,
@@ -274,10 +271,8 @@ fn bytes_of_a_commit_are_counted_once_per_row() {
         run(&t, &[suspect(silo(1), silo(6)), suspect(silo(2), silo(6))]).updates[0].clone(),
     )
     .size();
-    let limits = TableLimits {
-        bytes_per_commit: one,
-        ..LIMITS
-    };
+    let mut limits = LIMITS;
+    limits.bytes_per_commit = one;
     let batch = numbered(vec![
         suspect(silo(1), silo(6)),
         suspect(silo(2), silo(6)),

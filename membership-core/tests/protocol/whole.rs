@@ -1,12 +1,14 @@
 //! All of them together, where what matters is between them: a pause, the end, a table that is gone, hints.
 
-use super::super::Protocol;
-use super::super::io::{
+use super::*;
+use membership_core::protocol::Header;
+use membership_core::protocol::Protocol;
+use membership_core::protocol::{
     CallId, Command, Destination, Input, LinkId, RequestId, TableState, Termination,
 };
-use super::super::message::{Header, PROTOCOL_VERSION};
-use super::*;
-use crate::{CommitOutcome, Heartbeats, Operation, ReadAnswer, TableError, TableErrorKind};
+use membership_core::{
+    CommitOutcome, Heartbeats, Operation, ReadAnswer, TableError, TableErrorKind,
+};
 
 struct World {
     protocol: Protocol,
@@ -104,16 +106,7 @@ impl World {
     }
 
     fn probe_header(&self) -> Header {
-        Header {
-            cluster: setup().identity.cluster.fingerprint(),
-            protocol: PROTOCOL_VERSION,
-            from: silo(2),
-            instance: instance(silo(2)),
-            to: self.protocol.me(),
-            table_id: None,
-            version: 0,
-            digest: 0,
-        }
+        header(silo(2), instance(silo(2)), self.protocol.me())
     }
 
     fn probe(&mut self) -> Vec<Effect> {
@@ -306,8 +299,8 @@ fn who_learns_from_another_silo_that_it_is_active_has_joined() {
     assert_eq!(w.protocol.status(), SiloStatus::Joining);
     let mut delta = w.probe_header();
     (delta.table_id, delta.version) = (Some(w.table.table_id()), w.table.version());
-    let body = Arc::new(Message::Delta(Box::new(crate::Delta::whole(
-        &crate::ClusterView::new(w.table.clone()),
+    let body = Arc::new(Message::Delta(Box::new(membership_core::Delta::whole(
+        &membership_core::ClusterView::new(w.table.clone()),
     ))));
     w.take(Input::Message {
         link: LinkId(3),
@@ -352,8 +345,14 @@ fn found_dead_after_a_pause_it_says_nothing_more_and_leaves_nobody_waiting() {
     }));
     let mut mine = w.table.rows.get(&w.protocol.me().unwrap()).unwrap().clone();
     mine.status = SiloStatus::Dead;
-    let commit =
-        crate::CommitRequest::new(w.table.token.clone(), commit_id(500), None, [], [mine], []);
+    let commit = membership_core::CommitRequest::new(
+        w.table.token.clone(),
+        commit_id(500),
+        None,
+        [],
+        [mine],
+        [],
+    );
     w.table = commit.apply_to(&w.table, commit.next_token(&[]));
     w.wait(secs(60));
     let effects = w.probe();
@@ -463,7 +462,7 @@ fn who_evicts_itself_hears_that_it_worked() {
             e,
             Effect::Tell(Notice::Answered {
                 request: RequestId(5),
-                answer: crate::intent::Answer::Applied { .. }
+                answer: membership_core::intent::Answer::Applied { .. }
             })
         )
     });
@@ -480,7 +479,7 @@ fn who_evicts_itself_hears_that_it_worked() {
 #[test]
 fn who_waits_for_a_refresh_finds_the_view_published() {
     let mut w = World::new();
-    let commit = crate::CommitRequest::new(
+    let commit = membership_core::CommitRequest::new(
         w.table.token.clone(),
         commit_id(500),
         None,
@@ -525,16 +524,7 @@ fn a_silo_that_left_says_farewell_once_to_each() {
 fn an_impostor_with_a_members_address_is_not_heard() {
     let mut w = World::new();
     let me = w.protocol.me();
-    let header = Header {
-        cluster: setup().identity.cluster.fingerprint(),
-        protocol: PROTOCOL_VERSION,
-        from: silo(2),
-        instance: InstanceId::new(99),
-        to: me,
-        table_id: None,
-        version: 0,
-        digest: 0,
-    };
+    let header = header(silo(2), InstanceId::new(99), me);
     let effects = w.take(Input::Message {
         link: LinkId(3),
         header,

@@ -1,4 +1,6 @@
-//! Batches as scenarios. A silo is a letter's worth of port at one address; its epoch is 1 unless it says so.
+//! Batches of intents as scenarios. Each silo is a port at one address; its epoch is 1 unless the test
+//! names another.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod activation;
 mod batches;
@@ -9,29 +11,29 @@ mod voting;
 
 use std::time::Duration;
 
-use crate::intent::{Action, Answer, Applied, Intent, Observed, Refusal, apply};
-use crate::{
+use membership_core::intent::{Action, Answer, Applied, Intent, Observed, Refusal, apply};
+use membership_core::{
     CauseOfDeath, CommitId, CommitRequest, Config, Death, Evidence, InstanceId, IntentId,
     MembershipEntry, MonoTime, Now, Row, Rows, SharedSettings, SiloAddress, SiloStatus, Snapshot,
     Suspicion, SuspicionReason, TableId, TableLimits, VersionRow, WallTime,
 };
 
-pub(super) const LIMITS: TableLimits = TableLimits::new(100, 65_536, 4_000_000, 5_000);
+const LIMITS: TableLimits = TableLimits::new(100, 65_536, 4_000_000, 5_000);
 /// An hour on both clocks, so that there is a past.
-pub(super) const NOW: Now = Now {
+const NOW: Now = Now {
     mono: MonoTime::from_nanos(3_600_000_000_000),
     wall: WallTime::from_millis(1_763_000_000_000),
 };
 
-pub(super) fn silo(port: u16) -> SiloAddress {
+fn silo(port: u16) -> SiloAddress {
     silo_at(port, 1)
 }
 
-pub(super) fn silo_at(port: u16, epoch: u64) -> SiloAddress {
+fn silo_at(port: u16, epoch: u64) -> SiloAddress {
     SiloAddress::new([10, 0, 0, 1].into(), port, epoch)
 }
 
-pub(super) fn entry(address: SiloAddress, status: SiloStatus) -> MembershipEntry {
+fn entry(address: SiloAddress, status: SiloStatus) -> MembershipEntry {
     let mut e = MembershipEntry::new(
         address,
         InstanceId::new(u128::from(address.port()) << 64 | u128::from(address.epoch())),
@@ -43,14 +45,14 @@ pub(super) fn entry(address: SiloAddress, status: SiloStatus) -> MembershipEntry
     e
 }
 
-pub(super) fn died(address: SiloAddress, cause: CauseOfDeath, ago: Duration) -> MembershipEntry {
+fn died(address: SiloAddress, cause: CauseOfDeath, ago: Duration) -> MembershipEntry {
     let mut e = entry(address, SiloStatus::Dead);
     e.death = Some(Death::new(cause, NOW.wall.minus(ago), None, 3));
     e
 }
 
 /// A table at version 9.
-pub(super) fn table(entries: impl IntoIterator<Item = MembershipEntry>) -> Snapshot {
+fn table(entries: impl IntoIterator<Item = MembershipEntry>) -> Snapshot {
     let rows: Rows = entries.into_iter().map(Row::encode).collect();
     let mut version_row = VersionRow::initial(TableId::new(1), SharedSettings::default());
     version_row.version = 9;
@@ -58,31 +60,29 @@ pub(super) fn table(entries: impl IntoIterator<Item = MembershipEntry>) -> Snaps
     Snapshot::new(version_row.token(&[]), version_row, rows)
 }
 
-pub(super) fn actives(ports: impl IntoIterator<Item = u16>) -> Vec<MembershipEntry> {
+fn actives(ports: impl IntoIterator<Item = u16>) -> Vec<MembershipEntry> {
     ports
         .into_iter()
         .map(|p| entry(silo(p), SiloStatus::Active))
         .collect()
 }
 
-pub(super) fn vote(accuser: SiloAddress) -> Suspicion {
+fn vote(accuser: SiloAddress) -> Suspicion {
     vote_at(accuser, NOW.wall)
 }
 
-pub(super) fn vote_at(accuser: SiloAddress, at: WallTime) -> Suspicion {
-    let evidence = Evidence {
-        misses: 3,
-        timeout_ms: 5000,
-        ..Evidence::default()
-    };
+fn vote_at(accuser: SiloAddress, at: WallTime) -> Suspicion {
+    let mut evidence = Evidence::default();
+    evidence.misses = 3;
+    evidence.timeout_ms = 5000;
     Suspicion::new(accuser, at, SuspicionReason::Silent, evidence)
 }
 
-pub(super) fn intent(author: SiloAddress, action: Action) -> Intent {
+fn intent(author: SiloAddress, action: Action) -> Intent {
     Intent::new(IntentId::new(1), Some(author), action)
 }
 
-pub(super) fn suspect(author: SiloAddress, suspect: SiloAddress) -> Intent {
+fn suspect(author: SiloAddress, suspect: SiloAddress) -> Intent {
     intent(
         author,
         Action::Suspect {
@@ -92,14 +92,14 @@ pub(super) fn suspect(author: SiloAddress, suspect: SiloAddress) -> Intent {
     )
 }
 
-pub(super) fn join(address: SiloAddress) -> Intent {
+fn join(address: SiloAddress) -> Intent {
     intent(
         address,
         Action::Join(Box::new(entry(address, SiloStatus::Joining))),
     )
 }
 
-pub(super) fn activate(address: SiloAddress, contacted: impl IntoIterator<Item = u16>) -> Intent {
+fn activate(address: SiloAddress, contacted: impl IntoIterator<Item = u16>) -> Intent {
     intent(
         address,
         Action::BecomeActive {
@@ -109,33 +109,32 @@ pub(super) fn activate(address: SiloAddress, contacted: impl IntoIterator<Item =
     )
 }
 
-pub(super) fn leave(address: SiloAddress) -> Intent {
+fn leave(address: SiloAddress) -> Intent {
     intent(address, Action::Leave { silo: address })
 }
 
-pub(super) fn evict(address: SiloAddress) -> Intent {
-    Intent {
-        author: None,
-        ..intent(
-            address,
-            Action::Evict {
-                silo: address,
-                by: "ops".into(),
-                reason: "test".into(),
-            },
-        )
-    }
+fn evict(address: SiloAddress) -> Intent {
+    let mut it = intent(
+        address,
+        Action::Evict {
+            silo: address,
+            by: "ops".into(),
+            reason: "test".into(),
+        },
+    );
+    it.author = None;
+    it
 }
 
-pub(super) fn run(snapshot: &Snapshot, intents: &[Intent]) -> Applied {
+fn run(snapshot: &Snapshot, intents: &[Intent]) -> Applied {
     run_seen(snapshot, &Observed::default(), intents)
 }
 
-pub(super) fn run_seen(snapshot: &Snapshot, observed: &Observed, intents: &[Intent]) -> Applied {
+fn run_seen(snapshot: &Snapshot, observed: &Observed, intents: &[Intent]) -> Applied {
     run_within(snapshot, observed, intents, &LIMITS)
 }
 
-pub(super) fn run_within(
+fn run_within(
     snapshot: &Snapshot,
     observed: &Observed,
     intents: &[Intent],
@@ -156,7 +155,7 @@ pub(super) fn run_within(
 }
 
 /// The table after the commit; the commit must be one that a store takes.
-pub(super) fn after(snapshot: &Snapshot, applied: &Applied, limits: &TableLimits) -> Snapshot {
+fn after(snapshot: &Snapshot, applied: &Applied, limits: &TableLimits) -> Snapshot {
     if applied.is_empty() {
         return snapshot.clone();
     }
@@ -172,13 +171,13 @@ pub(super) fn after(snapshot: &Snapshot, applied: &Applied, limits: &TableLimits
     commit.apply_to(snapshot, commit.next_token(&[]))
 }
 
-pub(super) fn cause(applied: &Applied, address: SiloAddress) -> Option<CauseOfDeath> {
+fn cause(applied: &Applied, address: SiloAddress) -> Option<CauseOfDeath> {
     let e = applied.updates.iter().find(|e| e.address == address)?;
     e.death.as_ref().map(|d| d.cause.clone())
 }
 
-pub(super) const DONE: Answer = Answer::Applied { version: 10 };
+const DONE: Answer = Answer::Applied { version: 10 };
 
-pub(super) fn refused(refusal: Refusal) -> Answer {
+fn refused(refusal: Refusal) -> Answer {
     Answer::Refused(refusal)
 }

@@ -1,0 +1,107 @@
+//! Whether my advertised address is mine: it leads to me, and no other silo beats at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::{Joiner, Stage, Step, retry_period};
+use crate::protocol::context::Ctx;
+use crate::protocol::message::Message;
+use crate::protocol::notice::JoinError;
+use crate::protocol::timers::Timer;
+use crate::{InstanceId, MembershipEntry, SiloAddress, SiloStatus};
+
+/// The longest host name that is kept of another silo's answer: the length that names of hosts have.
+const MAX_HOST_NAME: usize = 253;
+
+impl Joiner {
+    pub(super) fn meet_myself(&mut self, ctx: &mut Ctx) {
+        let body = Message::Identify { nonce: self.nonce };
+        ctx.dial_afresh(ctx.identity.advertise, None, body);
+        let retry = retry_period(&ctx.config);
+        ctx.set_timer(Timer::Join, retry);
+    }
+
+    /// My own question arrived: my advertised address leads to me.
+    pub(crate) fn on_met_myself(&mut self, ctx: &mut Ctx, nonce: u64) {
+        if self.stage == Stage::MeetMyself && nonce == self.nonce {
+            self.stage = Stage::Initialize;
+            self.initialize(ctx);
+        }
+    }
+
+    /// Somebody answered at my advertised address.
+    pub(crate) fn on_identity(
+        &mut self,
+        ctx: &mut Ctx,
+        nonce: u64,
+        instance: InstanceId,
+        silo: Option<SiloAddress>,
+        host: &str,
+    ) -> Step {
+        let mine = instance == ctx.identity.instance;
+        let asking = matches!(
+            self.stage,
+            Stage::MeetMyself | Stage::Initialize | Stage::FirstRead | Stage::WatchAddress { .. }
+        );
+        if mine || !asking || nonce != self.nonce {
+            return Step::Nothing;
+        }
+        let silo = silo.map_or_else(
+            || "one that has not joined yet".to_owned(),
+            |s| s.to_string(),
+        );
+        let host = host.chars().take(MAX_HOST_NAME).collect();
+        self.fail(
+            ctx,
+            JoinError::AddressInUse {
+                endpoint: ctx.identity.advertise,
+                silo,
+                host,
+            },
+        )
+    }
+
+    pub(crate) fn on_send_failed(&mut self, ctx: &Ctx, to: SocketAddr, reason: &str) {
+        if to == ctx.identity.advertise {
+            self.last_error = Some(reason.to_owned());
+        }
+        self.contacts.on_send_failed(to, reason);
+    }
+
+    /// Older rows at my address that may be somebody else's who has the same private address, and were not watched yet. One of this host, or
+    /// of this process, is superseded at once.
+    pub(super) fn strangers(&self, ctx: &Ctx) -> BTreeSet<SiloAddress> {
+        let id = &ctx.identity;
+        let strange = |e: &&MembershipEntry| {
+            e.status != SiloStatus::Dead
+                && e.instance_id != id.instance
+                && e.info.host_name != id.info.host_name
+                && !self.watched.contains(&e.address)
+        };
+        ctx.view
+            .iter()
+            .flat_map(|v| v.snapshot().rows.at_endpoint(id.advertise).filter(strange))
+            .map(|e| e.address)
+            .collect()
+    }
+
+    pub(super) fn watch(&mut self, ctx: &mut Ctx, counters: BTreeMap<SiloAddress, Option<u64>>) {
+        let wait = ctx.heartbeat_period() + ctx.config.probe_timeout;
+        self.stage = Stage::WatchAddress {
+            counters,
+            until: ctx.mono() + wait,
+        };
+        ctx.timers.set(Timer::Join, ctx.mono());
+    }
+
+    pub(super) fn nobody_home(&self, ctx: &Ctx) -> JoinError {
+        let reason = self
+            .last_error
+            .clone()
+            .unwrap_or_else(|| "no answer".to_owned());
+        JoinError::NotReachableByMyself {
+            endpoint: ctx.identity.advertise,
+            reason,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What there is to do after every input: votes, the join, commits, whom to probe, what to publish.
+
+use super::contacts::PassedOver;
+use super::io::Effect;
+use super::joiner::Step;
+use super::machine::Protocol;
+use super::notice::{Notice, Termination};
+use super::timers::Timer;
+use super::voter::VoterInput;
+use crate::intent::Observed;
+use crate::{SiloStatus, TableErrorKind};
+
+impl Protocol {
+    /// What there is to do after every input.
+    pub(super) fn proceed(&mut self) {
+        for _ in 0..8 {
+            if self.ended {
+                return;
+            }
+            if self.dirty {
+                self.dirty = false;
+                self.retarget();
+            }
+            if !self.pump() {
+                break;
+            }
+        }
+        if self.ended {
+            return;
+        }
+        self.publish();
+        self.arm_fast_read();
+    }
+
+    /// Votes, joins and writes; true when something happened that may call for more.
+    pub(super) fn pump(&mut self) -> bool {
+        if let Some(verdict) = self.check.poll(&mut self.ctx) {
+            self.voter.on_verdict(&verdict);
+        }
+        let stale = self.stale.clone();
+        let (targets, last) = (self.prober.targets(), self.prober.last_answer());
+        let deaf = self.monitor.hears_nobody(&self.ctx, targets, last);
+        let (score, local, health_multiplier) = (
+            self.monitor.score(),
+            self.monitor.local(),
+            self.monitor.health_multiplier(),
+        );
+        let input = VoterInput {
+            stale: &stale,
+            deaf,
+            score,
+            local,
+            health_multiplier,
+        };
+        self.voter
+            .poll(&mut self.ctx, &mut self.prober, &mut self.check, &input);
+        if self.joiner.is_joining() {
+            let passed = PassedOver {
+                stale: &self.stale,
+                beats: &self.last_heartbeats,
+            };
+            let step = self.joiner.poll(&mut self.ctx, &mut self.writer, &passed);
+            if let Step::Failed(_) = step {
+                self.step(step);
+                return false;
+            }
+        }
+        let can_commit = self.writer.can_commit(&self.ctx);
+        let votes = if can_commit {
+            self.voter.intents(&mut self.ctx, &self.prober, &input)
+        } else {
+            Vec::new()
+        };
+        let observed = if can_commit && (!votes.is_empty() || self.writer.has_queued()) {
+            let now = self.ctx.mono();
+            let window = self.ctx.failure_window();
+            let answered = self.prober.answered(now, window);
+            let sighted = self
+                .ctx
+                .members
+                .first_seen
+                .iter()
+                .flat_map(|(silo, votes)| votes.iter().map(|(by, seen)| ((*silo, *by), *seen)));
+            let first_seen = sighted
+                .filter_map(|(vote, (at, when))| Some((vote, (at, when?))))
+                .collect();
+            let mut stale = stale;
+            if self.joiner.is_joining() {
+                // Who need not be reached does not hold up the commit either.
+                stale.append(
+                    &mut self
+                        .joiner
+                        .contacts
+                        .abandoned(&self.ctx, &self.passed_over()),
+                );
+            }
+            Observed {
+                stale,
+                answered,
+                first_seen,
+            }
+        } else {
+            Observed::default()
+        };
+        let outcomes = self.writer.pump(&mut self.ctx, votes, &observed);
+        if outcomes.is_empty() {
+            return false;
+        }
+        self.settle(outcomes);
+        true
+    }
+
+    pub(super) fn input(&self) -> VoterInput<'_> {
+        let (targets, last) = (self.prober.targets(), self.prober.last_answer());
+        VoterInput {
+            stale: &self.stale,
+            deaf: self.monitor.hears_nobody(&self.ctx, targets, last),
+            score: self.monitor.score(),
+            local: self.monitor.local(),
+            health_multiplier: self.monitor.health_multiplier(),
+        }
+    }
+
+    pub(super) fn arm_fast_read(&mut self) {
+        if self.ctx.timers.is_set(Timer::FastRead) || self.ctx.table_changed() {
+            return;
+        }
+        let passed = PassedOver {
+            stale: &self.stale,
+            beats: &self.last_heartbeats,
+        };
+        let waits = self.joiner.is_joining() && self.joiner.waits(&self.ctx, &passed);
+        if waits
+            || self
+                .voter
+                .waits_for_staleness(&self.ctx, &self.prober, &self.input())
+        {
+            let period = self.ctx.heartbeat_period() / 2;
+            let at = self
+                .last_fast_read
+                .map_or(self.ctx.mono(), |t| t + period)
+                .max(self.ctx.mono());
+            self.ctx.timers.set(Timer::FastRead, at);
+        }
+    }
+
+    pub(super) fn publish(&mut self) {
+        if self.ended || self.ctx.suspended || self.ctx.status == SiloStatus::Created {
+            return;
+        }
+        let Some(view) = &self.ctx.view else { return };
+        if self.published.is_none_or(|v| view.version() > v) {
+            self.published = Some(view.version());
+            let view = view.clone();
+            self.ctx.out.push(Effect::Publish(view));
+        }
+        if self.ctx.is_active() && !self.told_active {
+            self.told_active = true;
+            let version = self
+                .ctx
+                .view
+                .as_ref()
+                .and_then(|v| v.get(&self.ctx.me))
+                .and_then(|e| e.active_since)
+                .unwrap_or(0);
+            self.ctx.tell(Notice::Active { version });
+        }
+    }
+
+    /// The end: nothing is sent, written or published after this.
+    pub(super) fn end(&mut self, termination: Termination) {
+        if !self.ended {
+            self.ended = true;
+            self.answer_the_waiting(TableErrorKind::Unavailable, "the silo has stopped");
+            self.ctx.out.push(Effect::Stop(termination));
+        }
+    }
+}

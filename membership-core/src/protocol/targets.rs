@@ -1,0 +1,70 @@
+//! Whom a silo probes: ring successors, accused silos, and its share of the stale rows.
+
+use std::collections::BTreeSet;
+
+use super::machine::Protocol;
+use super::rings::{self, Rings};
+use crate::SiloAddress;
+
+/// The largest number of accused silos that a silo probes besides its ring successors.
+const MAX_ACCUSED_TARGETS: usize = 10;
+/// How many silos share the probing of each stale row.
+const STALE_SHARE: usize = 4;
+
+impl Protocol {
+    /// Chooses whom to probe: ring successors, accused silos, and my share of the stale rows.
+    pub(super) fn retarget(&mut self) {
+        self.voter.on_view(&self.ctx);
+        let mut targets = BTreeSet::new();
+        let moved = self.ctx.members.moved.replace(Vec::new());
+        if self.ctx.is_active() {
+            let ctx = &self.ctx;
+            let (silos, one_ring) = (ctx.config.num_probed_silos, ctx.variant.one_ring);
+            self.successors.follow(
+                ctx.me,
+                &ctx.members,
+                moved.as_deref(),
+                Rings {
+                    silos,
+                    one: one_ring,
+                },
+            );
+            targets.extend(self.successors.silos());
+            let votes = |s: &SiloAddress| {
+                ctx.view
+                    .as_ref()
+                    .and_then(|v| v.get(s))
+                    .map_or(&[][..], |e| &e.suspicions)
+            };
+            let fresh = |s: &SiloAddress| votes(s).iter().any(|v| ctx.is_fresh(*s, v));
+            targets.extend(
+                ctx.members
+                    .accused
+                    .iter()
+                    .filter(|s| **s != ctx.me && fresh(s))
+                    .take(MAX_ACCUSED_TARGETS),
+            );
+            if !self.stale.is_empty() {
+                let live: Vec<SiloAddress> = ctx
+                    .members
+                    .active
+                    .iter()
+                    .filter(|s| !self.stale.contains(s))
+                    .copied()
+                    .collect();
+                targets.extend(
+                    self.stale
+                        .iter()
+                        .filter(|s| rings::is_my_share(&ctx.me, s, &live, STALE_SHARE)),
+                );
+            }
+        } else {
+            self.successors = rings::Successors::default();
+        }
+        // Usually nothing has changed about them.
+        if self.aimed_at.0 != targets || self.aimed_at.1 != self.ctx.members.losses {
+            self.prober.set_targets(&mut self.ctx, &targets);
+            self.aimed_at = (targets, self.ctx.members.losses);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a silo finds out by time alone: that it was paused, that rows are stale, that others accuse it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::machine::Protocol;
+use super::notice::{Notice, Observation};
+use super::pause::{Length, Pause};
+use crate::{SiloAddress, Suspicion};
+
+impl Protocol {
+    pub(super) fn judge_staleness(&mut self) {
+        let settings = self.ctx.settings();
+        let now = self.ctx.mono();
+        let alive = &self.ctx.members.alive;
+        let counts = |s: &SiloAddress| {
+            *s != self.ctx.me
+                && alive.binary_search(s).is_ok()
+                && !self.prober.answered_within(s, now, settings.failure_window)
+        };
+        let stale: BTreeSet<SiloAddress> = self
+            .staleness
+            .standing_still(now, &settings)
+            .filter(counts)
+            .collect();
+        if stale != self.stale {
+            self.stale = stale;
+            self.dirty = true;
+        }
+    }
+
+    /// Active silos with a fresh vote against me.
+    pub(super) fn accusers(&self) -> Vec<SiloAddress> {
+        if self
+            .ctx
+            .members
+            .accused
+            .binary_search(&self.ctx.me)
+            .is_err()
+        {
+            return Vec::new();
+        }
+        let entry = self.ctx.view.as_ref().and_then(|v| v.get(&self.ctx.me));
+        let active = |s: &SiloAddress| self.ctx.members.active.binary_search(s).is_ok();
+        let fresh = |s: &&Suspicion| active(&s.accuser) && self.ctx.is_fresh(self.ctx.me, s);
+        entry
+            .map(|e| {
+                e.suspicions
+                    .iter()
+                    .filter(fresh)
+                    .map(|s| s.accuser)
+                    .collect()
+            })
+            .unwrap_or_default()
+    }
+
+    pub(super) fn notice_pause(&mut self) {
+        let now = self.ctx.mono();
+        let late = self
+            .ctx
+            .timers
+            .next()
+            .map_or(Duration::ZERO, |due| now.since(due));
+        self.monitor.timers_late(now, late);
+        let length = Pause::judge(
+            late,
+            self.ctx.config.probe_timeout,
+            self.ctx.failure_window(),
+        );
+        if length == Length::None {
+            return;
+        }
+        // Others may have declared me dead: the table is asked before anything else is done. (One that is not mine has nothing to say.)
+        let suspend = length == Length::Long && self.is_exposed() && !self.ctx.table_changed();
+        if suspend {
+            self.writer.read_first(&mut self.ctx);
+        }
+        self.ctx.observe(Observation::Paused(late));
+        self.pause.last_at = Some(now);
+        self.prober.void(&mut self.ctx);
+        self.prober.forget_misses();
+        self.check.void(&mut self.ctx);
+        self.intermediary.void(&mut self.ctx);
+        self.staleness.reset();
+        self.stale.clear();
+        self.voter.reset(now);
+        self.monitor.reset();
+        self.dirty = true;
+        if suspend {
+            if !self.ctx.suspended {
+                self.ctx.suspended = true;
+                self.ctx.tell(Notice::Suspended(true));
+            }
+            self.pause.silent = true;
+        }
+    }
+}
