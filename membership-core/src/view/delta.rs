@@ -160,8 +160,8 @@ impl ClusterView {
             return None;
         }
         let mut keys = BTreeSet::new();
-        for version in from + 1..=s.version() {
-            match &s.version_row.record(version)?.changed {
+        for version in from..s.version() {
+            match &s.version_row.record(version + 1)?.changed {
                 ChangedKeys::Keys(changed) => keys.extend(changed.iter().map(String::as_str)),
                 ChangedKeys::Count(_) => return None,
             }

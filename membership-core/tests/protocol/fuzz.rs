@@ -497,8 +497,8 @@ impl World {
             return;
         }
         let mut header = header.clone();
-        header.from = peer;
         header.to = Some(header.from);
+        header.from = peer;
         header.instance = instance(peer);
         self.waiting.push(Input::Message {
             link: LinkId(2),
